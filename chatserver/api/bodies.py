@@ -1,0 +1,72 @@
+"""Bodies of requests that do what a frame of the socket does: made from the frame's own type.
+
+So a field that the protocol gains, HTTP has at once, with the same bounds. What the path says is
+not in the body (a body that names it is refused: the two cannot differ), nor is the frame's ``id``.
+``ref`` may be left out: it is then made from the `Idempotency-Key`, or is a fresh one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.params import PathParameter, QueryParameter
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+
+from chatserver.api.idempotency import digest, read_key
+from chatserver.domain.ids import ID_PATTERN, new_id
+from chatserver.protocol import frames
+
+F = TypeVar("F", bound=msgspec.Struct)
+
+# Parts of a path, as handlers declare them.
+PathId = Annotated[str, PathParameter(pattern=ID_PATTERN)]
+PathSeq = Annotated[int, PathParameter(ge=1, le=frames.INT_MAX)]
+RefQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
+
+
+def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msgspec.Struct]:
+    """Return the type of the body for a frame whose fields `from_path` are in the path."""
+    own: list[Any] = []
+    for field in fields(frame):
+        if field.name == "id" or field.name in from_path:
+            continue
+        if field.name == "ref":
+            own.append(("ref", frames.Id | None, None))
+        elif field.default_factory is not NODEFAULT:
+            own.append(
+                (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+            )
+        elif field.default is not NODEFAULT:
+            own.append((field.name, field.type, field.default))
+        else:
+            own.append((field.name, field.type))
+    return msgspec.defstruct(
+        name,
+        own,
+        kw_only=True,
+        frozen=True,
+        forbid_unknown_fields=True,
+        module=__name__,
+        namespace={"__doc__": frame.__doc__},
+    )
+
+
+def frame_of(
+    frame: type[F], body: msgspec.Struct, request: Request[Any, Any, Any], **from_path: Any
+) -> F:
+    """Return the frame that a request stands for."""
+    given = {name: getattr(body, name) for name in body.__struct_fields__}
+    if "ref" in given:
+        given["ref"] = ref_of(given["ref"], request)
+    return frame(id=0, **given, **from_path)
+
+
+def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
+    """Return the reference of a request: a repeat with the same key has the same one."""
+    if given is not None:
+        return given
+    key = read_key(request)
+    return new_id() if key is None else f"k-{digest(key)}"

@@ -1,0 +1,163 @@
+"""Chats and their members: what the frames `chats`, `create_chat`, `invite` and so on do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from litestar import Request, delete, get, patch, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api.bodies import PathId, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import Actor, user_or_key
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.membership import Role
+from chatserver.protocol import frames
+
+READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
+
+if TYPE_CHECKING:  # which fields they have, the frames say
+    NewChat: TypeAlias = msgspec.Struct
+    ChatChanges: TypeAlias = msgspec.Struct
+    Invitation: TypeAlias = msgspec.Struct
+    NewRole: TypeAlias = msgspec.Struct
+    Reference: TypeAlias = msgspec.Struct
+else:
+    NewChat = body_of("NewChat", frames.CreateChat)
+    ChatChanges = body_of("ChatChanges", frames.UpdateChat, "chat")
+    Invitation = body_of("Invitation", frames.Invite, "chat")
+    NewRole = body_of("NewRole", frames.SetRole, "chat", "user")
+    Reference = body_of("Reference", frames.Join, "chat")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member of a chat, and since which of its messages."""
+
+    user: str
+    role: Role
+    joined: int
+
+
+def chats_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes of chats and of their members."""
+    return [*_chats(parts), *_members(parts), *_own_membership(parts)]
+
+
+def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @get("/v1/chats", opt={"rule": READ})
+    async def list_chats(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[frames.ChatSummary]:
+        """List the user's chats, newest activity first."""
+        place = f"chats of {actor}"
+        after = parts.cursors.open(place, cursor, str)
+        items, following = await parts.chats.list_page(actor, after, limit)
+        return Page(items, None if following is None else parts.cursors.seal(place, following))
+
+    @post("/v1/chats", opt={"rule": WRITE, "creates": True})
+    async def create_chat(
+        data: JSONBody[NewChat], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Create a group of the user and `members`."""
+        return await create_group(parts, actor, frame_of(frames.CreateChat, data, request))
+
+    @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE})
+    async def open_direct(user: PathId, actor: Actor) -> frames.ChatInfo:
+        """Open the direct chat with another user, the same one every time."""
+        return await parts.chats.open_direct(actor, UserId(user))
+
+    @get("/v1/chats/{chat:str}", opt={"rule": READ})
+    async def get_chat(chat: PathId, actor: Actor) -> frames.ChatInfo:
+        """Tell what a chat is, with its first members by id."""
+        await parts.members.get_reader(ChatId(chat), actor)
+        return await parts.turnover.describe(ChatId(chat))
+
+    @patch("/v1/chats/{chat:str}", opt={"rule": WRITE})
+    async def update_chat(
+        chat: PathId, data: JSONBody[ChatChanges], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Change what a group is called, who may join, and so on."""
+        frame = frame_of(frames.UpdateChat, data, request, chat=chat)
+        return await parts.membership.change(actor, frame)
+
+    return [list_chats, create_chat, open_direct, get_chat, update_chat]
+
+
+async def create_group(parts: ApiParts, user: UserId, frame: frames.CreateChat) -> frames.ChatInfo:
+    """Create a group, and see that its members know where they read it if it is a large one."""
+    info = await parts.chats.create_chat(user, frame)
+    if info.large:
+        await parts.turnover.finish(ChatId(info.chat))
+    return info
+
+
+def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/members", opt={"rule": READ})
+    async def list_members(
+        chat: PathId, actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Member]:
+        """List the members of a chat, by id."""
+        await parts.members.get_reader(ChatId(chat), actor)
+        place = f"members of {chat} for {actor}"
+        after = parts.cursors.open(place, cursor, str)
+        members = await parts.memberships.list_after(chat, after, limit + 1)
+        page = [Member(each.user, each.role, each.joined) for each in members[:limit]]
+        has_more = len(members) > limit
+        return Page(page, parts.cursors.seal(place, page[-1].user) if has_more else None)
+
+    @post("/v1/chats/{chat:str}/members", opt={"rule": WRITE, "creates": True})
+    async def invite(
+        chat: PathId, data: JSONBody[Invitation], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Make users members of a group; those who are already stay what they are."""
+        frame = frame_of(frames.Invite, data, request, chat=chat)
+        return await parts.membership.change(actor, frame)
+
+    @patch("/v1/chats/{chat:str}/members/{user:str}", opt={"rule": WRITE})
+    async def set_role(
+        chat: PathId,
+        user: PathId,
+        data: JSONBody[NewRole],
+        actor: Actor,
+        request: Request[Any, Any, Any],
+    ) -> frames.ChatInfo:
+        """Give a member another role."""
+        frame = frame_of(frames.SetRole, data, request, chat=chat, user=user)
+        return await parts.membership.change(actor, frame)
+
+    @delete("/v1/chats/{chat:str}/members/{user:str}", status_code=200, opt={"rule": WRITE})
+    async def remove(
+        chat: PathId,
+        user: PathId,
+        actor: Actor,
+        request: Request[Any, Any, Any],
+        ref: RefQuery = None,
+    ) -> frames.ChatInfo:
+        """End somebody else's membership of a group."""
+        frame = frames.Remove(0, chat, ref_of(ref, request), user)
+        return await parts.membership.change(actor, frame)
+
+    return [list_members, invite, set_role, remove]
+
+
+def _own_membership(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @post("/v1/chats/{chat:str}/join", status_code=200, opt={"rule": WRITE, "creates": True})
+    async def join(
+        chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Become a member of a group that is open to join."""
+        return await parts.membership.change(actor, frame_of(frames.Join, data, request, chat=chat))
+
+    @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
+    async def leave(
+        chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """End the user's own membership of a group."""
+        return await parts.membership.change(
+            actor, frame_of(frames.Leave, data, request, chat=chat)
+        )
+
+    return [join, leave]

@@ -1,0 +1,50 @@
+"""Refuses requests that say twice where they end.
+
+`Content-Length` beside `Transfer-Encoding` is how a request is hidden inside another: a proxy in
+front goes by one of them, the server behind it by the other (RFC 9112 section 6.1 lets a server
+refuse, and h11 does not). The connection is closed, so what follows is never read as a request.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from litestar.enums import ScopeType
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from chatserver.api.problems import MEDIA_TYPE, Problem
+from chatserver.protocol import codec
+
+_BOTH: Final = {b"content-length", b"transfer-encoding"}
+_REFUSAL: Final = codec.encode(
+    Problem(
+        type="about:blank",
+        title="Bad Request",
+        status=400,
+        detail="Content-Length: must not be sent beside Transfer-Encoding",
+        code="bad_request",
+        temporary=False,
+    )
+)
+log = structlog.get_logger()
+
+
+class OneEnd:
+    """Wraps the application; see the module."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == ScopeType.HTTP and {name for name, _ in scope["headers"]} >= _BOTH:
+            log.warning("request.two_ends")
+            app = ASGIResponse(
+                body=_REFUSAL,
+                status_code=400,
+                media_type=MEDIA_TYPE,
+                headers={"connection": "close"},
+            )
+        await app(scope, receive, send)

@@ -1,0 +1,72 @@
+"""Headers that every answer carries, whoever made it, and the count of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatserver.api.framing import OneEnd
+from chatserver.telemetry.metrics import HTTP_REQUESTS
+
+
+def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
+    """Return the policy: our own files, one WebSocket address to talk to, and where files are.
+
+    `files_urls`: S3, where files are uploaded to and thumbnails are loaded from.
+
+    Nothing inline, so injected markup can run nothing; no frames, no forms, no plugins.
+    """
+    gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
+    rules = {
+        "default-src": "'self'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": f"'self' data: blob:{files}",
+        "connect-src": f"'self' {gateway}{files}",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class CommonHeaders:
+    """Wraps the application: adds the security headers, counts answers by route and status.
+
+    A request that says twice where it ends does not get as far as the application.
+    """
+
+    def __init__(self, app: ASGIApp, gateway_url: str, files_urls: Sequence[str] = ()) -> None:
+        self._app = OneEnd(app)
+        self._headers = [
+            (b"content-security-policy", content_security_policy(gateway_url, files_urls).encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+            (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", []))
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message["headers"] = headers + self._headers
+                # The pattern, not the path: a path is the client's to choose.
+                route = str(scope.get("path_template") or "none")
+                HTTP_REQUESTS.labels(route, str(message["status"])).inc()
+            await send(message)
+
+        is_http = scope["type"] == ScopeType.HTTP
+        await self._app(scope, receive, send_with_headers if is_http else send)

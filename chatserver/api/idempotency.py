@@ -1,0 +1,160 @@
+"""``Idempotency-Key``: a request that is repeated creates nothing twice, and gets the same answer.
+
+A route that creates says ``opt={"creates": True}``; one that does it in a way of its own, with
+`read_key`, says ``opt={"takes_key": True}``. Its client may send any key of up to 255
+characters with the request; for 24 hours the same key of the same caller gets the stored answer::
+
+    key new                    ─► the handler runs; what it answers is stored if it succeeded
+    key known, same request    ─► the stored answer, with `Idempotency-Replayed: true`
+    key known, other request   ─► conflict
+    key being answered         ─► conflict, temporary: the first request is on its way
+
+Only successes are stored: what was refused did nothing and may be mended. An answer that could not
+be stored, for Redis was away, was given all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final, NamedTuple
+
+import structlog
+from litestar import Request, Response
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPResponseBodyEvent, Message, Receive, Scope, Send
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.principals import Principal
+from chatserver.errors import BadRequest, ChatError, Conflict
+from chatserver.hot.answers import Answer, Answers
+
+HEADER = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
+ANSWER_BYTES_MAX = 65_536
+KEY_CHARS_MAX = 255
+_KEY = re.compile(r"[!-~]+")
+_BODY: Final = "http.response.body"
+_CLAIM = "idempotency_claim"
+log = structlog.get_logger()
+
+
+class _Claim(NamedTuple):
+    name: str
+    asked: str
+    about: UserId | None
+
+
+class Idempotency:
+    """The hook before handlers; `StoreAnswers` is what follows them."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
+        """Answer a request that was answered before; None: it is a new one.
+
+        Raises:
+            BadRequest: the key is of another shape.
+            Conflict: it stands for another request, or for one that is still being answered.
+        """
+        if not request.route_handler.opt.get("creates"):
+            return None
+        key = read_key(request)
+        if key is None:
+            return None
+        name = name_of(request.state.principal, key)
+        asked = digest(request.method, request.url.path, request.url.query, await request.body())
+        found = await self._answers.claim(name, asked)
+        if found is None:
+            claim = _Claim(name, asked, request.state.principal.user)
+            request.scope["state"][_CLAIM] = claim
+            return None
+        if found.asked != asked:
+            raise Conflict(f"{HEADER}: was used before for another request")
+        if not found.is_given:
+            why = f"{HEADER}: the first request with it is still being answered"
+            raise Conflict(why, retry_after_ms=1000)
+        return Response(
+            found.body,
+            status_code=found.status,
+            media_type=found.content_type,
+            headers={REPLAYED: "true"},
+        )
+
+
+class StoreAnswers:
+    """Wraps the application: stores the answer of a claimed request before it is sent."""
+
+    def __init__(self, app: ASGIApp, answers: Answers) -> None:
+        self._app = app
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None
+        body = bytearray()
+
+        async def hold(message: Message) -> None:
+            nonlocal start
+            claim: _Claim | None = scope.get("state", {}).get(_CLAIM)
+            if claim is None:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                start = message
+            elif message["type"] == _BODY:
+                body.extend(message.get("body", b""))
+                if not message.get("more_body", False) and start is not None:
+                    await self._finish(claim, start, bytes(body))
+                    await send(start)
+                    await send(HTTPResponseBodyEvent(type=_BODY, body=bytes(body), more_body=False))
+
+        await self._app(scope, receive, hold if scope["type"] == ScopeType.HTTP else send)
+
+    async def _finish(self, claim: _Claim, start: Any, body: bytes) -> None:
+        status = start["status"]
+        try:
+            if 200 <= status < 300 and len(body) <= ANSWER_BYTES_MAX:
+                headers = dict(start.get("headers", ()))
+                content_type = headers.get(b"content-type", b"").decode("latin-1")
+                answer = Answer(claim.asked, status, content_type, body)
+                await self._answers.put(claim.name, answer, claim.about)
+            else:
+                await self._answers.release(claim.name)
+        except ChatError as exc:
+            log.warning("idempotency.not_stored", error=exc.message)
+
+
+def tell_of(request: Request[Any, Any, Any], user: UserId) -> None:
+    """Note that the answer will tell of a user on whose behalf it was not asked for."""
+    claim: _Claim | None = request.scope["state"].get(_CLAIM)
+    if claim is not None:
+        request.scope["state"][_CLAIM] = claim._replace(about=user)
+
+
+def read_key(request: Request[Any, Any, Any]) -> str | None:
+    """Return the key of a request; None: it has none.
+
+    Raises:
+        BadRequest: it is of another shape.
+    """
+    keys = request.headers.getall(HEADER, [])
+    if not keys:
+        return None
+    key = keys[0] if len(keys) == 1 else ""
+    if len(key) > KEY_CHARS_MAX or _KEY.fullmatch(key) is None:
+        raise BadRequest(f"{HEADER}: must be 1 to {KEY_CHARS_MAX} visible ASCII characters")
+    return key
+
+
+def name_of(principal: Principal, key: str) -> str:
+    """Return what a key of a caller is stored under: nobody else's key has this name."""
+    return digest(principal.name, principal.user or "", key)
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return a digest of parts; no other parts have it, wherever one ends and the next begins."""
+    found = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        found.update(b"%d:" % len(data) + data)
+    return found.hexdigest()

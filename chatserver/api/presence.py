@@ -1,0 +1,60 @@
+"""How present users are, as of now; who wants to hear of changes watches over the socket."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import Actor, user_or_key
+from chatserver.domain.ids import UserId
+from chatserver.domain.presence import State
+from chatserver.protocol import frames
+
+Users = Annotated[
+    list[frames.Id],
+    QueryParameter(
+        name="user", min_items=1, max_items=frames.WATCH_MAX, description="may be given repeatedly"
+    ),
+]
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """How present a user is. `last_seen` (µs since 1970) of one who is offline, where known."""
+
+    user: str
+    state: Literal["online", "away", "offline"]
+    last_seen: int | None
+
+
+class Presences(msgspec.Struct, frozen=True):
+    """Those of the users asked for who share a chat with the one who asks."""
+
+    items: list[Presence]
+
+
+def presence_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return ``GET /v1/presence``."""
+
+    @get("/v1/presence", opt={"rule": user_or_key("users:read")})
+    async def get_presence(actor: Actor, users: Users) -> Presences:
+        """Tell how present users are now; those who share no chat are passed over."""
+        sights = await parts.watching.look(actor, map(UserId, users))
+        return Presences(
+            [
+                Presence(
+                    user,
+                    sight.state.value,
+                    sight.last_ms * 1000
+                    if sight.state is State.OFFLINE and sight.last_ms
+                    else None,
+                )
+                for user, sight in sorted(sights.items())
+            ]
+        )
+
+    return [get_presence]

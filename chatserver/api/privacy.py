@@ -1,0 +1,136 @@
+"""What users may ask for their data: a copy of it, and that it goes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api import cookies
+from chatserver.api.accounts import Password
+from chatserver.api.bodies import PathId
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import ANYONE, USER, Actor, Asker, key
+from chatserver.domain.ids import UserId
+from chatserver.domain.privacy import Job
+
+
+class Export(msgspec.Struct, frozen=True):
+    """A copy of all that a user has here. `progress` in percent; times in ms since 1970.
+
+    `state`: `waiting`, `running`, `ready` or `failed`, and then `why` says it. While it is ready,
+    `url` is where the ZIP can be loaded from, for `url_expires_s`; until `expires` a new address
+    can be asked for.
+    """
+
+    export: str
+    state: Literal["waiting", "running", "ready", "failed"]
+    progress: int
+    created: int
+    why: str = ""
+    size: int | None = None
+    expires: int | None = None
+    url: str | None = None
+    url_expires_s: int | None = None
+
+
+class Farewell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who has a password here has to say it."""
+
+    password: Password | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What was taken away, where, and how much of it."""
+
+    step: str
+    where: str
+    what: str
+    count: int
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """How far an erasure is: `state` is `waiting`, `running` or `done`; times in ms since 1970.
+
+    `why`: what it waits for, if anything fails.
+    """
+
+    receipt: str
+    user: str
+    state: str
+    created: int
+    changed: int
+    steps: list[Step]
+    why: str = ""
+
+
+def privacy_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes of exports and erasures."""
+    return [*_exports(parts), *_erasures(parts)]
+
+
+def _exports(parts: ApiParts) -> list[HTTPRouteHandler]:
+    privacy, settings = parts.privacy, parts.settings.privacy
+
+    def shown(job: Job, url: str | None = None) -> Export:
+        assert job.state != "done"
+        is_ready = job.state == "ready"
+        return Export(
+            job.id,
+            job.state,
+            100 if is_ready else job.progress,
+            job.created_ms,
+            job.why if job.state == "failed" else "",
+            job.size if is_ready else None,
+            None if job.expires_at is None or not is_ready else job.expires_at * 1000,
+            url,
+            settings.link_s if url is not None else None,
+        )
+
+    @post("/v1/me/export", status_code=202, opt={"rule": USER, "creates": True})
+    async def start_export(actor: Actor) -> Export:
+        """Have a copy made of all that one has here. One at a time, and a few a day."""
+        return shown(await privacy.start_export(actor))
+
+    @get("/v1/me/export", opt={"rule": USER})
+    async def get_export(actor: Actor) -> Export:
+        """Tell how far one's newest export is, and where it can be loaded from."""
+        return shown(*await privacy.get_export(actor))
+
+    return [start_export, get_export]
+
+
+def _erasures(parts: ApiParts) -> list[HTTPRouteHandler]:
+    privacy, accounts = parts.privacy, parts.people.accounts
+    auth = parts.settings.auth
+
+    def shown(job: Job) -> Receipt:
+        steps = [Step(each.step, each.where, each.what, each.count) for each in job.steps]
+        return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
+
+    @delete("/v1/me", status_code=202, opt={"rule": USER})
+    async def erase_me(data: JSONBody[Farewell], principal: Asker) -> Response[Receipt]:
+        """Erase oneself for good: account, files and the texts of all messages.
+
+        With the password, or, without one here, with a token that is a few minutes old at most.
+        """
+        assert principal.user is not None
+        if not await accounts.check_password(principal.user, data.password):
+            privacy.check_fresh(principal.issued_at)
+        receipt = shown(await privacy.erase(principal.user))
+        return Response(receipt, status_code=202, cookies=[cookies.no_cookie(auth)])
+
+    @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
+    async def erase_user(user: PathId) -> Receipt:
+        """Erase a user for good. May be repeated: it tells of the same erasure."""
+        return shown(await privacy.erase(UserId(user)))
+
+    @get("/v1/erasures/{receipt:str}", opt={"rule": ANYONE})
+    async def get_erasure(receipt: PathId) -> Receipt:
+        """Tell how far an erasure is, and what it took away where, to who has its receipt."""
+        return shown(await privacy.get_receipt(receipt))
+
+    return [erase_me, erase_user, get_erasure]

@@ -1,0 +1,140 @@
+"""Every failure as a problem document (RFC 9457), its status from the one table of codes.
+
+Fields: ``type`` (about:blank: the status says it all), ``title``, ``status`` and ``detail`` as
+RFC 9457 has them; ours are ``code``, ``temporary`` and ``retry_after_ms``, as in an `error` frame.
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from chatserver.errors import ChatError, ClientError, ConfigError, Unavailable
+from chatserver.protocol import codec
+from chatserver.protocol.codes import CODES
+
+MEDIA_TYPE = "application/problem+json"
+BODY = "data"  # the parameter of a handler that the body is
+NOT_SET_UP_MS = 60_000  # nobody mends a setting sooner
+log = structlog.get_logger()
+
+# Statuses that the framework answers by itself, as codes of ours. The rest of 4xx is bad_request.
+_CODE_OF_STATUS = {
+    meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
+}
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The body of every answer that is an error."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    temporary: bool
+    retry_after_ms: int | None = None
+
+
+def _respond(
+    status: int, code: str, detail: str, headers: dict[str, str], retry_after_ms: int | None
+) -> Response[Any]:
+    problem = Problem(
+        type="about:blank",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        temporary=CODES[code].is_temporary,
+        retry_after_ms=retry_after_ms,
+    )
+    if retry_after_ms is not None:
+        headers = {**headers, "Retry-After": str(math.ceil(retry_after_ms / 1000))}
+    return Response(problem, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
+    """Answer an error of ours; what it says is meant for the caller, unless it is a bug."""
+    if isinstance(error, ClientError | Unavailable):
+        level = log.info if isinstance(error, ClientError) else log.warning
+        level("request.refused", path=request.url.path, code=error.code, reason=error.message)
+        status = CODES[error.code].http_status
+        headers = _challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
+        return _respond(status, error.code, error.message, headers, error.retry_after_ms)
+    if isinstance(error, ConfigError):
+        return _on_missing_setting(request, error)
+    return on_bug(request, error)
+
+
+def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
+    """Answer what cannot be done here for want of a bucket or of rights: the log says which."""
+    log.error("request.not_set_up", path=request.url.path, problems=error.problems)
+    detail = "the server is not set up for this: whoever runs it finds in its log what is missing"
+    return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
+
+
+def _challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
+    """Say how to authenticate (RFC 6750 section 3)."""
+    is_tried = "authorization" in request.headers
+    return {"WWW-Authenticate": 'Bearer error="invalid_token"' if is_tried else "Bearer"}
+
+
+def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """Answer what the framework refuses: no such path or method, a body that does not fit."""
+    status = error.status_code
+    if status >= 500:
+        return on_bug(request, error)
+    code = _CODE_OF_STATUS.get(status, "bad_request")
+    return _respond(status, code, _detail(error), dict(error.headers or {}), None)
+
+
+def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:
+    """Answer a body of thousands of brackets: the framework's JSON parser gives up that way."""
+    log.warning("request.nested_too_deeply", path=request.url.path)
+    return _respond(400, "bad_request", "body: is nested too deeply", {}, None)
+
+
+def on_bad_utf8(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Any]:
+    """Answer a body that is no UTF-8: the framework's JSON parser gives up that way."""
+    log.warning("request.not_utf8", path=request.url.path)
+    return _respond(400, "bad_request", "body: is not UTF-8", {}, None)
+
+
+def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """Answer what should not have happened: the log has it all, the caller learns nothing."""
+    log.error("request.failed", path=request.url.path, exc_info=error)
+    return _respond(500, "internal", "the server failed; its log says why", {}, None)
+
+
+def _detail(error: HTTPException) -> str:
+    """Name the fields that are wrong, where the framework knows them."""
+    fields = error.extra if isinstance(error.extra, list) else []
+    named = [_explain(field) for field in fields if isinstance(field, dict) and "message" in field]
+    return "; ".join(named) or error.detail
+
+
+def _explain(field: dict[str, Any]) -> str:
+    key, message = field.get("key"), str(field["message"])
+    if key == BODY:  # handlers call it that; callers do not
+        return (
+            "body: must be given, as JSON"
+            if message == repr(BODY)
+            else codec.explain(f"{message} - at `$.body`")
+        )
+    return codec.explain(f"{message} - at `$.{key}`") if key else message
+
+
+EXCEPTION_HANDLERS: ExceptionHandlersMap = {
+    ChatError: on_chat_error,
+    HTTPException: on_http_error,
+    RecursionError: on_deep_nesting,
+    UnicodeDecodeError: on_bad_utf8,
+    Exception: on_bug,
+}

@@ -1,0 +1,135 @@
+"""How a user wants to be told of messages while no client is in front: devices, and quiet chats."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api.bodies import PathId
+from chatserver.api.paging import Page
+from chatserver.api.parts import ApiParts
+from chatserver.api.security import USER, Actor, Asker
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.pushes import Kind, Subscription, parse_token, subscription_id
+from chatserver.errors import BadRequest
+from chatserver.outbound.destinations import Network, parse_networks
+from chatserver.push.webpush import check_endpoint, check_keys
+from chatserver.warm.quiet import FOR_EVER_MS
+
+
+class PushKeys(msgspec.Struct, frozen=True):
+    """What a browser's pushes are encrypted with, as `PushSubscription.toJSON()` has it."""
+
+    p256dh: str
+    auth: str
+
+
+class NewPushSubscription(msgspec.Struct, frozen=True):
+    """A browser, by `endpoint` and `keys`, or an application, by its FCM `token`."""
+
+    endpoint: str | None = None
+    keys: PushKeys | None = None
+    token: str | None = None
+
+
+class PushDevice(msgspec.Struct, frozen=True):
+    """A device that pushes are sent to. `service` is the host that takes them."""
+
+    id: str
+    kind: Kind
+    service: str
+    created: int
+
+
+class ChatNotifications(msgspec.Struct, frozen=True):
+    """Whether one wants no pushes of a chat; `until` (s since 1970) when, or until one does."""
+
+    quiet: bool
+    until: int | None = None
+
+
+def push_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
+    """Return the routes of push subscriptions and of quiet chats."""
+    return [*_subscriptions(parts), *_quiet_chats(parts)]
+
+
+def _subscriptions(parts: ApiParts) -> list[HTTPRouteHandler]:
+    private = parse_networks(parts.settings.outbound.allow_private)
+    sends_to_browsers = bool(parts.settings.notify.vapid_public)
+
+    @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
+    async def subscribe(
+        data: JSONBody[NewPushSubscription], actor: Actor, principal: Asker
+    ) -> PushDevice:
+        """Register a browser or an application; the same one again changes nothing."""
+        subscription = _parse(data, actor, principal.device, private)
+        if subscription.kind == "web" and not sends_to_browsers:
+            raise BadRequest("endpoint: this installation does not push to browsers")
+        now = parts.clock.time()
+        await parts.absence.note_devices(actor)
+        await parts.subscriptions.put(subscription, now)
+        return _describe(subscription, int(now * 1000))
+
+    @get("/v1/me/push-subscriptions", opt={"rule": USER})
+    async def list_subscriptions(actor: Actor) -> Page[PushDevice]:
+        """List the devices that pushes are sent to, oldest first."""
+        found = await parts.subscriptions.list_of(actor, parts.clock.time())
+        return Page([_describe(one, one.created_ms) for one in found], None)
+
+    @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
+    async def unsubscribe(subscription: PathId, actor: Actor) -> None:
+        """Send no more pushes to a device."""
+        await parts.subscriptions.remove(actor, subscription)
+
+    return [subscribe, list_subscriptions, unsubscribe]
+
+
+def _quiet_chats(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
+    async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
+        """Tell whether one wants no pushes of a chat."""
+        until_ms = await parts.quiet.get_until(ChatId(chat), actor)
+        if until_ms <= parts.clock.time() * 1000:
+            return ChatNotifications(quiet=False)
+        is_for_ever = until_ms >= FOR_EVER_MS
+        return ChatNotifications(quiet=True, until=None if is_for_ever else until_ms // 1000)
+
+    @put("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
+    async def set_notifications(
+        chat: PathId, data: JSONBody[ChatNotifications], actor: Actor
+    ) -> ChatNotifications:
+        """Want no pushes of a chat, for some time or until further notice; or want them again."""
+        if data.until is not None and not 0 < data.until <= FOR_EVER_MS // 1000:
+            raise BadRequest("until: must be a time in seconds since 1970")
+        until_ms = FOR_EVER_MS if data.until is None else data.until * 1000
+        await parts.quiet.set_until(ChatId(chat), actor, until_ms if data.quiet else 0)
+        return ChatNotifications(data.quiet, data.until if data.quiet else None)
+
+    return [get_notifications, set_notifications]
+
+
+def _parse(
+    data: NewPushSubscription, user: UserId, device: str | None, private: list[Network]
+) -> Subscription:
+    """Return what is to be registered. Raises BadRequest."""
+    if (data.endpoint is None) == (data.token is None):
+        raise BadRequest("a subscription has either an endpoint or a token")
+    if data.token is not None:
+        token = parse_token(data.token)
+        return Subscription(subscription_id("fcm", token), user, "fcm", token, device=device)
+    if data.endpoint is None or data.keys is None:
+        raise BadRequest("keys: a browser has p256dh and auth")
+    endpoint = check_endpoint(data.endpoint, private)
+    p256dh, auth = check_keys(data.keys.p256dh, data.keys.auth)
+    name = subscription_id("web", endpoint)
+    return Subscription(name, user, "web", endpoint, p256dh, auth, device)
+
+
+def _describe(subscription: Subscription, created_ms: int) -> PushDevice:
+    is_web = subscription.kind == "web"
+    service = urlsplit(subscription.target).netloc if is_web else "fcm"
+    return PushDevice(subscription.id, subscription.kind, service, created_ms)

@@ -1,0 +1,223 @@
+"""Who may use which route: each names its rule, and one guard keeps all of them.
+
+::
+
+    request ──► address: may it call at all? ──► who asks? ──► the route's rule ──► user: how often?
+                 429                              401           401, 403             429
+
+A handler says ``opt={"rule": USER}``; one without a rule does not start (`check_rules`). What the
+guard found out is there as the parameter ``principal: Asker``, the user as ``actor: Actor``.
+
+A rule says what kind of caller a route is for. Whether this chat or that file is the caller's is
+not known here: the use cases say it, and answer 404 for what is absent and for what is another's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency, Provide
+from litestar.exceptions import MethodNotAllowedException
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+
+from chatserver.auth.tokens import Tokens
+from chatserver.domain.addresses import Network, client_address, subject_of
+from chatserver.domain.ids import UserId, parse_id
+from chatserver.domain.principals import ACT_AS, Principal
+from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
+from chatserver.hot.limits import Limits
+from chatserver.service.arrivals import Arrivals
+
+# How handlers declare them.
+Asker = NamedDependency[Principal]
+Actor = NamedDependency[UserId]
+
+CHAT_AS = "X-Chat-As"
+SCHEME = "bearer"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may call a route: everybody, people who are logged in, keys that have `scope`."""
+
+    is_open: bool = False
+    is_for_users: bool = False
+    scope: str | None = None
+
+    def __str__(self) -> str:
+        if self.is_open:
+            return "anyone"
+        kinds = ["user"] if self.is_for_users else []
+        return " or ".join([*kinds, f"key with {self.scope}"] if self.scope else kinds)
+
+
+ANYONE = Rule(is_open=True)
+USER = Rule(is_for_users=True)
+
+
+def key(scope: str) -> Rule:
+    """Return the rule for API keys with a scope."""
+    return Rule(scope=scope)
+
+
+def user_or_key(scope: str) -> Rule:
+    """Return the rule for people, and for API keys with a scope."""
+    return Rule(is_for_users=True, scope=scope)
+
+
+class Authenticator(Protocol):
+    """Finds out who holds a token."""
+
+    async def authenticate(self, token: str) -> Principal:
+        """Return who it is. Raises Unauthenticated, or Unavailable where that cannot be told."""
+
+
+class UserTokens:
+    """The authenticator of people's tokens."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def authenticate(self, token: str) -> Principal:
+        """Return the user of a token that holds."""
+        return Principal("user", self._tokens.verify(token).user)
+
+
+class Guard:
+    """The one door; see the module."""
+
+    def __init__(
+        self, authenticator: Authenticator, limits: Limits, trusted: Sequence[Network]
+    ) -> None:
+        self._authenticator = authenticator
+        self._limits = limits
+        self._trusted = trusted
+
+    async def __call__(
+        self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+    ) -> None:
+        """Let the request through, or raise the problem that answers it."""
+        subject = subject_of(self.address_of(connection))
+        connection.state.address = subject
+        await self._limits.find("calls", subject).pay("requests from this address")
+        rule: Rule | None = handler.opt.get("rule")
+        if rule is None:  # the framework's own: every route of ours has a rule, see `check_rules`
+            raise MethodNotAllowedException
+        if rule.is_open:
+            return
+        principal = await self._identify(connection, subject)
+        check(rule, principal)
+        connection.state.principal = principal
+        kind = handler.opt.get("limit", "requests")
+        await self._limits.find(kind, principal.user or str(principal.key)).pay(kind)
+
+    def address_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+        """Return the address of the client, behind proxies of ours or not."""
+        peer = connection.client.host if connection.client is not None else ""
+        forwarded = connection.headers.getall("x-forwarded-for", [])
+        return client_address(peer, forwarded, self._trusted)
+
+    async def _identify(
+        self, connection: ASGIConnection[Any, Any, Any, Any], subject: str
+    ) -> Principal:
+        failures = self._limits.find("failures", subject)
+        if failures.tokens <= 0 and (wait_ms := failures.wait_ms()):
+            why = "too many refused tokens from this address"
+            raise RateLimited(why, retry_after_ms=wait_ms)
+        token = read_token(connection.headers.getall("authorization", []))
+        try:
+            found = await self._authenticator.authenticate(token)
+        except Unauthenticated:
+            await failures.pay("refused tokens from this address")
+            raise
+        return act_as(found, connection.headers.get(CHAT_AS))
+
+
+def read_token(headers: Sequence[str]) -> str:
+    """Return the token of an Authorization header (RFC 6750 section 2.1).
+
+    Raises:
+        Unauthenticated: there is none, or more than one.
+    """
+    if len(headers) != 1:
+        raise Unauthenticated("Authorization: must be given, once: Bearer and a token")
+    scheme, _, token = headers[0].partition(" ")
+    if scheme.lower() != SCHEME or not token.strip():
+        raise Unauthenticated("Authorization: must be Bearer and a token")
+    return token.strip()
+
+
+def act_as(principal: Principal, wanted: str | None) -> Principal:
+    """Return the principal on behalf of the user in X-Chat-As.
+
+    Raises:
+        BadRequest: that is no id.
+        Forbidden: it is not for people, nor for keys without the scope.
+    """
+    if wanted is None:
+        return principal
+    if principal.kind != "key" or ACT_AS not in principal.scopes:
+        raise Forbidden(f"{CHAT_AS}: is for API keys with the scope {ACT_AS}")
+    return dataclasses.replace(principal, user=UserId(parse_id(wanted, CHAT_AS)))
+
+
+def check(rule: Rule, principal: Principal) -> None:
+    """Hold a principal against a rule that is not open.
+
+    Raises:
+        Forbidden: it is not for this caller.
+    """
+    if principal.kind == "user":
+        if not rule.is_for_users:
+            raise Forbidden("this is for API keys of the host application")
+    elif rule.scope is None:
+        raise Forbidden("this is for people, not for API keys")
+    elif rule.scope not in principal.scopes:
+        raise Forbidden(f"the API key lacks the scope {rule.scope}")
+
+
+def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
+    """See that each route says whom it is for.
+
+    Raises:
+        ConfigError: names those that do not.
+    """
+    missing = [
+        f"route {', '.join(sorted(handler.paths))}: has no rule"
+        for handler in handlers
+        if not isinstance((handler.opt or {}).get("rule"), Rule)
+    ]
+    if missing:
+        raise ConfigError(missing)
+
+
+async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
+    """Return who asks; the guard has found it out."""
+    principal: Principal = request.state.principal
+    return principal
+
+
+def dependencies(arrivals: Arrivals) -> dict[str, Provide]:
+    """Return what handlers may name as parameters: `principal` and `actor`.
+
+    Neither may be the name of a field of a body: the framework would take its errors for ours.
+    """
+
+    async def provide_actor(request: Request[Any, Any, Any]) -> UserId:
+        """Return the user who asks, or on whose behalf a key does.
+
+        Raises:
+            BadRequest: a key does not say on whose.
+            NotFound: a key names a user who does not exist.
+        """
+        principal: Principal = request.state.principal
+        if principal.user is None:
+            raise BadRequest(f"{CHAT_AS}: must name the user on whose behalf this is done")
+        await arrivals.ensure(principal.user, is_vouched=principal.kind == "user")
+        return principal.user
+
+    return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}

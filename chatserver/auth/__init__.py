@@ -1,0 +1,1 @@
+"""Who somebody is: the tokens that clients bring."""

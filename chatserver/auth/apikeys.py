@@ -1,0 +1,73 @@
+"""API keys: what the host application's servers show. Pure functions.
+
+    ck_<id>_<secret>
+
+The secret is 256 random bits, so its SHA-256 is all that is stored: there is nothing to guess that
+a slow hash would protect. The prefix lets scanners of code repositories find a key that leaked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Final, NamedTuple
+
+from chatserver.errors import Unauthenticated
+
+SCOPES: Final = {
+    "users:read": "read users and their sessions",
+    "users:write": "create, ban and unban users, end their sessions",
+    "users:erase": "erase users for good",
+    "chats:read": "read chats and their history",
+    "chats:write": "create chats, change their members and settings",
+    "attachments:read": "download attachments",
+    "attachments:write": "upload attachments",
+    "messages:write": "send messages",
+    "messages:delete": "delete anybody's messages",
+    "moderate": "list and resolve reports",
+    "broadcast": "send one message to many users",
+    "act_as": "do anything a user may, on behalf of that user",
+}
+REFUSED = "API key: does not hold"
+_KEY = re.compile(r"ck_([0-9a-z]{26})_([A-Za-z0-9_-]{43})")
+
+
+class ApiKey(NamedTuple):
+    """The parts of a key; nothing is proved yet."""
+
+    id: str
+    secret: str
+
+
+def new_secret() -> str:
+    """Return the secret of a new key."""
+    return secrets.token_urlsafe(32)
+
+
+def format_key(key_id: str, secret: str) -> str:
+    """Return a key as it is given out, once."""
+    return f"ck_{key_id}_{secret}"
+
+
+def parse_key(text: str) -> ApiKey:
+    """Return the parts of a key.
+
+    Raises:
+        Unauthenticated: it is none.
+    """
+    found = _KEY.fullmatch(text) if len(text) <= 80 else None
+    if found is None:
+        raise Unauthenticated(REFUSED)
+    return ApiKey(*found.groups())
+
+
+def digest_of(secret: str) -> str:
+    """Return what is stored of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_secret(secret: str, digest: str) -> bool:
+    """Tell whether a secret is the one of the digest, in constant time."""
+    return hmac.compare_digest(digest_of(secret), digest)

@@ -1,0 +1,140 @@
+"""Reading a JWT after its signature: the header and the claims, each name once. Pure functions.
+
+PyJWT checks the signature and nothing else: left to itself it lets tokens pass that never expire,
+that were signed with five bytes, or that name two users (the last one wins).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any, NoReturn
+
+from jwt.utils import base64url_decode
+
+from chatserver.domain.ids import UserId, parse_id
+from chatserver.domain.logins import Claims
+from chatserver.errors import BadRequest, Unauthenticated
+
+TOKEN_BYTES_MAX = 4096
+_SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the claims of one kind of token must say."""
+
+    required: tuple[str, ...]
+    audience: str
+    issuer: str | None
+    lifetime_s_max: int
+    leeway_s: int
+    is_from_host: bool = False
+
+
+def refuse(why: str) -> NoReturn:
+    """Raise the one error of a token that does not hold; `why` never quotes the token."""
+    raise Unauthenticated(f"token: {why}") from None
+
+
+def check_shape(token: str) -> None:
+    """Refuse what cannot be a token, before any of it is decoded."""
+    # The length in characters first: encoding a huge string to count its bytes costs too.
+    if len(token) > TOKEN_BYTES_MAX:
+        refuse(f"is longer than {TOKEN_BYTES_MAX} bytes")
+    if _SHAPE.fullmatch(token) is None:
+        refuse("is not three parts of base64url joined by dots")
+
+
+def read_header(token: str) -> dict[str, Any]:
+    """Return the header, unverified: it may choose among our keys, and nothing else."""
+    try:
+        data = base64url_decode(token.partition(".")[0])
+    except ValueError:
+        refuse("has a header part that is not base64url")
+    return parse_object(data, "header")
+
+
+def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
+    """Return what a payload says whose signature was checked, if it holds now.
+
+    Raises:
+        Unauthenticated: it does not.
+    """
+    claims = parse_object(payload, "claims")
+    missing = [name for name in wanted.required if name not in claims]
+    if missing:
+        refuse(f"lacks {', '.join(missing)}")
+    if not _is_for_us(claims["aud"], wanted):
+        refuse("is meant for another audience")
+    if wanted.issuer is not None and claims.get("iss") != wanted.issuer:
+        refuse("comes from another issuer")
+    issued, expires = _check_times(claims, wanted, now)
+    try:
+        user = parse_id(_text(claims, "sub"), "sub")
+        # The host application names its tokens as it likes, or not at all.
+        jti = "" if wanted.is_from_host else parse_id(_text(claims, "jti"), "jti")
+        login = None
+        if not wanted.is_from_host and "login" in claims:
+            login = parse_id(_text(claims, "login"), "login")
+    except BadRequest as exc:
+        refuse(f"has a wrong {exc.message}")
+    return Claims(UserId(user), expires, jti, issued, login, wanted.is_from_host)
+
+
+def _is_for_us(given: Any, wanted: Wanted) -> bool:
+    if given in (wanted.audience, [wanted.audience]):
+        return True
+    # Identity providers write one token for several audiences; we do not.
+    return wanted.is_from_host and isinstance(given, list) and wanted.audience in given
+
+
+def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[int, int]:
+    issued, expires = _seconds(claims, "iat"), _seconds(claims, "exp")
+    if not 0 < expires - issued <= wanted.lifetime_s_max:
+        refuse(f"must live more than 0 and at most {wanted.lifetime_s_max} seconds")
+    if now >= expires + wanted.leeway_s:
+        refuse("has expired")
+    if issued > now + wanted.leeway_s:
+        refuse("was issued in the future")
+    if "nbf" in claims and _seconds(claims, "nbf") > now + wanted.leeway_s:
+        refuse("is not valid yet")
+    return issued, expires
+
+
+def parse_object(data: bytes, what: str) -> dict[str, Any]:
+    """Parse a JSON object in which no name stands twice, at any depth."""
+    try:
+        value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        refuse(f"has a {what} part that is not JSON with each name once")
+    if not isinstance(value, dict):
+        refuse(f"has a {what} part that is not a JSON object")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a name stands twice")
+    return fields
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims[name]
+    if not isinstance(value, str):
+        refuse(f"has a {name} that is not text")
+    return value
+
+
+def _seconds(claims: dict[str, Any], name: str) -> int:
+    value = claims[name]
+    # A bool is an int to Python, and 1e400 is a float: whole seconds are all we sign.
+    if type(value) is not int:
+        refuse(f"has a {name} that is not a whole number of seconds")
+    return value

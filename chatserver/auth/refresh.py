@@ -1,0 +1,82 @@
+"""Refresh tokens: what keeps a login going, one after another. Pure functions.
+
+    <user>.<login>.<generation>.<mac>
+
+The mac is HMAC-SHA-256 over user, login, generation and the login's own 32 random bytes, with a key
+that comes from `auth.secret`. So nothing that is stored lets anybody in: a copy of the directory
+has the random bytes and not the key. The tokens of a login form a chain whose next link can be told
+again, which is what makes a repeated request harmless: whoever asks twice gets the same token.
+
+A genuine token of an older generation, shown after its grace, means that two hold the chain; which
+of them is the thief nobody can tell, so the login ends. A forged one ends nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from typing import NamedTuple
+
+from chatserver.config import Auth
+from chatserver.domain.ids import UserId
+from chatserver.errors import Unauthenticated
+
+SEED_BYTES = 32
+TOKEN_CHARS_MAX = 256
+REFUSED = "refresh token: does not hold: log in again"
+_TOKEN = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{1,64})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})"
+)
+
+
+class RefreshToken(NamedTuple):
+    """The parts of a refresh token; nothing is proved yet."""
+
+    user: UserId
+    login: str
+    generation: int
+    mac: str
+
+
+class RefreshTokens:
+    """Makes and checks refresh tokens."""
+
+    def __init__(self, settings: Auth) -> None:
+        secret = settings.secret.get_secret_value().encode()
+        self._key = hmac.digest(secret, b"chatserver refresh tokens v1", hashlib.sha256)
+
+    def new_seed(self) -> bytes:
+        """Return what makes the chain of a new login unlike all others."""
+        return secrets.token_bytes(SEED_BYTES)
+
+    def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str:
+        """Return the token of a generation."""
+        mac = self._mac(user, login, generation, seed)
+        return f"{user}.{login}.{generation}.{mac}"
+
+    def is_genuine(self, token: RefreshToken, seed: bytes) -> bool:
+        """Tell whether we made a token."""
+        wanted = self._mac(token.user, token.login, token.generation, seed)
+        return hmac.compare_digest(wanted, token.mac)
+
+    def _mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
+        # No part but the last can hold a dot, so no two lists of parts read the same.
+        text = f"{user}.{login}.{generation}.".encode() + seed
+        mac = hmac.digest(self._key, text, hashlib.sha256)
+        return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+
+def parse_refresh_token(text: str) -> RefreshToken:
+    """Return the parts of a refresh token.
+
+    Raises:
+        Unauthenticated: it is none.
+    """
+    found = _TOKEN.fullmatch(text) if len(text) <= TOKEN_CHARS_MAX else None
+    if found is None:
+        raise Unauthenticated(REFUSED)
+    user, login, generation, mac = found.groups()
+    return RefreshToken(UserId(user), login, int(generation), mac)

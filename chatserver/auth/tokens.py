@@ -1,0 +1,134 @@
+"""Tokens: signed statements of who a client is, for one hour at most.
+
+A token is a JWT (RFC 7519) of one of two narrow shapes, and anything else is refused.
+
+Ours, signed with `auth.secret`:
+
+    header    {"alg": "HS256", "typ": "chat+jwt"}, nothing more
+    claims    sub  the user, an id          aud  our audience     jti  an id, names the token
+              iat, exp  whole seconds, exp - iat at most `lifetime_s_max`
+              iss  where the setting names one;  nbf  obeyed where present
+              login  the log in that it was made for, where it was;  others are ignored
+
+The host application's, where `auth.host_algorithm` is set: signed with that algorithm and one of
+its keys (`chatserver.auth.hostkeys`), with another `typ` or none, and without `jti`.
+
+Which of the two a token is, its header says; that is all an unverified header decides, besides
+which of the pinned keys is tried. No algorithm is taken from it.
+
+Trust: whoever holds the secret may be anyone. Rotation means new processes with a new secret;
+tokens live an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from jwt.api_jws import PyJWS
+from jwt.exceptions import PyJWTError
+
+from chatserver.auth import claims as reading
+from chatserver.auth.claims import TOKEN_BYTES_MAX, Wanted, refuse
+from chatserver.auth.hostkeys import HostKeys, parse_jwks, read_static_keys
+from chatserver.config import Auth
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId, parse_id
+from chatserver.domain.logins import Claims
+from chatserver.errors import BadRequest, ConfigError
+
+ALGORITHM = "HS256"
+TYPE = "chat+jwt"
+KEY_BYTES_MIN = 32  # RFC 7518 section 3.2: as long as the hash
+
+__all__ = ["KEY_BYTES_MIN", "TOKEN_BYTES_MAX", "Claims", "Tokens"]
+
+
+class Tokens:
+    """Makes tokens with the secret of the settings, and checks them and the host application's."""
+
+    def __init__(self, settings: Auth, clock: Clock) -> None:
+        """
+        Raises:
+            ConfigError: the secret is shorter than 32 bytes, or a key of the host is none.
+        """
+        self._key = settings.secret.get_secret_value().encode()
+        if len(self._key) < KEY_BYTES_MIN:
+            raise ConfigError([f"auth.secret: must be at least {KEY_BYTES_MIN} bytes"])
+        self._settings = settings
+        self._clock = clock
+        self._jws = PyJWS(algorithms=[ALGORITHM])
+        self._ours = Wanted(
+            ("exp", "iat", "sub", "aud", "jti"),
+            settings.audience,
+            settings.issuer,
+            settings.lifetime_s_max,
+            settings.leeway_s,
+        )
+        self._hosts = Wanted(
+            ("exp", "iat", "sub", "aud", *(("iss",) if settings.host_issuer else ())),
+            settings.host_audience or settings.audience,
+            settings.host_issuer,
+            settings.lifetime_s_max,
+            settings.leeway_s,
+            is_from_host=True,
+        )
+        self._host_keys = read_static_keys(settings)
+
+    def use_key_set(self, body: bytes | None) -> None:
+        """Check the host application's tokens with this key set (RFC 7517) from now on, or none.
+
+        Raises:
+            CorruptData: it is no key set with a key for us; the keys of before stay.
+        """
+        algorithm = self._settings.host_algorithm
+        assert algorithm is not None
+        empty = HostKeys(algorithm, [], is_fetched=True)
+        self._host_keys = empty if body is None else parse_jwks(body, algorithm)
+
+    def mint(self, user: UserId, ttl_s: int, login: str | None = None) -> str:
+        """Return a token for `user` that holds for `ttl_s` seconds, or until its login ends.
+
+        Raises:
+            BadRequest: the user is no id, or the time is not in [1, `lifetime_s_max`].
+        """
+        longest = self._settings.lifetime_s_max
+        if not 1 <= ttl_s <= longest:
+            raise BadRequest(f"ttl_s: must be 1 to {longest}")
+        now = int(self._clock.time())
+        claims: dict[str, Any] = {
+            "sub": parse_id(user, "user"),
+            "aud": self._settings.audience,
+            "iat": now,
+            "exp": now + ttl_s,
+            "jti": secrets.token_urlsafe(16),
+        }
+        if self._settings.issuer is not None:
+            claims["iss"] = self._settings.issuer
+        if login is not None:
+            claims["login"] = parse_id(login, "login")
+        return self._jws.encode(
+            json.dumps(claims).encode(), self._key, algorithm=ALGORITHM, headers={"typ": TYPE}
+        )
+
+    def verify(self, token: str) -> Claims:
+        """Return what `token` says, if it holds now. Whether it was ended, marks tell.
+
+        Raises:
+            Unauthenticated: it does not; the message says why in one sentence, without the token.
+            UnknownKey: it names a key of the host application that is not known here, yet.
+        """
+        reading.check_shape(token)
+        if self._settings.host_algorithm is not None:
+            header = reading.read_header(token)
+            if header.get("typ") != TYPE:
+                payload = self._host_keys.verify(token, header)
+                return reading.read_claims(payload, self._hosts, self._clock.time())
+        try:
+            payload = self._jws.decode(token, self._key, algorithms=[ALGORITHM])
+        except (PyJWTError, NotImplementedError):
+            refuse("is not signed by us with HS256")
+        if reading.read_header(token) != {"alg": ALGORITHM, "typ": TYPE}:
+            refuse(f'must have exactly the header alg "{ALGORITHM}" and typ "{TYPE}"')
+        return reading.read_claims(payload, self._ours, self._clock.time())

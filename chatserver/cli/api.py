@@ -1,0 +1,16 @@
+"""`chatserver api`: a process that serves the web client and the HTTP API."""
+
+from __future__ import annotations
+
+import click
+
+from chatserver.cli.running import prepare, run
+
+
+@click.command()
+def api() -> None:
+    """Serve the web client and the HTTP API, until SIGTERM."""
+    settings = prepare("api")
+    from chatserver.api.app import run_api
+
+    run(run_api(settings))

@@ -1,0 +1,100 @@
+"""`chatserver chat`: two people in two terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+
+from chatserver.cli.running import run
+from chatserver.domain.ids import parse_id
+from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
+
+API_URL = "http://127.0.0.1:8080"
+ANSWER_S = 5.0
+ANSWER_BYTES_MAX = 65_536
+BRINGING = "Your token. Better by CHAT_TOKEN: others on the machine can read a command line."
+
+
+@click.command()
+@click.option("--as", "user", help="Who you are: a demo user, unless you bring a token.")
+@click.option("--with", "peer", required=True, help="Whom to chat with.")
+@click.option("--token", envvar="CHAT_TOKEN", help=BRINGING)
+@click.option("--url", help="Address of the gateway, ws:// or wss://. Default: the API knows.")
+@click.option("--api", "api_url", default=API_URL, show_default=True, help="Address of the API.")
+def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:
+    """Chat in the terminal; /file PATH sends a file.
+
+    Without a token it logs in by one click at a running `chatserver dev`.
+    """
+    if user is None and token is None:
+        raise click.UsageError("say who you are: --as NAME, or --token")
+    try:
+        for name, option in ((peer, "--with"), (user or peer, "--as")):
+            parse_id(name, option)
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None
+    from chatserver.client import terminal
+
+    async def get_token() -> str:
+        if token is not None:
+            return token
+        return await asyncio.to_thread(log_in, api_url, user or "")
+
+    gateway_url = url or str(ask_api(api_url, "/v1/client-config")["gateway_url"])
+    try:
+        run(terminal.chat(gateway_url, get_token, peer, api_url))
+    except Unavailable:
+        raise
+    except ChatError as exc:
+        raise click.ClickException(exc.message) from None
+
+
+def log_in(api_url: str, user: str) -> str:
+    """Return a token for a demo user.
+
+    Raises:
+        Unauthenticated: there is no such demo user, or there are none at all.
+        Unavailable: no API answers.
+    """
+    return str(ask_api(api_url, "/v1/dev/login", {"user": user})["token"])
+
+
+def ask_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+    """Ask the API and return its JSON answer.
+
+    Raises:
+        Unauthenticated: it refused.
+        Unavailable: it does not answer; the message says how to start one.
+    """
+    url = api_url.rstrip("/") + path
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError("--api: must begin with http:// or https://")
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data, headers)  # noqa: S310  checked above
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310  # the scheme is checked above
+            found: dict[str, Any] = json.loads(answer.read(ANSWER_BYTES_MAX))
+            return found
+    except urllib.error.HTTPError as exc:
+        raise Unauthenticated(_refusal(exc, path)) from exc
+    except (OSError, ValueError) as exc:
+        raise Unavailable(
+            f"no API at {api_url}: {exc}. Start one with `chatserver dev`, or bring a token and "
+            "the gateway's address: --token, --url"
+        ) from exc
+
+
+def _refusal(error: urllib.error.HTTPError, path: str) -> str:
+    try:
+        detail = str(json.loads(error.read(ANSWER_BYTES_MAX))["detail"])
+    except (OSError, ValueError, KeyError, TypeError):
+        detail = f"{error.code} {error.reason}"
+    if error.code == 404 and path.endswith("/login") and "user" not in detail:
+        detail = "this API has no demo login: bring a token (--token)"
+    return detail

@@ -1,0 +1,34 @@
+"""`chatserver gateway`: the processes that WebSocket clients connect to."""
+
+from __future__ import annotations
+
+import click
+
+from chatserver.cli.running import prepare, require_redis, run
+from chatserver.config import check_secret
+
+PROCESSES_MAX = 256
+
+
+@click.command()
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    default=1,
+    show_default=True,
+    help="More than one share the port, under a supervisor; SIGHUP replaces them one by one.",
+)
+@click.option("--ready-fd", type=int, hidden=True, help="For the supervisor.")
+def gateway(processes: int, ready_fd: int | None) -> None:
+    """Serve WebSocket clients, until SIGTERM. Needs Redis."""
+    settings = prepare("gateway" if processes == 1 else "supervisor")
+    check_secret(settings)
+    require_redis(settings.redis)
+    if processes > 1:
+        from chatserver.gateway.supervisor import run_gateways
+
+        run(run_gateways(settings, processes))
+    else:
+        from chatserver.gateway.process import run_gateway
+
+        run(run_gateway(settings, ready_fd))

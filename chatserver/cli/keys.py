@@ -1,0 +1,90 @@
+"""`chatserver keys`: API keys of the host application, made, listed, rotated and revoked."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings
+from chatserver.errors import ClientError
+
+if TYPE_CHECKING:
+    from chatserver.service.apikeys import ApiKeys
+
+
+@click.group()
+def keys() -> None:
+    """Make, list, rotate and revoke API keys of the host application."""
+
+
+@keys.command()
+@click.option("--name", required=True, help="What the key is for.")
+@click.option("--scope", "scopes", multiple=True, required=True, help="May be given often.")
+def create(name: str, scopes: tuple[str, ...]) -> None:
+    """Make a key and print it. It is not stored, and cannot be shown again."""
+
+    async def work(api_keys: ApiKeys) -> None:
+        key, text = await api_keys.create(name, scopes)
+        click.echo(f"key {key}, shown this once:", err=True)
+        click.echo(text)
+
+    _do(work)
+
+
+@keys.command(name="list")
+def list_keys() -> None:
+    """List all keys: id, state, when they were made, scopes, name."""
+
+    async def work(api_keys: ApiKeys) -> None:
+        for row in await api_keys.list_all():
+            made = datetime.datetime.fromtimestamp(row.created_ms / 1000, datetime.UTC)
+            state = "active " if row.ended_ms is None else "revoked"
+            scopes = ",".join(sorted(row.scopes))
+            click.echo(f"{row.key}  {state}  {made:%Y-%m-%d}  {scopes}  {row.name}")
+
+    _do(work)
+
+
+@keys.command()
+@click.argument("key")
+@click.option("--overlap", "overlap_s", default=3600, show_default=True, help="Seconds.")
+def rotate(key: str, overlap_s: int) -> None:
+    """Give a key another secret and print it; the one of before holds for the overlap."""
+
+    async def work(api_keys: ApiKeys) -> None:
+        click.echo(await api_keys.rotate(key, overlap_s))
+
+    _do(work)
+
+
+@keys.command()
+@click.argument("key")
+def revoke(key: str) -> None:
+    """End a key: it is refused within seconds."""
+
+    async def work(api_keys: ApiKeys) -> None:
+        await api_keys.revoke(key)
+        click.echo(f"revoked {key}")
+
+    _do(work)
+
+
+def _do(work: Callable[[ApiKeys], Awaitable[None]]) -> None:
+    settings = prepare("keys")
+    try:
+        run(_with_keys(settings, work))
+    except ClientError as exc:
+        raise click.UsageError(exc.message) from None
+
+
+async def _with_keys(settings: Settings, work: Callable[[ApiKeys], Awaitable[None]]) -> None:
+    from chatserver.api.people import make_api_keys
+    from chatserver.domain.clock import SystemClock
+    from chatserver.warm.client import open_dynamodb
+
+    async with open_dynamodb(settings.warm) as dynamodb:
+        await work(make_api_keys(dynamodb, settings, SystemClock()))

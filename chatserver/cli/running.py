@@ -1,0 +1,85 @@
+"""What the commands that run a process share: settings, logs, event loop, a look at Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from chatserver.config import Redis, Settings, load_settings
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.telemetry.logs import configure_logs
+
+T = TypeVar("T")
+
+
+def prepare(process: str) -> Settings:
+    """Read the settings and configure the logs of a process.
+
+    Raises:
+        ConfigError: with every problem of the settings.
+    """
+    settings = load_settings()
+    configure_logs(settings.telemetry.format, settings.telemetry.level, process=process)
+    return settings
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run until `main` returns, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def require_redis(settings: Redis) -> None:
+    """See that something answers at the address of Redis, before a process depends on it.
+
+    Raises:
+        ConfigError: the address is none.
+        Unavailable: nothing answers, or not Redis; names the address and how to start one.
+    """
+    try:
+        parts = urlsplit(settings.url)
+        port = parts.port or 6379
+    except ValueError as exc:
+        raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from exc
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise ConfigError(
+            ["redis.url (CHAT_REDIS_URL): must begin with redis://, rediss:// or unix://"]
+        )
+    host = parts.hostname or "127.0.0.1"
+    name = parts.path if parts.scheme == "unix" else f"{host}:{port}"
+    try:
+        with _connect(parts, host, port, settings.connect_timeout_s) as connection:
+            if parts.scheme == "rediss":
+                is_redis = True  # behind TLS: who it is shows when the process connects
+            else:
+                connection.sendall(b"PING\r\n")
+                # An error is an answer too: it may want a password, or be loading its file.
+                is_redis = connection.recv(16)[:1] in (b"+", b"-")
+    except OSError as exc:
+        raise Unavailable(
+            f"Redis at {name}: {exc.strerror or 'no answer in time'}. Start one with "
+            "`redis-server`, or everything with `chatserver dev`; another address is set with "
+            "redis.url (CHAT_REDIS_URL)"
+        ) from exc
+    if not is_redis:
+        raise Unavailable(f"Redis at {name}: what answers there is not Redis")
+
+
+def _connect(parts: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:
+    if parts.scheme != "unix":
+        return socket.create_connection((host, port), timeout_s)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(parts.path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

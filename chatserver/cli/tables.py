@@ -1,0 +1,37 @@
+"""`chatserver tables apply`: the DynamoDB tables and the bucket as the settings want them."""
+
+from __future__ import annotations
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings
+
+
+@click.group()
+def tables() -> None:
+    """Create the DynamoDB tables and the S3 bucket."""
+
+
+@tables.command()
+@click.option("--bucket/--no-bucket", default=True, help="The S3 bucket, too.")
+def apply(bucket: bool) -> None:
+    """Create what is missing. Removes nothing, and may be called again at any time."""
+    settings = prepare("tables")
+    run(_apply(settings, with_bucket=bucket))
+
+
+async def _apply(settings: Settings, *, with_bucket: bool) -> None:
+    from chatserver.cold.bucket import apply_bucket
+    from chatserver.cold.client import open_s3
+    from chatserver.warm.client import open_dynamodb
+    from chatserver.warm.tables import apply_tables
+
+    async with open_dynamodb(settings.warm) as client:
+        for change in await apply_tables(client, settings.warm):
+            click.echo(f"{change.action:<8} {change.table}: {change.what}")
+    if not with_bucket:
+        return
+    async with open_s3(settings.cold) as store:
+        for found in await apply_bucket(store, settings.cold):
+            click.echo(f"{found.action:<8} {store.bucket}: {found.what}")

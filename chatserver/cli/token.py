@@ -1,0 +1,26 @@
+"""`chatserver token`: a token for trying things out and for operators."""
+
+from __future__ import annotations
+
+import click
+
+from chatserver.cli.running import prepare
+from chatserver.config import check_secret
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest
+
+
+@click.command()
+@click.option("--user", required=True, help="Whose token.")
+@click.option("--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Seconds it holds.")
+def token(user: str, ttl_s: int) -> None:
+    """Make a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
+    settings = prepare("token")
+    check_secret(settings)
+    from chatserver.auth.tokens import Tokens
+    from chatserver.domain.clock import SystemClock
+
+    try:
+        click.echo(Tokens(settings.auth, SystemClock()).mint(UserId(user), ttl_s))
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None

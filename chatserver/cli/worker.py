@@ -1,0 +1,44 @@
+"""`chatserver worker`: a process that runs background workers."""
+
+from __future__ import annotations
+
+import click
+
+from chatserver.cli.running import prepare, require_redis, run
+
+NAMES = (
+    "persist",
+    "repair",
+    "rpc",
+    "notify",
+    "media",
+    "sweep",
+    "webhooks",
+    "exports",
+    "erasures",
+)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, type=click.Choice([*NAMES, "all"]))
+def worker(names: tuple[str, ...]) -> None:
+    """Run the workers NAMES in one process, until SIGTERM. Needs Redis, DynamoDB and S3.
+
+    \b
+    persist  moves messages from Redis to DynamoDB
+    repair   finishes what a dead gateway left undelivered
+    rpc      answers the gateways' calls to DynamoDB
+    notify   tells absent members of new messages by push
+    media    makes thumbnails of images
+    sweep    removes files that no message has
+    webhooks asks and tells the host application by HTTP
+    exports  makes copies of what users have here, for them
+    erasures takes away all that there is of users who asked for it
+    all      each of them
+    """
+    settings = prepare("worker")
+    require_redis(settings.redis)
+    from workers.runner import run_workers
+
+    chosen = [name for name in NAMES if name in names or "all" in names]
+    run(run_workers(settings, chosen))

@@ -1,0 +1,191 @@
+"""Reads what is missing in chats: holes after an absence, and what became of them in a new epoch.
+
+Pure: it asks through a function and is told the answers. At most `ASKING_MAX` pages are asked for
+at a time. What cannot be read after `ATTEMPTS_MAX` tries, or is more than `fill_max` entries, is
+given up and `Skipped` says so: a tier that is down holds the new messages of a chat back for some
+seconds, not for ever (promise P9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from chatserver.client.chat import Chat
+from chatserver.client.events import Event, Skipped
+from chatserver.client.model import Entry, parse_entry
+from chatserver.errors import ChatError
+
+ASKING_MAX = 2
+ATTEMPTS_MAX = 5
+PAGE = 200
+RETRY_S = 0.5
+
+
+class Ask(Protocol):
+    """Asks the server something, on this connection only."""
+
+    def __call__(
+        self,
+        fields: dict[str, Any],
+        on_answer: Callable[[dict[str, Any], float], None],
+        on_error: Callable[[ChatError, float], None],
+        now: float,
+    ) -> None: ...
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Job:
+    chat: Chat
+    is_forced: bool  # ask once even if no hole is known
+    is_asking: bool = False
+    before: int | None = None  # where the comparison goes on
+    read: int = 0
+    attempts: int = 0
+    not_before: float = 0.0
+
+
+class CatchUp:
+    """The chats of one device that have to be read."""
+
+    def __init__(self, ask: Ask, emit: Callable[[Iterable[Event]], None], fill_max: int) -> None:
+        self._ask = ask
+        self._emit = emit
+        self._fill_max = fill_max
+        self._jobs: dict[str, _Job] = {}
+
+    def want(self, chat: Chat, *, is_forced: bool = False) -> None:
+        """Read what `chat` lacks, if it lacks something."""
+        if chat.log.is_suspect or chat.log.has_hole or is_forced:
+            job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
+            job.is_forced = job.is_forced or is_forced
+
+    def wants(self, chat: Chat) -> bool:
+        """Say whether `chat` is still to be read."""
+        return chat.id in self._jobs
+
+    def restart(self, chat: Chat) -> None:
+        """Forget what was read so far: a new epoch began."""
+        self._jobs.pop(chat.id, None)
+        self.want(chat)
+
+    def forget(self, chat: Chat) -> None:
+        """The chat is not kept any more."""
+        self._jobs.pop(chat.id, None)
+
+    def disconnected(self) -> None:
+        """What was asked will not be answered."""
+        for job in self._jobs.values():
+            job.is_asking = False
+
+    def times(self) -> list[float]:
+        """Return when further pages may be asked for."""
+        return [job.not_before for job in self._jobs.values() if not job.is_asking]
+
+    def step(self, now: float) -> None:
+        """Ask for the next pages."""
+        asking = sum(job.is_asking for job in self._jobs.values())
+        for job in list(self._jobs.values()):
+            if asking >= ASKING_MAX:
+                break
+            if job.is_asking or job.not_before > now:
+                continue
+            fields = self._next_question(job)
+            if fields is None:
+                del self._jobs[job.chat.id]
+                continue
+            asking += 1
+            job.is_asking = True
+            self._ask(fields, self._on_page(job), self._on_error(job), now)
+
+    def _next_question(self, job: _Job) -> dict[str, Any] | None:
+        log = job.chat.log
+        window: dict[str, Any] = {"type": "history", "chat": job.chat.id, "limit": PAGE}
+        if log.is_suspect:
+            return window if job.before is None else {**window, "before": job.before}
+        if log.shown is None or not (log.has_hole or job.is_forced):
+            return None
+        if log.top - log.shown > self._fill_max:
+            self._skip(job, log.top - self._fill_max)
+        return {**window, "after": log.shown}
+
+    def _on_page(self, job: _Job) -> Callable[[dict[str, Any], float], None]:
+        def take(frame: dict[str, Any], now: float) -> None:
+            if self._jobs.get(job.chat.id) is not job:
+                return  # asked before a new epoch
+            job.is_asking = False
+            page = [parse_entry(fields) for fields in frame["messages"]]
+            if job.chat.log.is_suspect:
+                self._compare(job, page, has_older=frame["more"])
+            else:
+                self._fill(job, page, now, has_more=frame["more"])
+
+        return take
+
+    def _on_error(self, job: _Job) -> Callable[[ChatError, float], None]:
+        def take(error: ChatError, now: float) -> None:
+            if self._jobs.get(job.chat.id) is not job:
+                return
+            job.is_asking = False
+            if error.temporary:
+                self._try_later(job, now, (error.retry_after_ms or 0) / 1000)
+            else:
+                self._give_up(job)
+
+        return take
+
+    def _fill(self, job: _Job, page: list[Entry], now: float, *, has_more: bool) -> None:
+        log = job.chat.log
+        assert log.shown is not None
+        before = log.shown
+        for entry in page:
+            log.put(entry)
+        if page and page[0].seq > before + 1 and log.has_hole:
+            self._emit(job.chat.tell())  # what came meanwhile, if it is the next
+            if log.shown < page[0].seq - 1:
+                self._skip(job, page[0].seq - 1)  # not ours to read: we joined later
+        self._emit(job.chat.tell())
+        job.is_forced = has_more and bool(page)
+        if log.shown > before:
+            job.attempts = 0
+        elif log.has_hole:
+            self._try_later(job, now, 0.0)
+
+    def _compare(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
+        chat = job.chat
+        job.read += len(page)
+        found = chat.log.verify(page, has_older=has_older)
+        if found is None and job.read >= self._fill_max:
+            found = chat.log.give_up_verifying()
+        if found is None:
+            job.before = page[0].seq
+            return
+        job.attempts = 0
+        self._emit(chat.verified(found))
+
+    def _try_later(self, job: _Job, now: float, advice_s: float) -> None:
+        job.attempts += 1
+        job.not_before = now + max(advice_s, RETRY_S * 2**job.attempts)
+        if job.attempts >= ATTEMPTS_MAX:
+            self._give_up(job)
+
+    def _give_up(self, job: _Job) -> None:
+        chat = job.chat
+        job.is_forced = False
+        job.attempts = 0
+        if chat.log.is_suspect:
+            self._emit(chat.verified(chat.log.give_up_verifying()))
+        elif chat.log.has_hole:
+            assert chat.log.shown is not None
+            after = chat.log.shown
+            self._emit([Skipped(chat.id, after, chat.log.skip_hole())])
+        chat.needs_history = True
+        self._emit(chat.tell())
+
+    def _skip(self, job: _Job, upto: int) -> None:
+        log = job.chat.log
+        assert log.shown is not None
+        self._emit([Skipped(job.chat.id, log.shown, upto)])
+        log.skip(upto)
+        job.chat.needs_history = True

@@ -1,0 +1,200 @@
+"""One chat as a device sees it: what it is, who is in it, its log, how far everybody has read.
+
+Pure. `take_*` methods return what the application is to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from chatserver.client.chatlog import ChatLog, Verified
+from chatserver.client.events import (
+    ChatChanged,
+    Event,
+    Marked,
+    MemberChanged,
+    MessageAdded,
+    MessageChanged,
+    MessagesHidden,
+    Skipped,
+    Withdrawn,
+)
+from chatserver.client.model import Bounds, Entry, Marks, parse_entry
+from chatserver.protocol.entries import AMENDING
+
+
+class _Listed(NamedTuple):
+    """What a line of the chat list said: so many messages after `read`, up to `top`."""
+
+    read: int
+    top: int
+    unread: int
+
+
+class Chat:
+    """A chat that the client has heard of."""
+
+    def __init__(self, chat: str, me: str, bounds: Bounds) -> None:
+        self.id = chat
+        self.kind = "direct" if chat.startswith("d-") else "group"
+        self.name: str | None = None
+        self.members: dict[str, str] | None = None  # user → role; None: not known
+        self.last: Entry | None = None  # as the chat list showed it
+        self.is_large = False
+        self.needs_history = False  # it holds something that we never read
+        self.log = ChatLog(bounds.entries_max)
+        self.marks: dict[str, Marks] = {}
+        self._me = me
+        self._marks_max = bounds.marks_max
+        self._listed_top = 0
+        self._listed: _Listed | None = None
+        self._old_marks: set[str] = set()  # users whose marks are of an epoch that is over
+
+    @property
+    def top(self) -> int:
+        """The newest seq heard of."""
+        return max(self._listed_top, self.log.top)
+
+    @property
+    def read(self) -> int:
+        """How far we have read."""
+        mine = self.marks.get(self._me)
+        return 0 if mine is None else mine.read
+
+    @property
+    def unread(self) -> int:
+        """How many messages of others we have not read, as far as we know."""
+        listed = self._listed
+        if listed is not None and listed.read == self.read and listed.top <= self.top:
+            return listed.unread + self._count_messages(listed.top)
+        return self._count_messages(self.read)
+
+    def _count_messages(self, after: int) -> int:
+        return max(0, self.top - after - self.log.count_asides(after))
+
+    @property
+    def peer(self) -> str | None:
+        """The other one of a direct chat, as far as known."""
+        others = [user for user in self.members or {} if user != self._me]
+        return others[0] if self.kind == "direct" and len(others) == 1 else None
+
+    # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
+
+    def take_info(self, info: dict[str, Any]) -> None:
+        """Take what the chat is."""
+        self.kind = info.get("kind", self.kind)
+        self.name = info.get("name", self.name)
+        if info.get("members"):
+            before = self.members or {}
+            roles = info.get("roles") or {}
+            self.members = {
+                user: roles.get(user, before.get(user, "member")) for user in info["members"]
+            }
+
+    def take_summary(self, summary: dict[str, Any]) -> list[Event]:
+        """Take a line of the chat list."""
+        self.take_info(summary)
+        self._listed_top = max(self._listed_top, summary.get("top", 0))
+        if summary.get("last"):
+            self.last = parse_entry(summary["last"])
+        changed = self.take_marks({"user": self._me, "read": summary.get("read", 0)})
+        self._listed = _Listed(
+            summary.get("read", 0), summary.get("top", 0), summary.get("unread", 0)
+        )
+        if summary.get("peer"):
+            changed += self.take_marks(summary["peer"])
+        if self.log.shown is None and self._listed_top > self.log.top:
+            self.needs_history = True
+        return changed
+
+    def take_marks(self, marks: dict[str, Any]) -> list[Event]:
+        """Take how far a member has come; an older report changes nothing."""
+        user = marks["user"]
+        known = self.marks.get(user)
+        if known is None:
+            if len(self.marks) >= self._marks_max and user != self._me:
+                return []
+            known = self.marks[user] = Marks()
+        elif user in self._old_marks:
+            self._old_marks.discard(user)
+            known.read = known.received = 0
+        if not known.raise_to(marks.get("read", 0), marks.get("received", 0)):
+            return []
+        return [Marked(self.id, user, known.read, known.received)]
+
+    # ── a new epoch ─────────────────────────────────────────────────────────────────────────────
+
+    def suspect(self) -> None:
+        """Take nothing for granted: places may be given anew, so marks may mean other entries."""
+        self.log.suspect()
+        self._old_marks = set(self.marks)
+        self._listed_top, self._listed = 0, None
+
+    def verified(self, found: Verified) -> list[Event]:
+        """Take how far the log is still the same; return what the application is to be told."""
+        for user in self._old_marks:
+            marks = self.marks[user]
+            marks.read = min(marks.read, found.agreed)
+            marks.received = min(marks.received, found.agreed)
+        self._old_marks.clear()
+        events: list[Event] = []
+        if found.is_cut:
+            events.append(Withdrawn(self.id, found.withdrawn, found.agreed))
+        if not found.is_sure:
+            events.append(Skipped(self.id, 0, found.agreed))
+        return [*events, *self.tell()]
+
+    # ── entries ─────────────────────────────────────────────────────────────────────────────────
+
+    def take_entry(self, entry: Entry) -> Iterator[Event]:
+        """Take an entry that was pushed."""
+        if not self.log.is_suspect:
+            self.log.begin(entry.seq - 1)
+        self.log.put(entry)
+        self.take_marks({"user": entry.sender, "read": entry.seq})  # no event: who writes has read
+        yield from self.tell()
+
+    def hide(self, seqs: list[int]) -> list[Event]:
+        """Take that we deleted messages for ourselves."""
+        self.log.hide(seqs)
+        return [MessagesHidden(self.id, tuple(seqs))]
+
+    def take_page(self, page: list[Entry], *, is_newest: bool) -> Iterator[Event]:
+        """Take a page that the application asked for. It has read it: no event repeats it."""
+        if is_newest:
+            if page:
+                self.log.put_page(page)
+                if not self.log.is_suspect:
+                    self.log.begin(page[-1].seq)
+            elif self.log.shown is None:
+                self.log.begin(0)
+            self.needs_history = False
+        else:
+            self.log.put_page(page)
+        yield from self.tell()
+
+    def tell(self) -> Iterator[Event]:
+        """Return the events of all entries whose turn it is."""
+        for entry in self.log.advance():
+            yield self._event_of(entry)
+
+    def _event_of(self, entry: Entry) -> Event:
+        if entry.kind in AMENDING:
+            target = None if entry.target is None else self.log.find(entry.target)
+            return MessageChanged(self.id, entry, target)
+        if entry.kind == "member":
+            self._apply_member(entry)
+            return MemberChanged(self.id, entry)
+        if entry.kind == "update":
+            self.name = entry.name or self.name
+            return ChatChanged(self.id, entry)
+        return MessageAdded(self.id, entry if entry.rev == 0 else self.log.find(entry.seq) or entry)
+
+    def _apply_member(self, entry: Entry) -> None:
+        if entry.user is None:
+            return
+        if entry.role:
+            self.members = {**(self.members or {}), entry.user: entry.role}
+        elif self.members is not None:
+            self.members = {u: r for u, r in self.members.items() if u != entry.user}

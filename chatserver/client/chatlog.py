@@ -1,0 +1,243 @@
+"""What is known of one chat: its entries, each message as it is now, how far we have told.
+
+Pure. Entries are kept by seq, as they came; a message is shown as the copy with the highest `rev`
+plus the later changes that stand in the log, in order. So it does not matter in which order copies
+and changes arrive: the same ones give the same message.
+
+Invariants: `shown` rises by one entry at a time, or jumps over a stretch that `skip` gives up. What
+is above `shown` waits for the hole to be filled and is not seen in `messages`. At most `kept_max`
+entries stay, the newest; a change is always newer than its target, so it never outlives it alone.
+
+After a new epoch (`suspect`) what was told is `former`: not seen until a page of the server shows
+the newest place where both agree. All before it agrees too, as a log is only ever cut at its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from chatserver.client.model import Entry
+from chatserver.protocol.entries import AMENDING, apply_entry, is_message, tombstone_of
+from chatserver.protocol.expiry import as_of
+
+MIDS_SAVED = 20  # of the newest entries, so that a restarted process can compare, too
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verified:
+    """What a comparison with the server after a new epoch found."""
+
+    agreed: int
+    withdrawn: tuple[int, ...]
+    is_cut: bool  # the server has less than was told
+    is_sure: bool  # False: what stands up to `agreed` may have changed, too
+
+
+class ChatLog:
+    """The entries of one chat."""
+
+    def __init__(self, kept_max: int) -> None:
+        self.shown: int | None = None  # told up to here; None: nothing yet
+        self.top = 0  # the newest seq heard of
+        self.is_suspect = False
+        self._kept_max = kept_max
+        self._entries: dict[int, Entry] = {}
+        self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of changes to it
+        self._hidden: set[int] = set()  # messages that we deleted for ourselves
+        self._former: dict[int, str] = {}  # seq → mid of what was known before the new epoch
+        self._former_entries: dict[int, Entry] = {}
+        self._newest: int | None = None  # top of the first page that was compared
+
+    # ── what is seen ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def bottom(self) -> int:
+        """The oldest seq kept; 0 if there is none."""
+        return min(self._entries, default=0)
+
+    def find(self, seq: int) -> Entry | None:
+        """Return an entry as it is now."""
+        entry = self._entries.get(seq)
+        if entry is None or (self.shown is not None and seq > self.shown):
+            return None
+        for change in sorted(self._changes.get(seq, ())):
+            if self.shown is None or change <= self.shown:
+                entry = apply_entry(entry, self._entries[change])
+        return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
+
+    def entries(self, now_s: float | None = None) -> list[Entry]:
+        """Return all there is, in order, as it is now; what has expired by `now_s` has no body."""
+        seen = (self.find(seq) for seq in sorted(self._entries))
+        there = [entry for entry in seen if entry is not None]
+        return there if now_s is None else [as_of(entry, now_s) for entry in there]
+
+    def messages(self, now_s: float | None = None) -> list[Entry]:
+        """Return the messages alone."""
+        return [entry for entry in self.entries(now_s) if is_message(entry)]
+
+    def count_asides(self, after: int) -> int:
+        """Return how many of the entries kept above `after` are no messages."""
+        return sum(seq > after and not is_message(entry) for seq, entry in self._entries.items())
+
+    # ── what comes ──────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, at: int) -> None:
+        """Tell what comes after `at`, if nothing was told yet."""
+        if self.shown is not None:
+            return
+        joined = at
+        while joined in self._entries:
+            joined -= 1
+        for seq in [seq for seq in self._entries if seq <= joined]:
+            self._forget(seq)  # there is a hole between them and what comes
+        self.shown = at
+        self.top = max(self.top, at)
+
+    def put(self, entry: Entry) -> None:
+        """Keep an entry, or a newer copy of it."""
+        self.top = max(self.top, entry.seq)
+        known = self._entries.get(entry.seq)
+        if known is not None and (known.rev, known.deleted) >= (entry.rev, entry.deleted):
+            return
+        self._entries[entry.seq] = entry
+        if entry.kind in AMENDING and entry.target is not None:
+            self._changes.setdefault(entry.target, set()).add(entry.seq)
+
+    def hide(self, seqs: list[int]) -> None:
+        """Show these messages as deleted. Those that are not kept come as such from the server."""
+        self._hidden.update(seq for seq in seqs if seq in self._entries)
+
+    def put_page(self, page: list[Entry]) -> None:
+        """Keep a page of history, if it joins what is kept."""
+        if not page or self.is_suspect:
+            return
+        if self._entries:
+            joins = page[-1].seq >= self.bottom - 1
+        else:
+            joins = self.shown is None or page[-1].seq >= self.shown
+        if joins:
+            for entry in page:
+                self.put(entry)
+            if self.shown is None or not self.has_hole:
+                self.trim()
+
+    def advance(self) -> Iterator[Entry]:
+        """Move `shown` up to the next hole and return the entries that it passes."""
+        while not self.is_suspect and self.shown is not None:
+            entry = self._entries.get(self.shown + 1)
+            if entry is None:
+                break
+            self.shown += 1
+            yield entry
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest entries beyond the bound."""
+        surplus = len(self._entries) - self._kept_max
+        if surplus > 0:
+            for seq in sorted(self._entries)[:surplus]:
+                self._forget(seq)
+
+    def _forget(self, seq: int) -> None:
+        entry = self._entries.pop(seq)
+        self._hidden.discard(seq)
+        self._changes.pop(seq, None)
+        if entry.target is not None and entry.target in self._changes:
+            self._changes[entry.target].discard(seq)
+
+    # ── holes ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_hole(self) -> bool:
+        """True if there is something after `shown` that we do not have."""
+        return not self.is_suspect and self.shown is not None and self.shown < self.top
+
+    def skip(self, upto: int) -> None:
+        """Give up the entries after `shown` up to `upto`, and what is older: no hole remains."""
+        assert self.shown is not None
+        for seq in [seq for seq in self._entries if seq <= upto]:
+            self._forget(seq)
+        self.shown = max(self.shown, upto)
+        self.top = max(self.top, self.shown)
+
+    def skip_hole(self) -> int:
+        """Give up the next hole alone and return where it ends."""
+        assert self.shown is not None
+        waiting = [seq for seq in self._entries if seq > self.shown]
+        upto = min(waiting) - 1 if waiting else self.top
+        self.skip(upto)
+        return upto
+
+    # ── a new epoch ─────────────────────────────────────────────────────────────────────────────
+
+    def suspect(self) -> None:
+        """Take nothing of what is known for granted: the server may have lost the end of it."""
+        if self.shown is not None and not self.is_suspect:
+            self._former |= {seq: entry.mid for seq, entry in self._entries.items()}
+            self._former_entries = dict(self._entries)
+            self.is_suspect = True
+        self._entries.clear()
+        self._changes.clear()
+        self._hidden.clear()
+        self._newest = None
+        self.top = 0
+
+    def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
+        """Compare with a page, the newest or the one before the last; None: an older is needed."""
+        if self._newest is None:
+            self._newest = page[-1].seq if page else 0
+        for entry in page:
+            self.put(entry)
+        same = [e.seq for e in page if self._former.get(e.seq) == e.mid]
+        if same:
+            return self._settle(max(same), is_sure=True)
+        oldest = min(self._former, default=(self.shown or 0) + 1)
+        first = page[0].seq if page else 1
+        if page and has_older and first > oldest:
+            return None
+        # All that can be compared differs; what stands before that is taken as it was.
+        agreed = min(oldest - 1, self._newest)
+        return self._settle(max(agreed, first - 1), is_sure=agreed <= 0 or not self._former)
+
+    def _settle(self, agreed: int, *, is_sure: bool) -> Verified:
+        assert self.shown is not None
+        withdrawn = tuple(sorted(seq for seq in self._former if agreed < seq <= self.shown))
+        self._take_back(agreed)
+        is_cut, self.shown = agreed < self.shown, min(self.shown, agreed)
+        self.is_suspect = False
+        self._former.clear()
+        self._former_entries.clear()
+        return Verified(agreed, withdrawn, is_cut, is_sure)
+
+    def _take_back(self, agreed: int) -> None:
+        """Keep what was known up to `agreed`, down to a copy with a change that is gone."""
+        for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
+            entry = self._former_entries[seq]
+            if entry.rev <= agreed:
+                self.put(entry)
+            elif seq not in self._entries:
+                break
+
+    def give_up_verifying(self) -> Verified:
+        """Go on with what came since: nothing can be compared."""
+        first = self.bottom or self.top + 1
+        result = self._settle(0, is_sure=False)
+        self.shown = first - 1
+        return dataclasses.replace(result, agreed=self.shown, is_cut=True)
+
+    # ── to keep ─────────────────────────────────────────────────────────────────────────────────
+
+    def saved_mids(self, upto: int) -> dict[int, str]:
+        """Return the newest places up to `upto`, to compare after a restart."""
+        known = dict(self._former)
+        if not self.is_suspect:
+            known |= {seq: entry.mid for seq, entry in self._entries.items()}
+        told = sorted(seq for seq in known if seq <= upto)
+        return {seq: known[seq] for seq in told[-MIDS_SAVED:]}
+
+    def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
+        """Go on where another process left off. The entries themselves are read again."""
+        self.shown = shown
+        self.top = top
+        self._former = dict(mids)

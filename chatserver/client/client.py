@@ -1,0 +1,456 @@
+"""`ChatClient`: a device of a user that stays connected. The shell around `ClientState`.
+
+Four tasks at most: one keeps the connection and reads, one writes what the state wants sent, one
+saves into the store, and a timer. All that is decided is decided in the state; here are sockets,
+clocks, futures and the queue of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from chatserver.client import record
+from chatserver.client.backoff import REPLACED_S, Backoff, Verdict, judge_close
+from chatserver.client.calls import Calls
+from chatserver.client.events import Acked, Disconnected, Event, Refused
+from chatserver.client.files import FilesApi
+from chatserver.client.model import Bounds
+from chatserver.client.outbox import Deed, Stage
+from chatserver.client.renewal import RETRY_S, renewal_wait_s
+from chatserver.client.requests import Fields
+from chatserver.client.socket import Lost, Socket, open_socket
+from chatserver.client.state import ANSWER_S, ClientState, Told
+from chatserver.client.store import Saved, Store
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import BadRequest, ChatError, Conflict, Unauthenticated, Unavailable
+from chatserver.protocol.frames import Attachment
+
+SAVE_S = 0.5  # how old the store may be, but for what is about to be sent
+WELCOME_S = 10.0
+
+GetToken = Callable[[], Awaitable[str]]
+_spread = secrets.SystemRandom()
+
+
+class ChatClient(Calls):
+    """See docs/sdk.md. Use it as an async context manager.
+
+    Guarantees:
+        Each event is given once and in order while the client lives; with a store also by the next
+        one. After a crash what was given in the last moments may come again; nothing is passed
+        over.
+        What was sent stays in the outbox until it is stored, under the same `ref`.
+        Cancellation of a call: safe; a send goes on in the outbox.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | GetToken,
+        *,
+        device: str | None = None,
+        store: Store | None = None,
+        bounds: Bounds | None = None,
+        open_s: float = 10.0,
+        is_patient: bool = True,
+        clock: Clock | None = None,
+        api_url: str | None = None,
+    ) -> None:
+        """`api_url`: the address of the HTTP API, for files."""
+        self._files = None if api_url is None else FilesApi(api_url, self._get_token)
+        self._state = ClientState(device or f"sdk-{secrets.token_hex(6)}", bounds)
+        self._has_device = device is not None
+        self._url = url
+        self._token = token
+        self._store = store
+        self._open_s = open_s
+        self._is_patient = is_patient  # False: one failed attempt to open is enough
+        self._clock = clock or SystemClock()
+        self._backoff = Backoff(_spread.uniform)
+        self._events: collections.deque[Told] = collections.deque()
+        self._news = asyncio.Event()
+        self._is_waiting = False  # the application has taken all and wants more
+        self._answers: dict[int, asyncio.Future[Fields]] = {}
+        self._acks: dict[str, asyncio.Future[Acked]] = {}
+        self._outgoing: list[Fields] = []
+        self._wake = asyncio.Event()
+        self._has_new_deeds = False
+        self._save_lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._welcomed: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+        self._last_loss = ""
+        self._replaced_at = float("-inf")
+        self._refusals = 0  # of tokens, in a row
+        self._activity = "fg"
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> ChatClient:
+        """Connect.
+
+        Raises:
+            Unauthenticated: the token is refused.
+            Unavailable: no gateway answered within `open_s`.
+            ChatError: it cannot go on; the message says why.
+        """
+        if self._store is not None:
+            saved = await asyncio.to_thread(self._store.load)
+            device = self._state.device
+            record.restore(self._state, saved.place, saved.deeds)
+            if self._has_device:
+                self._state.device = device
+        self._welcomed = asyncio.get_running_loop().create_future()
+        self._start(self._stay_connected(), "chat-client")
+        if self._store is not None:
+            self._start(self._save_often(), "chat-client-store")
+        try:
+            async with asyncio.timeout(self._open_s):
+                await asyncio.shield(self._welcomed)
+        except TimeoutError:
+            await self._stop()
+            raise self._no_gateway() from None
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
+        if self._store is not None:
+            await self._save(is_closing=True)
+            await asyncio.to_thread(self._store.close)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """A store that fails ends the client: it could not keep what it promises."""
+        exc = None if task.cancelled() else task.exception()
+        if isinstance(exc, Exception):
+            self._end(exc)
+            for other in self._tasks:
+                other.cancel()
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end(Unavailable("the client is closed"))
+
+    @property
+    def _was_welcomed(self) -> bool:
+        return self._welcomed is not None and self._welcomed.done()
+
+    def _no_gateway(self) -> Unavailable:
+        return Unavailable(f"no gateway at {self._url}: {self._last_loss}")
+
+    def _end(self, failure: Exception) -> None:
+        """Nothing comes any more: tell all who wait."""
+        if self._failure is None:
+            self._failure = failure
+        for future in (*self._answers.values(), *self._acks.values(), self._welcomed):
+            if future is not None and not future.done():
+                future.set_exception(self._failure)
+                future.exception()  # nobody may be waiting
+        self._news.set()
+
+    # ── the connection ──────────────────────────────────────────────────────────────────────────
+
+    async def _stay_connected(self) -> None:
+        try:
+            while True:
+                started = self._now()
+                try:
+                    await self._connect_once()
+                except Lost as lost:
+                    self._backoff.lasted(self._now() - started)
+                    self._judge(lost)
+                    self._last_loss = lost.reason
+                    if not self._is_patient and not self._was_welcomed:
+                        raise self._no_gateway() from lost
+                    wait = self._backoff.next_s(lost.retry_after_ms)
+                    self._push([Told(Disconnected(lost.reason, wait), self._state.cursor)])
+                    await asyncio.sleep(wait)
+        except Exception as exc:  # noqa: BLE001  # whoever waits has to hear of it
+            self._end(exc)
+
+    async def _connect_once(self) -> None:
+        try:
+            token = await self._get_token()
+        except Unavailable as exc:
+            if not self._is_patient and not self._was_welcomed:
+                raise
+            raise Lost(0, exc.message, exc.retry_after_ms) from exc
+        async with open_socket(self._url) as socket:
+            await socket.send(self._state.hello(token, self._activity))
+            try:
+                async with asyncio.timeout(WELCOME_S):
+                    welcome = await socket.receive()
+            except TimeoutError:
+                raise Lost(0, "the gateway does not answer hello") from None
+            known = self._state.user
+            if known and welcome["user"] != known:
+                raise Conflict(f"the store is {known}'s, the token {welcome['user']}'s")
+            await self._talk(socket, welcome, token)
+
+    async def _get_token(self) -> str:
+        return self._token if isinstance(self._token, str) else await self._token()
+
+    async def _talk(self, socket: Socket, welcome: Fields, token: str) -> None:
+        self._refusals = 0
+        self._outgoing.clear()
+        number = self._state.connected(welcome, self._now())
+        writing = asyncio.create_task(self._write(socket), name="chat-client-writer")
+        writing.add_done_callback(self._task_ended)
+        renewing = asyncio.create_task(self._renew(token), name="chat-client-renewal")
+        renewing.add_done_callback(self._task_ended)
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_result(None)
+        try:
+            self._flush()
+            while True:
+                frame = await socket.receive()
+                try:
+                    self._state.received(number, frame, self._now())
+                except (KeyError, TypeError, ValueError) as exc:  # not msgspec's alone
+                    raise Lost(0, f"a frame that makes no sense: {frame['type']}") from exc
+                self._flush()
+        finally:
+            writing.cancel()
+            renewing.cancel()
+            await asyncio.gather(writing, renewing, return_exceptions=True)
+            self._state.disconnected(self._now())
+            self._flush()
+
+    async def _renew(self, token: str) -> None:
+        """Keep the session alive beyond its token, if there is a way to get another one."""
+        wait_s = None if isinstance(self._token, str) else renewal_wait_s(token)
+        while wait_s is not None:
+            await asyncio.sleep(wait_s)
+            try:
+                token = await self._get_token()
+                await self._ask({"type": "auth", "token": token}, ANSWER_S)
+                wait_s = renewal_wait_s(token)
+            except ChatError:
+                # If it comes to nothing, the gateway closes, and coming back decides.
+                wait_s = RETRY_S
+
+    async def _write(self, socket: Socket) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._has_new_deeds:
+                await self._save()  # before the server hears of them
+            frames, self._outgoing = self._outgoing, []
+            for frame in frames:
+                await socket.send(frame)
+
+    def _judge(self, lost: Lost) -> None:
+        """Raise if coming back cannot help."""
+        match judge_close(lost.code):
+            case Verdict.STOP:
+                raise ChatError(f"the gateway closed for good: {lost.reason}") from lost
+            case Verdict.NEW_TOKEN:
+                self._refusals += 1
+                is_last = isinstance(self._token, str) or not self._was_welcomed
+                if is_last or self._refusals > 1:
+                    raise Unauthenticated(f"the gateway refused the token: {lost.reason}") from lost
+            case Verdict.REPLACED:
+                now = self._now()
+                if now - self._replaced_at < REPLACED_S:
+                    why = f"another process connects as device {self._state.device}"
+                    raise Conflict(why) from lost
+                self._replaced_at = now
+            case Verdict.COME_BACK:
+                pass
+
+    # ── the state's outputs ─────────────────────────────────────────────────────────────────────
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def _flush(self) -> None:
+        """Carry out what the last input led to."""
+        frames = self._state.take_frames()
+        if frames and self._state.is_online:
+            self._outgoing += frames
+            self._wake.set()
+        for number, answer in self._state.take_answers():
+            future = self._answers.pop(number, None)
+            if future is not None and not future.done():
+                if isinstance(answer, ChatError):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        told = self._state.take_told()
+        for event, _ in told:
+            self._settle(event)
+        self._push(told)
+        self._schedule()
+
+    def _settle(self, event: Event) -> None:
+        if not isinstance(event, Acked | Refused):
+            return
+        future = self._acks.pop(event.ref, None)
+        if future is not None and not future.done():
+            if isinstance(event, Acked):
+                future.set_result(event)
+            else:
+                future.set_exception(event.error)
+
+    def _push(self, told: list[Told]) -> None:
+        if told:
+            self._events.extend(told)
+            self._news.set()
+            if len(self._events) >= self._state.bounds.events_max:
+                self._state.pause(self._now(), is_paused=True)
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._now()
+        due = self._state.due(now)
+        if due is not None and self._failure is None:
+            self._timer = asyncio.get_running_loop().call_later(due - now, self._tick)
+
+    def _tick(self) -> None:
+        self._state.tick(self._now())
+        self._flush()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Iterate over what happens, from the beginning. For one reader.
+
+        Raises:
+            ChatError: the client has ended and will not come back; the message says why.
+        """
+        while True:
+            while self._events:
+                yield self._events.popleft().event
+                if not self._events:
+                    self._state.pause(self._now(), is_paused=False)
+                    self._flush()
+            if self._failure is not None:
+                raise self._failure
+            self._is_waiting = True
+            self._news.clear()
+            try:
+                await self._news.wait()
+            finally:
+                self._is_waiting = False
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────────
+
+    async def _save_often(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self._save()
+
+    async def _save(self, *, is_closing: bool = False) -> None:
+        self._has_new_deeds = False
+        if self._store is None:
+            return
+        async with self._save_lock:
+            place = None
+            # With events on their way to the application, an older place is the right one; at the
+            # end it is known which of them it has taken.
+            if self._state.user and (is_closing or (self._is_waiting and not self._events)):
+                place = record.place_of(self._state, list(self._events))
+            await asyncio.to_thread(self._store.save, Saved(place, record.deeds_of(self._state)))
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────────
+
+    async def upload(
+        self,
+        chat: str,
+        source: str | Path | bytes,
+        *,
+        name: str | None = None,
+        type: str | None = None,  # noqa: A002  # as attachments call it
+    ) -> Attachment:
+        """Upload a file, by its path or as bytes, and return what `send` takes. See `FilesApi`."""
+        return await self._files_api().upload(chat, source, name, type)
+
+    async def download(
+        self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
+    ) -> bytes:
+        """Return the content of a file of message `seq`, or its thumbnail. See `FilesApi`."""
+        file = attachment if isinstance(attachment, str) else attachment.id
+        return await self._files_api().download(file, seq, is_thumb=is_thumb)
+
+    def _files_api(self) -> FilesApi:
+        if self._files is None:
+            raise BadRequest("api_url: give the client the address of the HTTP API to use files")
+        return self._files
+
+    # ── commands ────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
+        self._check()
+        now = self._now()
+        number = self._state.ask(fields, now, now + deadline_s)
+        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._flush()
+        try:
+            answer: Fields = await future
+            return answer
+        finally:
+            self._answers.pop(number, None)
+            self._state.give_up(number)
+
+    def _post(self, deed: Deed) -> None:
+        self._check()
+        self._has_new_deeds = self._store is not None
+        self._state.do(deed, self._now())
+        self._flush()
+
+    async def _do(self, deed: Deed, deadline_s: float) -> Acked:
+        known = self._state.outbox.find(deed.ref)
+        self._post(deed)
+        if known is not None and known.stage is Stage.ACKED:
+            return Acked(known.ref, known.chat, known.seq, known.ts, known.mid, True, "hot")
+        future = self._acks.get(deed.ref)
+        if future is None:
+            future = self._acks[deed.ref] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            why = f"no ack in {deadline_s:g} s; it stays in the outbox, and its ref tells"
+            raise Unavailable(why) from None
+
+    def _tell(self, fields: Fields) -> None:
+        self._check()
+        self._state.tell(fields)
+        self._flush()
+
+    def _watch(self, users: list[str], *, is_on: bool) -> None:
+        self._check()
+        if is_on:
+            self._state.watch(users)
+        else:
+            self._state.unwatch(users)
+        self._flush()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._tasks:
+            raise Unavailable("the client is not open: use `async with`")

@@ -1,0 +1,175 @@
+"""What a client keeps over a restart of its process, as JSON.
+
+Two parts. `place`: the cursor, and how far each chat was told; as of the last event that the
+application has taken, so that nothing is passed over (an event may come twice after a crash, never
+not at all). `deeds`: the outbox, taken before anything in it goes to the server, so that the next
+process offers it again under the same ref.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.client.events import (
+    ChatChanged,
+    Marked,
+    MemberChanged,
+    MessageAdded,
+    MessageChanged,
+    Restarted,
+    Skipped,
+    Withdrawn,
+)
+from chatserver.client.outbox import Deed, Stage
+from chatserver.client.requests import Fields
+from chatserver.client.state import ClientState, Told
+from chatserver.errors import CorruptData
+from chatserver.protocol.frames import Cursor
+
+VERSION = 1
+
+
+class ChatPlace(msgspec.Struct, frozen=True):
+    """How far a chat was told."""
+
+    chat: str
+    shown: int
+    top: int
+    mids: list[tuple[int, str]]
+    read: int = 0
+    is_large: bool = False
+    is_suspect: bool = False
+    is_wanted: bool = False  # it was to be compared with the server
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far the device was told."""
+
+    user: str
+    device: str
+    cursor: Cursor | None
+    chats: list[ChatPlace]
+    v: int = VERSION
+
+
+class SavedDeed(msgspec.Struct, frozen=True):
+    """A deed that is not stored."""
+
+    ref: str
+    chat: str
+    fields: Fields
+    seq: int
+    ts: int
+    mid: str
+    is_acked: bool
+    is_told: bool
+
+
+def place_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes | None:
+    """Return how far the application was told, all but `untaken`; None if nobody can tell.
+
+    Then an older place has to do: it tells some again.
+    """
+    firsts = _firsts_of(state, untaken)
+    if firsts is None:
+        return None
+    shown = {
+        chat.id: min(chat.log.shown, firsts.get(chat.id, chat.log.shown + 1) - 1)
+        for chat in state.chats.values()
+        if chat.log.shown is not None
+    }
+    chats = [
+        ChatPlace(
+            chat.id,
+            shown[chat.id],
+            chat.log.top,
+            list(chat.log.saved_mids(shown[chat.id]).items()),
+            chat.read,
+            chat.is_large,
+            chat.log.is_suspect,
+            state.catch_up.wants(chat),
+        )
+        for chat in state.chats.values()
+        if chat.id in shown
+    ]
+    cursor = untaken[0].before if untaken else state.cursor
+    return msgspec.json.encode(Place(state.user, state.device, cursor, chats))
+
+
+def _firsts_of(state: ClientState, untaken: Sequence[Told]) -> dict[str, int] | None:
+    """Return the first entry of each chat in events; None if one of them will not come again."""
+    firsts: dict[str, int] = {}
+    for event, _ in untaken:
+        match event:
+            case MessageAdded(chat, entry):
+                firsts.setdefault(chat, entry.seq)
+            case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
+                firsts.setdefault(chat, entry.seq)
+            case ChatChanged(chat, entry) if entry is not None:
+                firsts.setdefault(chat, entry.seq)
+            case Restarted() | Skipped() | Withdrawn():
+                return None  # of where the server began anew, not of a place
+            case ChatChanged(chat) if state.chat(chat).is_large:
+                return None  # it may have become so, and before that it had another way
+            case Marked(user=user) if user == state.user:
+                return None  # how far it was before is not kept
+            case _:
+                pass
+    return firsts
+
+
+def deeds_of(state: ClientState) -> bytes:
+    """Return what is not stored yet."""
+    return msgspec.json.encode(
+        [
+            SavedDeed(
+                deed.ref,
+                deed.chat,
+                deed.fields,
+                deed.seq,
+                deed.ts,
+                deed.mid,
+                deed.stage is Stage.ACKED,
+                deed.is_told,
+            )
+            for deed in state.outbox
+        ]
+    )
+
+
+def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> None:
+    """Go on where another process left off.
+
+    Raises:
+        CorruptData: it is no record of a client.
+    """
+    try:
+        if place is not None:
+            _restore_place(state, msgspec.json.decode(place, type=Place))
+        for saved in msgspec.json.decode(deeds or b"[]", type=list[SavedDeed]):
+            deed = Deed(saved.ref, saved.chat, saved.fields)
+            deed.seq, deed.ts, deed.mid, deed.is_told = (
+                saved.seq,
+                saved.ts,
+                saved.mid,
+                saved.is_told,
+            )
+            # What was in flight may be done: the same ref tells.
+            deed.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
+            state.outbox.put(deed)
+    except msgspec.MsgspecError as exc:
+        raise CorruptData(f"the client's store cannot be read: {exc}") from exc
+
+
+def _restore_place(state: ClientState, place: Place) -> None:
+    state.user, state.device, state.cursor = place.user, place.device, place.cursor
+    for saved in place.chats:
+        chat = state.chat(saved.chat)
+        chat.is_large = saved.is_large
+        chat.take_marks({"user": place.user, "read": saved.read})
+        chat.log.restore(saved.shown, saved.top, saved.mids)
+        if saved.is_suspect:
+            chat.suspect()
+        state.catch_up.want(chat, is_forced=saved.is_wanted)

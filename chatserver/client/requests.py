@@ -1,0 +1,133 @@
+"""Requests that wait for an answer, by number. Pure.
+
+A request is repeated on the next connection until its deadline: each is either a question or a
+deed that changes nothing the second time. At most `IN_FLIGHT_MAX` are with the server, which allows
+32; the others wait here, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+IN_FLIGHT_MAX = 24
+_ERRORS: dict[str, type[ChatError]] = {
+    one.code: one
+    for one in (
+        BadRequest,
+        TooLarge,
+        Unauthenticated,
+        Forbidden,
+        NotFound,
+        Conflict,
+        RateLimited,
+        Unavailable,
+        Overloaded,
+    )
+}
+
+Fields = dict[str, Any]
+
+
+def error_of(frame: Fields) -> ChatError:
+    """Return an `error` frame as an error of ours. One of a newer server is a plain `ChatError`."""
+    kind = _ERRORS.get(frame.get("code", ""), ChatError)
+    error = kind(frame.get("message", ""), retry_after_ms=frame.get("retry_after_ms"))
+    error.temporary = bool(frame.get("temporary", kind.temporary))
+    return error
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Request:
+    """One request. Exactly one of the two is called, once; neither if it is forgotten."""
+
+    fields: Fields
+    on_answer: Callable[[Fields, float], None]
+    on_error: Callable[[ChatError, float], None]
+    deadline: float
+    is_kept: bool  # asked again on the next connection
+    id: int = 0
+
+
+class Requests:
+    """The requests of one device."""
+
+    def __init__(self, requests_max: int) -> None:
+        self._requests_max = requests_max
+        self._queued: dict[int, Request] = {}
+        self._in_flight: dict[int, Request] = {}
+        self._last_id = 0
+
+    def next_id(self) -> int:
+        """Return a number that no other request has."""
+        self._last_id += 1
+        return self._last_id
+
+    def add(self, request: Request) -> int:
+        """Take a request.
+
+        Raises:
+            Overloaded: too many of those that are kept wait.
+        """
+        waiting = len(self._queued) + len(self._in_flight)
+        if request.is_kept and waiting >= self._requests_max:
+            raise Overloaded(f"{self._requests_max} requests wait for an answer")
+        request.id = self.next_id()
+        self._queued[request.id] = request
+        return request.id
+
+    def next_frames(self) -> list[Fields]:
+        """Return the frames to send now."""
+        frames = []
+        while self._queued and len(self._in_flight) < IN_FLIGHT_MAX:
+            request = self._queued.pop(next(iter(self._queued)))
+            self._in_flight[request.id] = request
+            frames.append({**request.fields, "id": request.id})
+        return frames
+
+    def answered(self, frame: Fields, now: float) -> bool:
+        """Take an answer or an error; False if nobody waits for it."""
+        request = self._in_flight.pop(frame.get("id", -1), None)
+        if request is None:
+            return False
+        if frame["type"] == "error":
+            request.on_error(error_of(frame), now)
+        else:
+            request.on_answer(frame, now)
+        return True
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this one any more."""
+        self._queued.pop(number, None)
+        self._in_flight.pop(number, None)
+
+    def disconnected(self) -> None:
+        """Queue again, in order, what is to be asked on the next connection."""
+        kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_kept}
+        self._queued = dict(sorted(kept.items()))
+        self._in_flight.clear()
+
+    def expire(self, now: float) -> None:
+        """End what took too long."""
+        for number, request in list((self._in_flight | self._queued).items()):
+            if request.deadline <= now:
+                self.forget(number)
+                request.on_error(Unavailable("no answer in time"), now)
+
+    def times(self) -> list[float]:
+        """Return the deadlines."""
+        return [request.deadline for request in (self._in_flight | self._queued).values()]

@@ -1,0 +1,91 @@
+"""Where a client keeps its place, so that a restarted process goes on where the last one left off.
+
+A store holds two opaque records (see `chatserver.client.record`). One process uses it at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Saved(NamedTuple):
+    """What a store holds."""
+
+    place: bytes | None = None
+    deeds: bytes | None = None
+
+
+class Store(Protocol):
+    """Keeps two records. The client calls from threads, one call at a time."""
+
+    def load(self) -> Saved:
+        """Return what was saved last."""
+
+    def save(self, saved: Saved) -> None:
+        """Keep what is not None, all of it or nothing."""
+
+    def close(self) -> None:
+        """The client is closed."""
+
+
+class MemoryStore:
+    """Lives as long as the object: for tests, and for clients that are closed and opened again."""
+
+    def __init__(self) -> None:
+        self._saved = Saved()
+
+    def load(self) -> Saved:
+        """Return what was saved last."""
+        return self._saved
+
+    def save(self, saved: Saved) -> None:
+        """Keep what is not None."""
+        place, deeds = saved
+        self._saved = Saved(place or self._saved.place, deeds or self._saved.deeds)
+
+    def close(self) -> None:
+        """Keep it: the next client may use it."""
+
+
+class SqliteStore:
+    """One file.
+
+    Guarantees:
+        What was saved survives the death of the process. A power failure may cost the last saves,
+        never the file.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = sqlite3.connect(self._path, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS record (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+            )
+        return self._connection
+
+    def load(self) -> Saved:
+        """Return what was saved last."""
+        rows: dict[str, bytes] = dict(self._open().execute("SELECT name, value FROM record"))
+        return Saved(rows.get("place"), rows.get("deeds"))
+
+    def save(self, saved: Saved) -> None:
+        """Keep what is not None, in one transaction."""
+        rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
+        with self._open() as connection:
+            connection.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,1 @@
+"""The cold tier: S3."""

@@ -1,0 +1,117 @@
+"""The bucket, as the settings want it: who may use it from a page, and what removes itself.
+
+Rules of other people in an existing bucket stay; ours have ids that begin with ``chatserver-``.
+What lies below ``uploads/`` is only on its way: an upload that was looked at is copied from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Final, Literal, NamedTuple
+
+from chatserver.cold.client import BucketMissing, ObjectMissing, ObjectStore
+from chatserver.config import Cold
+from chatserver.errors import CorruptData
+
+UPLOADS_PREFIX: Final = "uploads/"
+EXPORTS_PREFIX: Final = "exports/"
+_OURS = "chatserver-"
+_NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
+
+
+class BucketChange(NamedTuple):
+    """What `apply_bucket` did, or found done."""
+
+    action: Literal["created", "changed", "kept"]
+    what: str
+
+
+async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]:
+    """Make the bucket, and our rules for it, and report.
+
+    Guarantees:
+        Idempotent: a second call finds all in order.
+        Nothing is removed, and no rule of others is changed.
+    """
+    changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
+    found = await _find_rules(store, "get_bucket_cors", "CORSRules")
+    wanted = [_cors(settings.origins)] if settings.origins else []
+    if (rules := _merge(found, wanted)) is not None:
+        await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
+        changes.append(BucketChange("changed", f"pages: {', '.join(settings.origins)}"))
+    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    if (rules := _merge(found, _LIFECYCLE)) is not None:
+        lifecycle = {"Rules": rules}
+        await store.call("put_bucket_lifecycle_configuration", LifecycleConfiguration=lifecycle)
+        changes.append(BucketChange("changed", "expiry of what was not finished"))
+    return changes
+
+
+async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
+    # A bucket that is absent answers HEAD with a bare 404.
+    with contextlib.suppress(BucketMissing, ObjectMissing):
+        await store.call("head_bucket")
+        return "kept"
+    region = settings.region
+    # AWS refuses its own default region here.
+    more = {} if region == "us-east-1" else {"LocationConstraint": region}
+    await store.call("create_bucket", **({"CreateBucketConfiguration": more} if more else {}))
+    return "created"
+
+
+async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dict[str, Any]]:
+    try:
+        rules: list[dict[str, Any]] = (await store.call(operation))[name]
+    except CorruptData as exc:
+        if any(code in exc.message for code in _NO_RULES):
+            return []
+        raise
+    return rules
+
+
+def _merge(
+    found: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> list[dict[str, Any]] | None:
+    """Return the rules with ours as they are wanted; None if they are so already."""
+    ours = [rule for rule in found if str(rule.get("ID", "")).startswith(_OURS)]
+    if not wanted or _comparable(ours) == _comparable(wanted):
+        return None
+    return [rule for rule in found if rule not in ours] + wanted
+
+
+def _comparable(rules: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(rule, sort_keys=True) for rule in rules)
+
+
+def _cors(origins: list[str]) -> dict[str, Any]:
+    return {
+        "ID": f"{_OURS}pages",
+        "AllowedOrigins": origins,
+        "AllowedMethods": ["GET", "POST"],
+        "AllowedHeaders": ["*"],
+        "MaxAgeSeconds": 600,
+    }
+
+
+_LIFECYCLE: Final[list[dict[str, Any]]] = [
+    {
+        "ID": f"{_OURS}uploads",
+        "Status": "Enabled",
+        "Filter": {"Prefix": UPLOADS_PREFIX},
+        "Expiration": {"Days": 2},
+    },
+    {
+        # Workers remove them in time; this is for what nobody knows of any more.
+        "ID": f"{_OURS}exports",
+        "Status": "Enabled",
+        "Filter": {"Prefix": EXPORTS_PREFIX},
+        "Expiration": {"Days": 31},
+    },
+    {
+        "ID": f"{_OURS}parts",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+    },
+]

@@ -1,0 +1,294 @@
+"""The one door to S3: deadlines, one layer of retries, and our errors only.
+
+The SDK's own retries are off. `translate` turns everything that botocore raises into our tree, so
+nothing of it leaves the package. Every call that goes through here may run twice; all of those that
+we make give the same then.
+
+Signing needs no connection: `sign_upload` and `sign_link` make addresses that clients use, at
+`cold.public_endpoint` where that is another one than ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import aioboto3
+import aiohttp
+import stamina
+from aiobotocore.config import AioConfig
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+)
+
+from chatserver.config import Cold
+from chatserver.errors import (
+    ChatError,
+    ConfigError,
+    Conflict,
+    CorruptData,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from chatserver.sdkfailures import translate_silence
+
+if TYPE_CHECKING:
+    from types_aiobotocore_s3 import S3Client
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 2.0
+RETRY_WAIT_S = 0.05  # doubles with each try
+RETRY_JITTER_S = 0.1
+RETRY_WAIT_S_MAX = 2.0
+
+_PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+_MISSING = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {
+    "403",
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+}
+
+
+class BucketMissing(ConfigError):
+    """The bucket does not exist."""
+
+
+class ObjectMissing(NotFound):
+    """There is no such object."""
+
+
+class _Clients(NamedTuple):
+    sdk: S3Client
+    signer: S3Client  # of addresses for clients
+
+
+class ObjectStore:
+    """Calls S3, for one bucket, and answers with its answer or with one of our errors."""
+
+    def __init__(self, settings: Cold, stack: contextlib.AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._clients: _Clients | None = None
+        self._opening = asyncio.Lock()
+        self.bucket = settings.bucket
+        self.endpoint = settings.endpoint or "AWS"
+
+    async def _open(self) -> _Clients:
+        """Return the SDK's clients. Made at first use: that takes longer than many a call."""
+        async with self._opening:
+            if self._clients is None:
+                try:
+                    self._clients = await _open_clients(self._settings, self._stack)
+                except BotoCoreError as exc:
+                    raise translate(exc, self.endpoint) from exc
+            return self._clients
+
+    async def call(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Do one operation on the bucket, named as the SDK does, tried again when that helps.
+
+        Guarantees:
+            Bounded: `attempts_max` tries with jittered backoff, within `call_timeout_s` in all.
+            A write may have run although this raises `Unavailable`, and may run twice.
+
+        Raises:
+            ObjectMissing: there is no such object.
+            Conflict: the object is not the one that was meant.
+            Unavailable: no answer, or S3 could not do it now.
+            ConfigError: the bucket, or the right to use it, is absent.
+        """
+
+        async def attempt() -> dict[str, Any]:
+            sdk = (await self._open()).sdk
+            answer: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **request)
+            return answer
+
+        return await self._retry(attempt)
+
+    async def read(self, key: str, *, size_max: int, part: str | None = None) -> bytes:
+        """Return an object, or the bytes of it that `part` names as HTTP does (``bytes=0-9``).
+
+        Raises:
+            TooLarge: it has more than `size_max` bytes. Otherwise as `call`.
+        """
+        more: Any = {} if part is None else {"Range": part}
+
+        async def attempt() -> bytes:
+            sdk = (await self._open()).sdk
+            answer = await sdk.get_object(Bucket=self.bucket, Key=key, **more)
+            async with answer["Body"] as body:
+                if answer["ContentLength"] > size_max:
+                    raise TooLarge(f"object: has more than {size_max} bytes")
+                content: bytes = await body.read()
+            return content
+
+        return await self._retry(attempt)
+
+    async def iter_content(self, key: str, *, chunk_bytes: int = 65_536) -> AsyncGenerator[bytes]:
+        """Yield an object piece by piece, within `call_timeout_s` a piece. Raises as `call`."""
+        timeout_s = self._settings.call_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                sdk = (await self._open()).sdk
+                answer = await sdk.get_object(Bucket=self.bucket, Key=key)
+            async with answer["Body"] as body:
+                while True:
+                    async with asyncio.timeout(timeout_s):
+                        piece = await body.content.read(chunk_bytes)
+                    if not piece:
+                        return
+                    yield piece
+        except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
+            raise translate(exc, self.endpoint) from exc
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        timeout_s = self._settings.call_timeout_s
+        last: Unavailable | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for trial in stamina.retry_context(
+                    on=Unavailable,
+                    attempts=self._settings.attempts_max,
+                    timeout=None,
+                    wait_initial=RETRY_WAIT_S,
+                    wait_jitter=RETRY_JITTER_S,
+                    wait_max=RETRY_WAIT_S_MAX,
+                ):
+                    with trial:
+                        try:
+                            return await attempt()
+                        except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
+                            error = translate(exc, self.endpoint)
+                            last = error if isinstance(error, Unavailable) else last
+                            raise error from exc
+        except TimeoutError as exc:
+            why = f"; before that: {last.message}" if last else ""
+            raise Unavailable(f"S3 at {self.endpoint}: not done in {timeout_s:g} s{why}") from (
+                last or exc
+            )
+        raise AssertionError("stamina ends with an answer or an error")
+
+    # addresses for clients
+
+    async def sign_upload(
+        self, key: str, fields: dict[str, str], size: int, lifetime_s: int
+    ) -> tuple[str, dict[str, str]]:
+        """Return the address and the fields of a form that uploads exactly this.
+
+        The policy names the key, the size and each of `fields`: S3 refuses any other form.
+        """
+        conditions: list[Any] = [{name: value} for name, value in fields.items()]
+        conditions.append(["content-length-range", size, size])
+        try:
+            signer = (await self._open()).signer
+            form: dict[str, Any] = await signer.generate_presigned_post(
+                self.bucket, key, Fields=dict(fields), Conditions=conditions, ExpiresIn=lifetime_s
+            )
+        except BotoCoreError as exc:
+            raise translate(exc, self.endpoint) from exc
+        return form["url"], form["fields"]
+
+    async def sign_link(self, key: str, answer: dict[str, str], lifetime_s: int) -> str:
+        """Return an address from which an object can be read; `answer`: headers it will have."""
+        names = {
+            "content-type": "ResponseContentType",
+            "content-disposition": "ResponseContentDisposition",
+            "cache-control": "ResponseCacheControl",
+        }
+        parameters = {"Bucket": self.bucket, "Key": key}
+        parameters |= {names[name]: value for name, value in answer.items()}
+        try:
+            signer = (await self._open()).signer
+            url: str = await signer.generate_presigned_url(
+                "get_object", Params=parameters, ExpiresIn=lifetime_s
+            )
+        except BotoCoreError as exc:
+            raise translate(exc, self.endpoint) from exc
+        return url
+
+
+@contextlib.asynccontextmanager
+async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
+    """Open a pool of connections to S3; connects with the first call.
+
+    Raises:
+        ConfigError: an endpoint is no URL, or only one of the two keys is set.
+    """
+    if (settings.access_key is None) != (settings.secret_key is None):
+        raise ConfigError(["cold.access_key, cold.secret_key: set both or neither"])
+    for name in ("endpoint", "public_endpoint"):
+        parts = urlsplit(getattr(settings, name) or "https://aws")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError([f"cold.{name} (CHAT_COLD_{name.upper()}): must be an HTTP address"])
+    stamina.instrumentation.set_on_retry_hooks([])
+    async with contextlib.AsyncExitStack() as stack:
+        yield ObjectStore(settings, stack)
+
+
+async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Clients:
+    secret = settings.secret_key
+    config = AioConfig(
+        connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
+        read_timeout=settings.call_timeout_s / 2,
+        max_pool_connections=settings.connections_max,
+        retries={"total_max_attempts": 1},
+        signature_version="s3v4",
+        # Names of buckets as hosts need DNS, which servers other than AWS seldom have.
+        s3={"addressing_style": "path" if settings.endpoint else "auto"},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+    )
+    session = aioboto3.Session(
+        aws_access_key_id=settings.access_key,
+        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        region_name=settings.region,
+    )
+    # Signing without credentials fails with an error that names nothing.
+    found = await session.get_credentials()  # type: ignore[misc]  # a coroutine, whatever the stub says
+    if found is None:
+        raise NoCredentialsError
+    sdk = await stack.enter_async_context(
+        session.client("s3", endpoint_url=settings.endpoint, config=config)
+    )
+    if settings.public_endpoint is None:
+        return _Clients(sdk, sdk)
+    public = session.client("s3", endpoint_url=settings.public_endpoint, config=config)
+    return _Clients(sdk, await stack.enter_async_context(public))
+
+
+def translate(exc: Exception, endpoint: str) -> ChatError:
+    """Return our error for one of the SDK's."""
+    where = f"S3 at {endpoint}"
+    if isinstance(exc, ClientError):
+        return _translate_answer(exc, where)
+    return translate_silence(exc, where, "cold")
+
+
+def _translate_answer(exc: ClientError, where: str) -> ChatError:
+    response: dict[str, Any] = {**exc.response}
+    error = response.get("Error", {})
+    code = str(error.get("Code", ""))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
+    if code in _PASSING or status >= 500:
+        return Unavailable(text)
+    if code == "NoSuchBucket":
+        return BucketMissing([f"{text}: `chatserver tables apply` creates the bucket"])
+    if code in _MISSING:
+        return ObjectMissing(text)
+    if code in {"412", "PreconditionFailed"}:
+        return Conflict(text)
+    if code in _REFUSED:
+        return ConfigError([text])
+    return CorruptData(text)

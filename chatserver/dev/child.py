@@ -1,0 +1,157 @@
+"""One child process of `chatserver dev`: its start, its lines, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+from chatserver.dev.servers import Launch
+from chatserver.processes import die_with_parent
+
+TAIL_LINES = 20
+LINE_BYTES_MAX = 16_384
+READY_POLL_S = 0.05
+LAST_LINES_S = 0.5
+OnLine = Callable[[str, str], None]
+
+
+class Failed(Exception):
+    """A child ended or was not ready in time; `child` has its last lines."""
+
+    def __init__(self, child: Child, why: str) -> None:
+        super().__init__(f"{child.name} {why}")
+        self.child = child
+        self.why = why
+
+
+class _Ears(asyncio.SubprocessProtocol):
+    """Hears one life of a child: its lines, its end, and when nobody holds its pipe any more.
+
+    asyncio's own `Process.wait` does not tell the last two apart, so that a grandchild could keep
+    us waiting.
+    """
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self.has_ended = asyncio.Event()
+        self.is_silent = asyncio.Event()
+        self._take = take
+        self._rest = b""
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._say(line)
+        if len(self._rest) > LINE_BYTES_MAX:
+            self._say(self._rest)
+            self._rest = b""
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._say(self._rest)
+        self.is_silent.set()
+
+    def process_exited(self) -> None:
+        self.has_ended.set()
+
+    def _say(self, line: bytes) -> None:
+        text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip()
+        if text:
+            self._take(text)
+
+
+class Child:
+    """A process that we start, read and end. May be started again after it ended."""
+
+    def __init__(self, launch: Launch, on_line: OnLine) -> None:
+        self.launch = launch
+        self.name = launch.name
+        self.tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
+        self.started_at = 0.0
+        self._has_said_ready = False
+        self._on_line = on_line
+        self._ears = _Ears(self._take)
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    async def start(self) -> None:
+        """Start it; it need not be ready yet."""
+        self.launch.folder.mkdir(parents=True, exist_ok=True)
+        self.tail.clear()
+        self._has_said_ready = not self.launch.ready_line
+        self.started_at = time.monotonic()
+        self._ears = _Ears(self._take)
+        self._transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: self._ears,
+            *self.launch.argv,
+            env=self.launch.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a Ctrl-C is for us, who end the children in order
+            preexec_fn=die_with_parent(),
+        )
+
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Return when it serves.
+
+        Raises:
+            Failed: it ended first, or was not ready in time.
+        """
+        give_up = time.monotonic() + deadline_s
+        # A probe may wait for an answer, so it runs in a thread.
+        while not (self._has_said_ready and await asyncio.to_thread(self.launch.is_ready)):
+            if self._ears.has_ended.is_set():
+                raise Failed(self, f"ended with {await self.wait_ended()} while starting")
+            if time.monotonic() > give_up:
+                raise Failed(self, f"was not ready after {deadline_s:g} s")
+            await asyncio.sleep(READY_POLL_S)
+
+    async def wait_ended(self) -> int:
+        """Return its exit code once it has ended and its last lines are read.
+
+        Children that it left behind are ended too.
+        """
+        assert self._transport is not None
+        await self._ears.has_ended.wait()
+        if not await _is_set_within(self._ears.is_silent, LAST_LINES_S):
+            # Whoever still holds the pipe is a child of its own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._transport.get_pid(), signal.SIGKILL)
+            await _is_set_within(self._ears.is_silent, LAST_LINES_S)
+        self._transport.close()
+        code = self._transport.get_returncode()
+        assert code is not None
+        return code
+
+    async def stop(self) -> None:
+        """End it in order, and by force if it takes longer than it may."""
+        if self._transport is None:
+            return
+        if not self._ears.has_ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.terminate()
+        if not await _is_set_within(self._ears.has_ended, self.launch.stop_s):
+            self._on_line("dev", f"{self.name} did not end in {self.launch.stop_s:g} s: killed")
+            self.kill()
+        await self.wait_ended()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._transport is not None and not self._ears.has_ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.kill()
+
+    def _take(self, text: str) -> None:
+        self._has_said_ready = self._has_said_ready or self.launch.ready_line in text
+        self.tail.append(text)
+        self._on_line(self.name, text)
+
+
+async def _is_set_within(event: asyncio.Event, deadline_s: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), deadline_s)
+    return event.is_set()

@@ -1,0 +1,82 @@
+"""`chatserver dev`: the whole product on this machine, with one command."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from chatserver import processes
+from chatserver.dev.folder import DataFolder
+from chatserver.dev.plan import Plan, Ports, fallback_notes
+from chatserver.dev.screen import Screen
+from chatserver.dev.supervisor import Supervisor
+
+_PORT = click.IntRange(1, 65_535)
+
+
+@click.command()
+@click.option("--port", type=_PORT, default=8080, show_default=True, help="Of the page.")
+@click.option("--gateway-port", type=_PORT, default=8081, show_default=True)
+@click.option("--redis-port", type=_PORT, default=16379, show_default=True)
+@click.option("--dynamodb-port", type=_PORT, default=18000, show_default=True)
+@click.option("--s3-port", type=_PORT, default=19000, show_default=True)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".dev"),
+    show_default=True,
+    help="Folder that keeps the data.",
+)
+@click.option(
+    "--gateways",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Gateway processes, on one port.",
+)
+@click.option("--fresh", is_flag=True, help="Empty the data folder first.")
+@click.option("--verbose", is_flag=True, help="Show the log lines of Redis, DynamoDB and S3 too.")
+@click.option("--stop-with-parent", is_flag=True, hidden=True, help="For `make run`.")
+def dev(
+    port: int,
+    gateway_port: int,
+    redis_port: int,
+    dynamodb_port: int,
+    s3_port: int,
+    data: Path,
+    gateways: int,
+    fresh: bool,
+    verbose: bool,
+    stop_with_parent: bool,
+) -> None:
+    """Run everything on this machine, for development.
+
+    Starts Redis, a DynamoDB API server, an S3 API server, the workers, a gateway and the API, all
+    on loopback, with demo users who log in by one click.
+    """
+    if stop_with_parent:
+        processes.stop_with_parent()
+    ports = Ports(port, gateway_port, redis_port, dynamodb_port, s3_port)
+    ports.check()
+    folder = DataFolder.open(data, is_fresh=fresh)
+    screen = Screen(is_verbose=verbose)
+    for note in fallback_notes():
+        screen.say(note)
+    plan = Plan(folder.path, ports, folder.read_secret(), gateways)
+    folder.write_settings(plan.settings())
+    try:
+        sys.exit(asyncio.run(_run(Supervisor(plan, screen))))
+    finally:
+        folder.close()
+
+
+async def _run(supervisor: Supervisor) -> int:
+    loop = asyncio.get_running_loop()
+    # SIGHUP: the terminal was closed.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, supervisor.stop)
+    return await supervisor.run()

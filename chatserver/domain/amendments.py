@@ -1,0 +1,51 @@
+"""A change of a message on its way: the entry that is to tell of it, what became of it. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Amendment:
+    """An entry that changes the message at `target`."""
+
+    chat: ChatId
+    sender: UserId
+    ref: Ref
+    mid: Mid
+    digest: str
+    kind: str
+    target: Seq
+    body: str
+    tail: bytes
+
+
+class Outcome(enum.Enum):
+    """What the commit says; the values are those of `amend.lua`."""
+
+    COMMITTED = 1
+    KNOWN = 3
+    CLOSED = 4  # the chat has to be opened first
+    NOT_MEMBER = 5
+    ELSEWHERE = 7  # the target is not in the hot tier
+    FORBIDDEN = 8
+    DELETED = 9
+    REACTIONS_FULL = 10
+    NO_MESSAGE = 11
+    RESTRAINED = 12  # the sender may not write
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Amended:
+    """What became of an amendment. `seq` is its place; of `ELSEWHERE`, the chat's head.
+
+    Of `RESTRAINED` it is the reason, as `chatserver.domain.moderation` counts them.
+    """
+
+    outcome: Outcome
+    seq: int = 0
+    ts: int = 0
+    place: bytes = b""

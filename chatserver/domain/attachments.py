@@ -1,0 +1,234 @@
+"""Files in messages: what they may be called, what they may be, and who may send them. No I/O.
+
+A file has one owner and one chat. It is uploaded (`waiting`), looked at (`ready`), and then may be
+sent by its owner into its chat. `seqs` are the messages that have it; a file that no message has,
+or whose messages have all gone, is removed at `due`.
+
+What a file claims to be is never believed: its type decides nothing but how it is offered for
+download, and only what we encoded ourselves is ever shown inline.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import unicodedata
+import urllib.parse
+from typing import Literal
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
+
+FILE_NAME_CHARS_MAX = 120
+FILE_NAME_BYTES_MAX = 255  # what file systems allow
+TYPE_CHARS_MAX = 100
+SNIFF_BYTES = 1024
+SEQS_MAX = 1000  # messages of one file that are known by name
+OCTETS = "application/octet-stream"
+THUMB_TYPE = "image/webp"
+
+Phase = Literal["waiting", "ready"]
+NO_SUCH_FILE = "attachment: there is no such file of yours in this chat"
+
+_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+# Separators of paths, and what a Windows file name may not have.
+_NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
+_HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_JOINER = "\u200d"  # within emoji
+
+# Images whose thumbnails we make.
+RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+# Types that a browser may be told of a download; all others are told to be octets.
+_PLAIN_TYPES = RASTER_TYPES | {
+    "application/pdf",
+    "application/zip",
+    "audio/mpeg",
+    "audio/mp4",
+    "audio/ogg",
+    "audio/wav",
+    "audio/webm",
+    "text/plain",
+    "video/mp4",
+    "video/webm",
+}
+_SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
+    ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", 0, b"\xff\xd8\xff"),
+    ("image/gif", 0, b"GIF87a"),
+    ("image/gif", 0, b"GIF89a"),
+    ("image/webp", 8, b"WEBP"),
+    ("application/pdf", 0, b"%PDF-"),
+    ("video/mp4", 4, b"ftyp"),
+    ("application/zip", 0, b"PK\x03\x04"),
+)
+_SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class File:
+    """A file that was, or is to be, uploaded."""
+
+    id: str
+    owner: UserId
+    chat: ChatId
+    name: str
+    type: str
+    size: int
+    sha256: str  # hex
+    created: int  # seconds since 1970
+    due: int | None  # seconds since 1970: when it is to be removed
+    phase: Phase = "waiting"
+    seqs: frozenset[int] = frozenset()
+    width: int | None = None
+    height: int | None = None
+    has_thumb: bool = False
+    is_looked_at: bool = False  # nothing more will be found out about it
+    rev: int = 1
+
+    @property
+    def is_unreferenced(self) -> bool:
+        """True while no message has it: then it counts against its owner's limits."""
+        return not self.seqs
+
+    def is_same_request(self, other: File) -> bool:
+        """Tell whether both were asked for with the same words."""
+        names = ("id", "owner", "chat", "name", "type", "size", "sha256")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one user may keep waiting, and how large one file may be."""
+
+    size_max: int
+    waiting_max: int
+    waiting_bytes_max: int
+
+
+def parse_file_name(text: str) -> str:
+    """Return the name under which a file is shown and saved, stripped and NFC-normalised.
+
+    Raises:
+        BadRequest: it is empty, only dots, or has a separator, a control character or a direction
+            mark.
+        TooLarge: it has more than 120 characters or 255 bytes.
+    """
+    text = text.strip()
+    # Normalising takes a time that grows with the square of a run of marks, and may shorten it.
+    if len(text) <= 4 * FILE_NAME_CHARS_MAX:
+        text = unicodedata.normalize("NFC", text)
+    if len(text) > FILE_NAME_CHARS_MAX:
+        raise TooLarge(f"name: must be at most {FILE_NAME_CHARS_MAX} characters")
+    if not text.strip("."):
+        raise BadRequest("name: must not be empty")
+    if _NOT_IN_NAMES.search(text):
+        raise BadRequest('name: must not contain any of / \\ : * ? " < > |')
+    for char in text:
+        if unicodedata.category(char) in _HIDDEN_CATEGORIES and char != _JOINER:
+            raise BadRequest("name: must not contain control characters or direction marks")
+    if len(text.encode()) > FILE_NAME_BYTES_MAX:
+        raise TooLarge(f"name: must be at most {FILE_NAME_BYTES_MAX} bytes of UTF-8")
+    return text
+
+
+def parse_type(text: str) -> str:
+    """Return a media type in small letters, without parameters.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    text = text.partition(";")[0].strip().lower()
+    if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
+        raise BadRequest(f"type: must be a media type of at most {TYPE_CHARS_MAX} characters")
+    return text
+
+
+def parse_checksum(text: str) -> str:
+    """Return a SHA-256 in small hexadecimal digits. Raises BadRequest."""
+    text = text.lower()
+    if _CHECKSUM.fullmatch(text) is None:
+        raise BadRequest("sha256: must be 64 hexadecimal digits")
+    return text
+
+
+def check_size(size: int, bounds: Bounds) -> None:
+    """Raises TooLarge: the file may not be so large."""
+    size_max = min(bounds.size_max, bounds.waiting_bytes_max)
+    if size > size_max:
+        raise TooLarge(f"size: must be at most {size_max} bytes")
+
+
+def checksum_base64(sha256: str) -> str:
+    """Return a checksum as S3 writes it."""
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
+
+
+def sniff(head: bytes) -> str | None:
+    """Return the type that the first bytes of a file say, if they say one that we know."""
+    for name, at, magic in _SIGNATURES:
+        if head[at : at + len(magic)] == magic and (name != "image/webp" or head[:4] == b"RIFF"):
+            return name
+    return None
+
+
+def check_content(type_: str, head: bytes) -> None:
+    """Compare what a file says it is with how it begins.
+
+    Raises:
+        BadRequest: it says that it is an image or a PDF, and is not.
+    """
+    if type_ in _SIGNED_TYPES and sniff(head) != type_:
+        raise BadRequest(f"content: is not {type_}")
+
+
+def served_type(type_: str) -> str:
+    """Return the media type that a download is given: nothing that a browser would run."""
+    return type_ if type_ in _PLAIN_TYPES else OCTETS
+
+
+def disposition_of(name: str) -> str:
+    """Return the ``Content-Disposition`` that saves a file under its name (RFC 6266, RFC 8187)."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", plain).strip() or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{urllib.parse.quote(name, safe='')}"
+
+
+def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float) -> File:
+    """Return the file if `sender` may send it into `chat` now.
+
+    Raises:
+        NotFound: it does not exist any more, or is another user's or chat's.
+        Conflict: it is not uploaded yet.
+    """
+    if file is None or file.owner != sender or file.chat != chat:
+        raise NotFound(NO_SUCH_FILE)
+    if file.due is not None and file.due <= now_s:
+        raise NotFound(NO_SUCH_FILE)
+    if file.phase != "ready":
+        raise Conflict("attachment: is not uploaded yet")
+    return file
+
+
+def with_message(file: File, seq: int, expires_at: int | None) -> File:
+    """Return the file as one that message `seq` has, which ends at `expires_at` if it does.
+
+    A file stays as long as the longest of its messages; one that very many have stays for ever.
+    """
+    if seq in file.seqs:
+        return file
+    if len(file.seqs) >= SEQS_MAX:
+        seq = 0  # a message that is never deleted
+    due = expires_at
+    if due is not None and file.seqs:
+        due = None if file.due is None else max(file.due, due)
+    return dataclasses.replace(file, seqs=file.seqs | {seq}, due=due)
+
+
+def without_message(file: File, seq: int, now_s: float) -> File:
+    """Return the file as one that message `seq` no longer has; the last one takes it along."""
+    if seq not in file.seqs:
+        return file
+    left = file.seqs - {seq}
+    return dataclasses.replace(file, seqs=left, due=file.due if left else int(now_s))

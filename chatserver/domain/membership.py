@@ -1,0 +1,169 @@
+"""Who may change what in a group, and what a change does to the roles of its members. No I/O.
+
+| change        | who                                                                        |
+|---------------|----------------------------------------------------------------------------|
+| invite        | owner and admins; as an admin, the owner only                              |
+| join          | anybody, if `joining` is open                                              |
+| leave         | every member; an owner who leaves is followed by the oldest admin, or if   |
+|               | there is none by the oldest member                                         |
+| remove        | admins remove members; the owner removes admins, too                       |
+| set_role      | the owner; who makes another one owner becomes an admin                    |
+| update        | owner and admins                                                           |
+| mute          | as remove: admins mute members; the owner mutes admins, too                |
+| ban, unban    | as remove; who is banned is no member, and cannot become one               |
+
+Invariant: a group with members has exactly one owner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from chatserver.domain.ids import Seq, UserId
+from chatserver.errors import BadRequest, Forbidden, NotFound
+
+Role = Literal["owner", "admin", "member"]
+Joining = Literal["invited", "open"]
+HistoryFrom = Literal["joined", "all"]
+Changes = dict[UserId, Role | None]  # None: is no member any more
+
+NOT_A_MEMBER = "chat: no such chat, or you are not a member"
+SMALL_AGAIN = 0.8  # of the bound: members come and go, and a chat should not with each of them
+_MANAGERS = frozenset({"owner", "admin"})
+
+
+class Reader(NamedTuple):
+    """What a member may read of a chat: `first` to `head`. The warm tier has it to `stored`."""
+
+    first: Seq
+    head: Seq
+    stored: Seq = Seq(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """What decides about a change. `roles` has those members whom the change names, at least."""
+
+    kind: str
+    joining: Joining
+    count: int
+    members_max: int
+    roles: Mapping[UserId, Role]
+    banned: Collection[UserId] = ()
+
+    def role_of(self, actor: UserId) -> Role:
+        """Return the role of a member of a group.
+
+        Raises:
+            NotFound: not a member, who may not know whether the chat exists.
+            BadRequest: the chat is a direct one.
+        """
+        role = self.roles.get(actor)
+        if role is None:
+            raise NotFound(NOT_A_MEMBER)
+        if self.kind == "direct":
+            raise BadRequest("chat: is a direct chat: its two members and settings cannot change")
+        return role
+
+    def require_manager(self, actor: UserId) -> Role:
+        """Return the role of an owner or admin. Raises Forbidden, and as `role_of`."""
+        role = self.role_of(actor)
+        if role not in _MANAGERS:
+            raise Forbidden("chat: only its owner and admins may do this")
+        return role
+
+
+def plan_invite(
+    group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
+) -> Changes:
+    """Return who becomes a member; those who are one already stay what they are."""
+    if group.require_manager(actor) != "owner" and role == "admin":
+        raise Forbidden("role: only the owner may make admins")
+    users = list(users)
+    for user in users:
+        if user in group.banned:
+            raise Forbidden(f"users: {user} is banned from this chat")
+    return _add(group, dict.fromkeys((user for user in users if user not in group.roles), role))
+
+
+def plan_join(group: Group, actor: UserId) -> Changes:
+    """Return that the actor becomes a member, if he is none yet."""
+    if actor in group.roles:
+        group.role_of(actor)
+        return {}
+    # A chat that nobody is in any more is over: there is nobody to own it.
+    # Who is banned learns no more than one who guesses.
+    is_closed = group.kind == "direct" or group.joining != "open" or group.count == 0
+    if is_closed or actor in group.banned:
+        raise NotFound("chat: no such chat, or it is not open to join")
+    return _add(group, {actor: "member"})
+
+
+def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:
+    if group.count + len(added) > group.members_max:
+        raise BadRequest(f"chat: must have at most {group.members_max} members")
+    return dict(added)
+
+
+def plan_leave(group: Group, actor: UserId) -> Changes:
+    """Return that the actor leaves, and who follows him if he is the owner.
+
+    For an owner `group.roles` has all members, the oldest first.
+    """
+    changes: Changes = {actor: None}
+    if group.role_of(actor) == "owner":
+        others = [user for user in group.roles if user != actor]
+        admins = [user for user in others if group.roles[user] == "admin"]
+        for successor in (admins or others)[:1]:
+            changes[successor] = "owner"
+    return changes
+
+
+def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
+    """Return that a member is taken out; nothing if `user` is none."""
+    return {} if _judge(group, actor, user) is None else {user: None}
+
+
+def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
+    """Return the role of one whom the actor may remove, mute or ban; None: not a member."""
+    role = group.require_manager(actor)
+    if user == actor:
+        raise BadRequest("user: must be somebody else; use leave")
+    target = group.roles.get(user)
+    if target == "owner" or (target == "admin" and role != "owner"):
+        raise Forbidden("user: only the owner may do this to an admin, and nobody to the owner")
+    return target
+
+
+def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
+    """Return the role that a member keeps who is muted, or may write again."""
+    role = _judge(group, actor, user)
+    if role is None:
+        raise NotFound(f"user: {user} is not a member")
+    return {user: role}
+
+
+def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
+    """Return that a user is out, member or not; nothing if he is banned already."""
+    _judge(group, actor, user)
+    return {} if user in group.banned else {user: None}
+
+
+def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
+    """Return the new roles; nothing if it is the member's role already."""
+    if group.role_of(actor) != "owner":
+        raise Forbidden("chat: only its owner may do this")
+    if user not in group.roles:
+        raise NotFound(f"user: {user} is not a member")
+    if group.roles[user] == role:
+        return {}
+    if user == actor:
+        raise BadRequest("role: a chat has an owner; make somebody else the owner")
+    return {user: role, actor: "admin"} if role == "owner" else {user: role}
+
+
+def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:
+    """Say whether a chat of `count` members is a large one: read from its log, not from inboxes."""
+    return count >= SMALL_AGAIN * fanout_max if was_large else count > fanout_max

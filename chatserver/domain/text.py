@@ -1,0 +1,107 @@
+"""What text may be: bounds and characters, checked once at the edge."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from chatserver.errors import BadRequest, TooLarge
+
+BODY_CHARS_MAX = 4_000
+BODY_BYTES_MAX = 16_384
+NAME_CHARS_MAX = 80
+NOTE_CHARS_MAX = 500
+COMBINING_RUN_MAX = 8
+# Before normalising, which sorts each run in a time that grows with its square, and may shorten it.
+_UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
+EMOJI_CHARS_MAX = 8
+
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zs", "Zl", "Zp"))
+# Within emoji: joiners of families, letters of flags.
+_JOINERS = frozenset(("\u200d", *map(chr, range(0xE0020, 0xE0080))))
+
+_ASCII_PLAIN = re.compile(r"[\t\n\x20-\x7e]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BREAKS_AND_MARKS = re.compile("[\t\n\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def parse_body(text: str) -> str:
+    """Return the text of a message, NFC-normalised.
+
+    Raises:
+        BadRequest: it is empty, or has a control character other than tab and newline, or more
+            than 8 combining marks in a row.
+        TooLarge: it has more than 4,000 characters or 16,384 bytes of UTF-8.
+    """
+    if len(text) > BODY_CHARS_MAX:
+        raise TooLarge(f"body: must be at most {BODY_CHARS_MAX} characters")
+    if not text:
+        raise BadRequest("body: must not be empty")
+    if _ASCII_PLAIN.fullmatch(text) is not None:
+        return text
+    return _parse_wide(text, "body", BODY_CHARS_MAX)
+
+
+def _parse_wide(text: str, field: str, chars_max: int) -> str:
+    _check_marks(text, field, _UNSORTED_RUN_MAX)
+    text = unicodedata.normalize("NFC", text)
+    if len(text) > chars_max:  # again: some characters become two
+        raise TooLarge(f"{field}: must be at most {chars_max} characters")
+    if len(text.encode("utf-8", "surrogatepass")) > BODY_BYTES_MAX:
+        raise TooLarge(f"{field}: must be at most {BODY_BYTES_MAX} bytes of UTF-8")
+    if _CONTROL.search(text) is not None:
+        raise BadRequest(f"{field}: must not contain control characters but tab and newline")
+    _check_marks(text, field, COMBINING_RUN_MAX)
+    return text
+
+
+def _check_marks(text: str, field: str, run_max: int) -> None:
+    run = 0
+    for char in text:
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run > run_max:
+            raise BadRequest(f"{field}: at most {COMBINING_RUN_MAX} combining marks in a row")
+
+
+def parse_name(text: str, field: str = "name") -> str:
+    """Return a name that is shown to others, stripped and NFC-normalised.
+
+    Raises:
+        BadRequest: it is empty, or has control or bidirectional-override characters.
+        TooLarge: it has more than 80 characters.
+    """
+    text = text.strip()
+    if len(text) > NAME_CHARS_MAX:
+        raise TooLarge(f"{field}: must be at most {NAME_CHARS_MAX} characters")
+    if not text:
+        raise BadRequest(f"{field}: must not be empty")
+    if _BREAKS_AND_MARKS.search(text) is not None:
+        raise BadRequest(f"{field}: must not contain line breaks or direction marks")
+    return _parse_wide(text, field, NAME_CHARS_MAX)
+
+
+def parse_note(text: str, field: str) -> str:
+    """Return a remark that may be empty, stripped and NFC-normalised; see `parse_body`."""
+    text = text.strip()
+    if len(text) > NOTE_CHARS_MAX:
+        raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")
+    return _parse_wide(text, field, NOTE_CHARS_MAX)
+
+
+def parse_emoji(text: str) -> str:
+    """Return what somebody reacts with, NFC-normalised; empty takes the reaction away.
+
+    Raises:
+        BadRequest: it has a character that does not show: a space, a control character, half a one.
+        TooLarge: it has more than 8 code points, and so 32 bytes of UTF-8.
+    """
+    if len(text) > 4 * EMOJI_CHARS_MAX:  # normalising takes long where there are many marks
+        raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")
+    text = unicodedata.normalize("NFC", text)
+    for char in text:
+        # Not all of C: an emoji that is newer than our tables is in Cn.
+        if unicodedata.category(char) in _UNSEEN and char not in _JOINERS:
+            raise BadRequest("emoji: must not contain spaces or control characters")
+    if len(text) > EMOJI_CHARS_MAX:
+        raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")
+    return text

@@ -1,0 +1,1 @@
+"""The WebSocket process: connections, sessions, and the pushes between them."""

@@ -1,0 +1,449 @@
+"""Large chats: the chat's log is everybody's mailbox, and a gateway reads it once for all.
+
+Sessions that have everything are *in step*: an entry is framed once and the same bytes go to each
+of them. A session that came with another place is *apart*: behind, until its own reading of the log
+has caught up, or ahead, because another gateway had told its device more, until the channel has
+come as far. Entries come from the commit (own senders) and by mail (other gateways), in any order;
+what is missing between two is read from the log. A device's place in a large chat is its chat seq.
+
+A chat becomes large, and small again, between two places of every member's inbox, and a session
+goes from one way to the other when it comes there: `begin` after the event that says so, `finish`
+before the one that ends it. What the channel sends lies between the two, wherever the chat is by
+then: a channel ends when the log says that the chat is not as large as it was.
+
+Invariants: every session of a channel gets each entry once and in order (promise P4); it leaves
+before the `member` entry that removes its user, which comes by the inbox, and nothing later reaches
+it (promise P7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.errors import ChatError, NotFound
+from chatserver.gateway.channel import (
+    Channel,
+    Entry,
+    Head,
+    Log,
+    Subscriber,
+    WatchedChats,
+    leaver_of,
+)
+from chatserver.gateway.framing import text_frame
+from chatserver.protocol import codec
+from chatserver.service.channellog import ChannelEntry
+
+log = structlog.get_logger()
+
+PAGE = 200
+
+
+class Channels:
+    """The channels of one gateway. `told_epoch` is the epoch that devices are told."""
+
+    def __init__(
+        self,
+        watched: WatchedChats,
+        entries: Log,
+        open_chat: Callable[[ChatId], Awaitable[object]],
+        sessions_of: Callable[[UserId], Sequence[Subscriber]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        told_epoch: Callable[[], Epoch],
+    ) -> None:
+        self._watched = watched
+        self._log = entries
+        self._open_chat = open_chat
+        self._sessions_of = sessions_of
+        self._spawn = spawn
+        self._told_epoch = told_epoch
+        self._told, self._frame_head = Epoch(""), b""
+        self._channels: dict[ChatId, Channel] = {}  # those that still hear of new entries
+        self._of: dict[Subscriber, dict[ChatId, Channel]] = {}
+        # Places of sessions in chats of which they are in no channel, and whether they are proven.
+        self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
+
+    # sessions come and go
+
+    async def open_for(
+        self, user: UserId, start: Seq, known: Mapping[str, int] | None = None
+    ) -> Entry:
+        """Return how a session that goes on at `start` of its inbox goes into the large chats.
+
+        `known`: what its device says to have of each. What the inbox has yet to say is left to it.
+
+        Guarantees:
+            Cost: two Redis calls for a user with large chats, whatever their number.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        places = await self._watched.list_large(user)
+        wanted = [c for c, place in places.items() if place.until is None and place.told <= start]
+        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, [])
+        for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
+            if head is None:
+                entry.closed.append(chat)
+                continue
+            had = (known or {}).get(chat, head.seq)
+            place = Seq(max(had, places[chat].since, head.joined - 1))
+            if head.joined and head.large:
+                entry.remembered.pop(chat, None)
+                entry.places.append((self._channel_of(chat, head), place))
+            else:
+                entry.remembered[chat] = (place, True)  # it ends further on in the inbox
+        return entry
+
+    async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[Head | None]:
+        """Return where chats stand, opened if need be; None of one that cannot be opened now."""
+        if not chats:
+            return []
+        heads: dict[ChatId, Head] = dict(
+            zip(chats, await self._watched.listen(chats, user), strict=True)
+        )
+        closed = [chat for chat, head in heads.items() if not head.is_open]
+        if closed:
+            await asyncio.gather(*map(self._try_to_open, closed))
+            heads |= zip(closed, await self._watched.listen(closed, user), strict=True)
+        return [head if head.is_open else None for head in heads.values()]
+
+    async def _try_to_open(self, chat: ChatId) -> None:
+        try:
+            await self._open_chat(chat)
+        except ChatError as exc:
+            log.warning("channel.chat_not_opened", chat=chat, error=exc.message)
+
+    def _channel_of(self, chat: ChatId, head: Head) -> Channel:
+        channel = self._channels.get(chat)
+        if channel is not None and (channel.epoch, channel.large) == (head.epoch, head.large):
+            return channel
+        if channel is not None:
+            self._end(channel, head.epoch)
+        channel = self._channels[chat] = Channel(chat, head.epoch, head.large, head.seq)
+        return channel
+
+    def enter(self, session: Subscriber, entry: Entry) -> None:
+        """Send the session what follows its places."""
+        self._places.setdefault(session, {}).update(entry.remembered)
+        for channel, place in entry.places:
+            self.attach(session, channel, place)
+        for chat in entry.closed:
+            session.missed_too_much(chat)
+
+    def attach(self, session: Subscriber, channel: Channel, after: Seq) -> None:
+        """Send the session every entry above `after`, and each one that comes."""
+        chats = self._of.setdefault(session, {})
+        if channel.chat in chats:
+            return
+        current = self._channels.setdefault(channel.chat, channel)
+        if current is not channel and (current.epoch, current.large) != (
+            channel.epoch,
+            channel.large,
+        ):
+            self._remember(session, channel.chat, after)
+            if current.epoch != channel.epoch:
+                session.missed_too_much(channel.chat)
+            return
+        channel = current
+        self._places.get(session, {}).pop(channel.chat, None)
+        chats[channel.chat] = channel
+        if after == channel.seq:
+            channel.in_step[session] = None
+            return
+        channel.apart[session] = after
+        if after > channel.seq:
+            self._nudge(channel, after)
+        else:
+            self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
+
+    async def find_again(self, session: Subscriber, chat: ChatId) -> tuple[Channel, Seq] | None:
+        """Return where a session that was let go comes back; None: it has nothing to do there.
+
+        Raises:
+            Unavailable: a tier does not answer.
+        """
+        (head,) = await self._watched.listen([chat], session.user)
+        if not head.is_open:
+            try:
+                await self._open_chat(chat)
+            except NotFound:
+                return None
+            (head,) = await self._watched.listen([chat], session.user)
+        place = await self._watched.find_large(session.user, chat)
+        if not head.joined or not head.large or (place is not None and place.until is not None):
+            return None  # removed, or the inbox has yet to say that it is large again
+        return self._channel_of(chat, head), head.seq
+
+    async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
+        """The session has come to place `told` of its inbox: the chat is large above `since`."""
+        if chat in self._of.get(session, {}):
+            return
+        self._remember(session, chat, since)
+        try:
+            place = await self._watched.find_large(session.user, chat)
+            if place is None or place.told != told or place.until is not None:
+                return  # it was, for a while: the inbox says further on until when
+            (head,) = await self._listen([chat], session.user)
+        except ChatError as exc:
+            log.warning("channel.entry_delayed", chat=chat, error=exc.message)
+            session.missed_too_much(chat)
+            return
+        if head is None:
+            session.missed_too_much(chat)
+        elif head.joined and head.large and session in self._places:
+            self.attach(session, self._channel_of(chat, head), since)
+
+    async def finish(self, session: Subscriber, chat: ChatId, upto: Seq, told: Seq) -> None:
+        """The session is about to come to `told` of its inbox: the chat is large up to `upto`.
+
+        Sends what it lacks up to there, and no more.
+
+        Raises:
+            Unavailable: Redis does not answer; the session may ask again.
+        """
+        channel = self._of.get(session, {}).get(chat)
+        if channel is not None:
+            place = channel.place_of(session)
+            self._take_out(session, channel, channel.seq if place is None else place)
+        places = self._places.get(session, {})
+        if chat not in places:
+            return
+        place, is_proven = places[chat]
+        if not is_proven:
+            since = _since(await self._watched.find_large(session.user, chat), told)
+            if since is None:
+                places.pop(chat, None)
+                session.missed_too_much(chat)
+                return
+            place = max(place, since)
+        while place < upto and session in self._places:
+            self._remember(session, chat, place)
+            await session.wait_for_room()
+            limit = min(PAGE, upto - place)
+            entries = await self._log.list_for(session.user, chat, place, limit)
+            if session not in self._places:
+                return
+            if not entries or entries[0].seq != place + 1:
+                session.missed_too_much(chat)
+                break
+            place = self._send_page(session, place, entries, upto)
+        places.pop(chat, None)
+
+    def detach(self, session: Subscriber) -> None:
+        """Send the session nothing more."""
+        for channel in self._of.pop(session, {}).values():
+            channel.in_step.pop(session, None)
+            channel.apart.pop(session, None)
+            self._drop_if_empty(channel)
+        self._places.pop(session, None)
+
+    def _remember(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
+        places = self._places.get(session)
+        if places is not None:
+            places[chat] = (place, True)
+
+    def _take_out(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
+        """Let one session go, which has all up to `place`; None: that is not known."""
+        channel.in_step.pop(session, None)
+        channel.apart.pop(session, None)
+        self._of.get(session, {}).pop(channel.chat, None)
+        if place is not None:
+            self._remember(session, channel.chat, place)
+        self._drop_if_empty(channel)
+
+    def _drop_if_empty(self, channel: Channel) -> None:
+        if channel.is_empty and self._channels.get(channel.chat) is channel:
+            del self._channels[channel.chat]
+            self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
+
+    async def _leave(self, chat: ChatId) -> None:
+        try:
+            if chat not in self._channels:
+                await self._watched.leave([chat])
+            if chat in self._channels:
+                await self._watched.listen([chat])  # somebody came meanwhile
+        except ChatError as exc:
+            log.warning("channel.not_left", chat=chat, error=exc.message)  # it expires
+
+    # entries
+
+    def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
+        """Bring an entry to everybody here, if it is the next one; `body` as for an inbox event."""
+        channel = self._channels.get(chat)
+        if channel is None or channel.epoch != epoch or seq <= channel.seq:
+            return
+        if seq == channel.seq + 1 and not channel.is_filling:
+            self._deliver(channel, seq, body)
+        else:
+            self._nudge(channel, seq)
+
+    def nudge(self, chat: ChatId, seq: Seq) -> None:
+        """The chat has grown to `seq`: read it."""
+        channel = self._channels.get(chat)
+        if channel is not None and seq > channel.seq:
+            self._nudge(channel, seq)
+
+    def signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
+        """Send a signal of `user` to the other members here."""
+        channel = self._channels.get(chat)
+        if channel is not None:
+            for session in [*channel.in_step, *channel.apart]:
+                if session.user != user:
+                    session.signal(frame)
+
+    def _nudge(self, channel: Channel, seq: Seq) -> None:
+        channel.head = max(channel.head, seq)
+        if not channel.is_filling:
+            channel.is_filling = True
+            self._spawn(self._fill(channel), f"fill-{channel.chat}")
+
+    def _frame(self, body: bytes) -> bytes:
+        told = self._told_epoch()
+        if told != self._told:
+            self._told, self._frame_head = told, codec.event_head(told) + b"0"
+        return text_frame(self._frame_head + body)
+
+    def _deliver(self, channel: Channel, seq: Seq, body: bytes) -> None:
+        leaver = leaver_of(body)
+        if leaver is not None:
+            self._let_go_of(channel, leaver, seq)
+        channel.seq = seq
+        channel.head = max(channel.head, seq)
+        frame = self._frame(body)
+        # A session that turns out to be slow leaves while we are at it.
+        for session in list(channel.in_step):
+            session.send_frame(frame)
+        if channel.apart:
+            channel.let_in()
+
+    def _let_go_of(self, channel: Channel, user: UserId, seq: Seq) -> None:
+        """The entry at `seq` removes `user`: who is behind finds it in his own reading."""
+        for session in list(self._sessions_of(user)):
+            if session in channel.in_step or channel.apart.get(session, Seq(0)) >= seq:
+                self._take_out(session, channel, Seq(seq - 1))
+
+    async def _fill(self, channel: Channel) -> None:
+        """Read what is missing between the sessions' place and what is known to exist."""
+        try:
+            while channel.seq < channel.head:
+                large, entries = await self._log.list_live(channel.chat, channel.seq, PAGE)
+                if large is not None and large != channel.large:
+                    self._end(channel, channel.epoch)
+                    return
+                for seq, body in entries:
+                    if seq > channel.seq + 1:
+                        self._lose(channel, Seq(seq - 1))
+                    if seq == channel.seq + 1:
+                        self._deliver(channel, seq, body)
+                if not entries:
+                    self._settle_for_less(channel)
+        except ChatError as exc:
+            log.warning("channel.fill_stopped", chat=channel.chat, error=exc.message)
+            channel.head = channel.seq  # the next refresh compares again
+        finally:
+            channel.is_filling = False
+
+    def _settle_for_less(self, channel: Channel) -> None:
+        """There is no more than we have: what announced it was of another life."""
+        channel.head = channel.seq
+        self._let_go([s for s, place in channel.apart.items() if place > channel.seq], channel)
+
+    def _lose(self, channel: Channel, upto: Seq) -> None:
+        """Go on above a hole: the log has been trimmed beyond what sessions have."""
+        # Who is behind finds the hole when reading; who is ahead of it has lost nothing.
+        gone = [s for s, place in channel.apart.items() if channel.seq < place < upto]
+        gone += channel.in_step
+        channel.seq = upto
+        self._let_go(gone, channel)
+        channel.let_in()
+
+    def _let_go(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
+        """Have sessions come back by themselves: what they miss may be that they were removed."""
+        for session in sessions:
+            self._take_out(session, channel, None)
+            session.missed_too_much(channel.chat)
+
+    def _end(self, channel: Channel, epoch: Epoch) -> None:
+        """The chat is not large any more, or again: sessions read what is left themselves."""
+        if self._channels.get(channel.chat) is channel:
+            del self._channels[channel.chat]
+            self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
+        channel.head = channel.seq
+        if epoch != channel.epoch:
+            # Another life of the hot tier: everybody starts from a snapshot.
+            self._let_go([*channel.in_step, *channel.apart], channel)
+
+    async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
+        """Read the log for one session until it is in step."""
+        chat = channel.chat
+        try:
+            while (place := channel.apart.get(session)) is not None:
+                if place >= channel.seq:
+                    channel.let_in()
+                    return
+                await session.wait_for_room()
+                entries = await self._log.list_for(session.user, chat, place, PAGE)
+                if channel.apart.get(session) != place:
+                    return
+                if not entries or entries[0].seq != place + 1:
+                    self._let_go([session], channel)
+                    return
+                place = self._send_page(session, place, entries, channel.seq)
+                if session in channel.apart:
+                    channel.apart[session] = place
+                    if place < channel.seq and _is_leaving(session, place, entries):
+                        self._take_out(session, channel, place)
+        except ChatError as exc:
+            log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
+            if session in channel.apart:
+                self._let_go([session], channel)
+
+    def _send_page(
+        self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
+    ) -> Seq:
+        """Send what joins `place`, up to `upto` or to the entry that removes the user."""
+        for seq, body in entries:
+            if seq != place + 1 or seq > upto or leaver_of(body) == session.user:
+                break
+            session.send_frame(self._frame(body))
+            place = seq
+        return place
+
+    # the heartbeat
+
+    async def refresh(self) -> None:
+        """Stay registered, and find out what was never pushed.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        chats = list(self._channels)
+        for chat, head in zip(chats, await self._watched.listen(chats), strict=True):
+            channel = self._channels.get(chat)
+            if channel is None:
+                continue
+            is_other = head.is_open and head.large != channel.large
+            if head.epoch != channel.epoch or is_other:
+                self._end(channel, head.epoch)
+            elif head.is_open and head.seq > channel.seq:
+                self._nudge(channel, head.seq)
+
+
+def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
+    return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]
+
+
+def _since(place: LargePlace | None, told: Seq) -> Seq | None:
+    """Return since when what ends at `told` was the user's; None if that is not known any more."""
+    return None if place is None or place.told != told or place.until is None else place.since
+
+
+def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
+    """Tell whether what follows `place` is the entry that removes the session's user."""
+    return any(seq == place + 1 and leaver_of(body) == session.user for seq, body in entries)

@@ -1,0 +1,150 @@
+"""What clients ask for: each request frame is answered by one frame, or by an error.
+
+One per gateway process; sessions pass who asks. `send` is not here: it is answered by the commit
+(`chatserver.gateway.talk`), not by a task of its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.app import GatewayParts
+from chatserver.domain.cursors import Coverage, judge_cursor
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.errors import BadRequest
+from chatserver.protocol import codec, frames
+from chatserver.service.screening import screen_edit
+from chatserver.service.sync import EventsLost
+
+Answer = msgspec.Struct | None
+
+Request = (
+    frames.Edit
+    | frames.Delete
+    | frames.React
+    | frames.Mark
+    | frames.Typing
+    | frames.Sync
+    | frames.History
+    | frames.Chats
+    | frames.OpenDirect
+    | frames.CreateChat
+    | frames.AnyChange
+    | frames.AnyModeration
+)
+
+
+class Requests:
+    """The answers of one gateway."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+
+    async def answer(self, user: UserId, frame: Request) -> Answer:
+        """Do what the frame asks for; None: there is nothing to say.
+
+        Raises:
+            ChatError: it was not done; the error is the answer.
+        """
+        match frame:
+            case frames.Edit() if self._parts.screening is not None:
+                frame = await screen_edit(self._parts.screening, user, frame)
+                return await self._parts.amending.change(user, frame)
+            case frames.Edit() | frames.Delete() | frames.React():
+                return await self._parts.amending.change(user, frame)
+            case frames.Mark():
+                return await self._mark(user, frame)
+            case frames.Typing():
+                await self._parts.chats.type(user, frame)
+                return None
+            case frames.Sync():
+                return await self._sync(user, frame)
+            case frames.History():
+                return await self._read_history(user, frame)
+            case frames.Chats():
+                return await self._list_chats(user, frame)
+            case frames.OpenDirect():
+                info = await self._parts.chats.open_direct(user, UserId(frame.user))
+                return frames.Ok(frame.id, info)
+            case frames.CreateChat():
+                return frames.Ok(frame.id, await self._parts.chats.create_chat(user, frame))
+            case (
+                frames.Invite()
+                | frames.Join()
+                | frames.Leave()
+                | frames.Remove()
+                | frames.SetRole()
+                | frames.UpdateChat()
+                | frames.MuteMember()
+                | frames.BanMember()
+                | frames.UnbanMember()
+            ):
+                return frames.Ok(frame.id, await self._parts.warm.change_chat(user, frame))
+            case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
+                return await self._moderate(user, frame)
+
+    async def get_snapshot(
+        self, user: UserId, state: InboxState, coverage: Coverage, request: int | None
+    ) -> frames.TooLong | frames.Reset:
+        """Return what a device starts again from, when its cursor is of no more use."""
+        cursor, chats = await self._parts.chats.get_snapshot(user, state)
+        kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
+        return kind(cursor, chats, request)
+
+    async def _moderate(self, user: UserId, frame: frames.AnyModeration) -> Answer:
+        warm = self._parts.warm
+        match frame:
+            case frames.Block() | frames.Unblock():
+                is_blocked = isinstance(frame, frames.Block)
+                await warm.block(user, UserId(frame.user), is_blocked=is_blocked)
+            case frames.Report():
+                await warm.report(user, ChatId(frame.chat), frame.seq, frame.reason)
+            case frames.Blocks():
+                blocked, following = await warm.list_blocks(user, frame.after, frame.limit)
+                return frames.BlocksPage(frame.id, blocked, following is not None, following)
+        return frames.Ok(frame.id)
+
+    async def _mark(self, user: UserId, frame: frames.Mark) -> Answer:
+        if frame.read is None and frame.received is None:
+            raise BadRequest("read, received: give at least one")
+        await self._parts.chats.mark(user, frame)
+        return None if frame.id is None else frames.Ok(frame.id)
+
+    async def _sync(self, user: UserId, frame: frames.Sync) -> Answer:
+        (state,) = await self._parts.presence.announce([user])
+        after = Seq(frame.cursor.seq)
+        coverage = judge_cursor(
+            Epoch(frame.cursor.epoch),
+            after,
+            inbox_epoch=state.epoch,
+            inbox_first=state.first,
+            inbox_head=state.head,
+        )
+        if coverage is not Coverage.CURRENT:
+            return await self.get_snapshot(user, state, coverage, frame.id)
+        try:
+            missed = await self._parts.sync.list_missed(user, after, frame.limit)
+        except EventsLost:
+            return await self.get_snapshot(user, state, Coverage.TOO_LONG, frame.id)
+        last = missed[-1].seq if missed else after
+        return frames.EventPage(
+            id=frame.id,
+            events=[msgspec.Raw(codec.join_event(state.epoch, e.seq, e.body)) for e in missed],
+            cursor=frames.Cursor(state.epoch, last),
+            more=last < state.head,
+        )
+
+    async def _read_history(self, user: UserId, frame: frames.History) -> Answer:
+        page = await self._parts.history.get_page(user, frame)
+        messages = [msgspec.Raw(message) for message in page.messages]
+        # A window that opens a chat asks for the newest page; who scrolls knows the marks already.
+        is_newest = frame.before is None and frame.after is None
+        marks = await self._parts.chats.list_marks(user, ChatId(frame.chat)) if is_newest else []
+        return frames.HistoryPage(
+            frame.id, frame.chat, messages, page.tier, page.has_more, page.stored, marks
+        )
+
+    async def _list_chats(self, user: UserId, frame: frames.Chats) -> Answer:
+        chats, following = await self._parts.chats.list_page(user, frame.after, frame.limit)
+        return frames.ChatsPage(frame.id, chats, following is not None, following)

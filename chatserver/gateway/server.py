@@ -1,0 +1,402 @@
+"""The gateway process: listens, keeps sessions, and leaves in an orderly way.
+
+Start: connect to Redis, make the mailbox, listen. Life: a heartbeat wheel pings each connection
+once per interval, a refresh keeps presence and compares inboxes (so that a push that was lost is
+found without another message), the mailbox brings what other processes have to say. End: on SIGTERM
+or SIGINT newcomers are refused, what was taken is answered, every session gets a `bye` with its own
+time to come back, and the process exits within `drain_s`. On SIGUSR1 it does the same, but leaves
+the port at once to the siblings that share it (`chatserver.gateway.supervisor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from chatserver.app import GatewayParts
+from chatserver.config import Settings
+from chatserver.domain.addresses import parse_networks
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import GatewayId, UserId, new_id
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError
+from chatserver.gateway.admission import Admission
+from chatserver.gateway.channels import Channels
+from chatserver.gateway.connection import GATEWAY_HEADER, Connection, Phase
+from chatserver.gateway.desk import Tally
+from chatserver.gateway.draining import REASON, poll_until, say_goodbye
+from chatserver.gateway.heartbeat import Wheel
+from chatserver.gateway.listener import Listener
+from chatserver.gateway.places import Places
+from chatserver.gateway.push import Router
+from chatserver.gateway.registry import Registry
+from chatserver.gateway.requests import Requests
+from chatserver.gateway.session import Session
+from chatserver.gateway.talk import Talk
+from chatserver.gateway.tokenends import TokenEnds
+from chatserver.hot.mailbox import Postman
+from chatserver.hot.rpc import WarmCalls
+from chatserver.protocol.codes import Close
+from chatserver.service.stored import StoredWaits
+from chatserver.telemetry import metrics
+from chatserver.telemetry.looplag import watch_loop_lag
+
+log = structlog.get_logger()
+
+ANNOUNCED_MAX = 500  # users in one call
+END_TRIES = 6
+LAST_WORDS_S = 0.25
+LAST_FAN_OUTS_S = 1.0
+
+
+class GatewayServer:
+    """The `Host` of connections and the `Desk` of sessions."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings.gateway
+        self.all_settings = settings
+        self.gateway = GatewayId(new_id().lower())
+        self.registry = Registry()
+        self.stored = StoredWaits(settings.gateway.stored_timeout_s)
+        self.tally = Tally()
+        self.ends = TokenEnds()
+        self.parts: GatewayParts
+        self.requests: Requests
+        self.channels: Channels
+        self.places: Places
+        self.admission: Admission
+        self.port = 0
+        self._router: Router
+        self._wheel = Wheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
+        self._connections: set[Connection] = set()
+        self._dirty: list[Connection] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_draining = False
+        self._has_siblings = False
+        self._leaving: list[UserId] = []
+
+    # Host
+
+    def address_of(self, peer: str, request: Request) -> str:
+        """Return the client's address, behind proxies of ours or not."""
+        return self.admission.address_of(peer, request)
+
+    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+        """Answer health checks, and refuse what may not connect."""
+        found = self._judge(request, address)
+        if found is None:
+            return False
+        response = protocol.reject(*found)
+        response.headers[GATEWAY_HEADER] = self.gateway
+        if found[0] == HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "1"
+        elif found[0] == HTTPStatus.TOO_MANY_REQUESTS:
+            response.headers["Retry-After"] = str(self.admission.wait_s(address))
+        protocol.send_response(response)
+        return True
+
+    def _judge(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
+        """Return status and text of the answer; None for a handshake that may go on."""
+        path = request.path.partition("?")[0]
+        if path == "/healthz":
+            return HTTPStatus.OK, "ok\n"
+        if path == "/readyz":
+            if self._is_draining:
+                return HTTPStatus.SERVICE_UNAVAILABLE, "draining\n"
+            if not self.parts.hot.is_up:
+                return HTTPStatus.SERVICE_UNAVAILABLE, "no redis\n"
+            if self.parts.hot.refusal:
+                return HTTPStatus.SERVICE_UNAVAILABLE, "redis takes no writes\n"
+            return HTTPStatus.OK, "ok\n"
+        if self._is_draining or len(self._connections) > self.settings.connections_max:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining: try another gateway\n"
+        if not self._is_origin_allowed(request):
+            return HTTPStatus.FORBIDDEN, "this origin may not connect\n"
+        if self.admission.wait_s(address):
+            return HTTPStatus.TOO_MANY_REQUESTS, "too many connections from this address\n"
+        return None
+
+    def _is_origin_allowed(self, request: Request) -> bool:
+        origins = request.headers.get_all("Origin")
+        if not origins:
+            return True  # not a browser; the token decides
+        return len(origins) == 1 and origins[0] in self.settings.origins
+
+    def accept(self) -> Connection:
+        """Make the protocol of a new socket."""
+        connection = Connection(self)
+        self._connections.add(connection)
+        return connection
+
+    def opened(self, connection: Connection) -> Talk:
+        """A handshake is done."""
+        self._wheel.add(connection)
+        session = Session(self, connection)
+        talk = Talk(self, connection, session)
+        self.admission.opened(session, connection.peer)
+        return talk
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is over."""
+        self._connections.discard(connection)
+        self._wheel.remove(connection)
+        metrics.CLOSES.labels(metrics.close_label(connection.close_code)).inc()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Join what is written to a socket in one tick."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    # Desk
+
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        on_crash: Callable[[], None] | None = None,
+    ) -> None:
+        """Run a task of a session; an unexpected failure is logged and costs nobody else."""
+        task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(
+        self, work: Coroutine[Any, Any, None], name: str, on_crash: Callable[[], None] | None
+    ) -> None:
+        try:
+            await work
+        except Exception:  # the connection task's last line of defence
+            log.exception("session.task_failed", task=name)
+            if on_crash is not None:
+                on_crash()
+
+    def left(self, user: UserId) -> None:
+        """The user's last session here is over; those of one tick are withdrawn together."""
+        if not self._leaving:
+            asyncio.get_running_loop().call_soon(self._withdraw_soon)
+        self._leaving.append(user)
+
+    def _withdraw_soon(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        gone = [user for user in set(leaving) if not self.registry.sessions_of(user)]
+        if gone:
+            self.spawn(self._withdraw(gone), "withdraw")
+
+    async def _withdraw(self, users: list[UserId]) -> None:
+        with contextlib.suppress(ChatError):  # it expires by itself
+            await self.parts.presence.withdraw(users)
+
+    # life
+
+    def make_router(self, postman: Postman, warm: WarmCalls) -> Router:
+        """Make the router, once Redis is connected."""
+        self._router = Router(self.gateway, self.registry, postman, self.stored, warm)
+        postman.on_gone = self._prune_soon
+        return self._router
+
+    def use(self, parts: GatewayParts) -> None:
+        """Work with these parts; sessions may come from then on."""
+        self.parts, self.requests = parts, Requests(parts)
+        self.places = Places(self.gateway, self.registry, parts)
+        self.admission = Admission(parts.limits, parse_networks(self.settings.trusted_proxies))
+        parts.attendance.on_news = self.places.tell
+        self._router.on_sight = parts.watching.heard
+        self._router.on_replaced = self.places.replaced
+        self._router.on_revoked = self.places.revoked
+        self.channels = Channels(
+            parts.watchers,
+            parts.channel_log,
+            parts.audiences.get,
+            self.registry.sessions_of,
+            self.spawn,
+            lambda: parts.hot.whole_epoch,
+        )
+        self._router.channels = self.channels
+
+    def _prune_soon(self, users: set[UserId]) -> None:
+        self.spawn(self._prune(list(users)), "prune")
+
+    async def _prune(self, users: list[UserId]) -> None:
+        with contextlib.suppress(ChatError):  # the next message to them tries again
+            await self.parts.presence.prune(users)
+
+    async def run(
+        self,
+        sock: socket.socket,
+        stop: asyncio.Event,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until `stop` is set, then drain."""
+        await self.parts.mailbox.keep()
+        await self.parts.seen.keep_alive()
+        self.parts.hot.on_reload.append(self._compare_soon)
+        self.parts.hot.on_epoch += [self.stored.give_up_all, self._router.forget_epoch]
+        listener = Listener(sock, self.accept)
+        self.port = listener.port
+        await listener.open()
+        helpers = [
+            asyncio.create_task(self._beat(), name="heartbeat"),
+            asyncio.create_task(self._refresh(), name="refresh"),
+            asyncio.create_task(self._read_mail(), name="mail"),
+            asyncio.create_task(self.parts.attendance.run(), name="attendance"),
+            asyncio.create_task(self.parts.limits.run(), name="limits"),
+            asyncio.create_task(self.parts.host_keys.run(), name="host-keys"),
+            asyncio.create_task(self.stored.watch(self.parts.log), name="stored"),
+            asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
+        ]
+        log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())
+        on_ready()
+        try:
+            await stop.wait()
+            log.info("gateway.draining", sessions=self.registry.count)
+            self._is_draining = True
+            await self._drain(listener)
+        finally:
+            await end_all({*helpers, *self._tasks})
+            await listener.close()
+            log.info("gateway.stopped", gateway=self.gateway)
+
+    async def _beat(self) -> None:
+        clock = SystemClock()
+        while True:
+            await asyncio.sleep(self._wheel.tick_s)
+            self._publish_tally()
+            for session in self.ends.take_due(clock.time()):
+                session.token_ended()
+            due, overdue = self._wheel.turn()
+            for connection in overdue:
+                log.info("connection.no_pong", peer=connection.peer)
+                connection.close(Close.NO_PONG, "no pong in time")
+            for connection in due:
+                connection.ping()
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(jittered(self.settings.online_ttl_s / 3, 0.8))
+            await self._compare(is_doubtful=False)
+
+    async def _compare(self, *, is_doubtful: bool = True) -> None:
+        """Refresh presence, and let each session see where its inbox stands.
+
+        `is_doubtful`: mail, or what this gateway said in Redis, may be lost.
+        """
+        steps: list[Callable[[], Awaitable[Any]]] = [
+            self.parts.mailbox.keep,
+            functools.partial(self.places.keep, is_doubtful=is_doubtful),
+        ]
+        partition_of = self.parts.hot.keys.partition_of
+        groups: dict[int, list[UserId]] = {}
+        for user in self.registry.users():
+            groups.setdefault(partition_of(user), []).append(user)
+        for users in groups.values():
+            steps += [
+                functools.partial(self._announce, users[at : at + ANNOUNCED_MAX])
+                for at in range(0, len(users), ANNOUNCED_MAX)
+            ]
+        steps.append(self.channels.refresh)
+        if is_doubtful:
+            steps.append(self.places.look_for_revoked)
+        # One by one: while a node of a cluster is away, the users of the others go on.
+        for step in steps:
+            try:
+                await step()
+            except ChatError as exc:
+                log.warning("gateway.refresh_failed", error=exc.message)
+
+    async def _announce(self, users: Sequence[UserId]) -> None:
+        states = await self.parts.presence.announce(users)
+        for user, state in zip(users, states, strict=True):
+            sessions = self.registry.sessions_of(user)
+            if not sessions:
+                self.left(user)  # left while being announced
+            for session in list(sessions):
+                session.compare(state)
+
+    def leave_to_siblings(self) -> None:
+        """Newcomers are for others: leave the port to them as soon as the drain begins."""
+        self._has_siblings = True
+
+    def _compare_soon(self) -> None:
+        self.spawn(self._compare(), "compare")
+
+    async def _read_mail(self) -> None:
+        async for records in self.parts.mailbox.iter_records():
+            if records is None:
+                await self._compare()
+                continue
+            for record in records:
+                self._router.take(record)
+
+    def _publish_tally(self) -> None:
+        tally = self.tally
+        metrics.CONNECTIONS.set(len(self._connections))
+        metrics.SESSIONS.set(self.registry.count)
+        metrics.PUSHES.inc(tally.pushed)
+        metrics.SENDS.labels("ok").inc(tally.acked - tally.dups)
+        metrics.SENDS.labels("dup").inc(tally.dups)
+        for code, count in tally.refused.items():
+            metrics.SENDS.labels(code).inc(count)
+        tally.pushed = tally.acked = tally.dups = 0
+        tally.refused = {}
+
+    # the end
+
+    async def _drain(self, listener: Listener) -> None:
+        """Let every session go, a few at a time, each told when to come back."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        deadline = loop.time() + settings.drain_s
+        if self._has_siblings:
+            await listener.close()
+        rng = random.Random()  # noqa: S311  # spread, not a secret
+        await say_goodbye(self.registry, settings.drain_s / 2, settings.drain_reconnects_per_s, rng)
+        await poll_until(self._has_closed_all, deadline - loop.time())
+        await listener.close()
+        # Who was accepted last hears that it is refused.
+        await poll_until(lambda: not self._connections, LAST_WORDS_S)
+        for connection in list(self._connections):
+            connection.abort()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(LAST_FAN_OUTS_S, deadline - loop.time())):
+                await self.parts.messaging.drain()
+        with contextlib.suppress(ChatError):
+            await self.parts.presence.withdraw(self.registry.users())
+            await self.parts.seen.leave(self.all_settings.presence.offline_grace_s)
+            await self.parts.limits.close()
+            await self.parts.mailbox.remove()
+
+    def _has_closed_all(self) -> bool:
+        """Close who came in during the drain; False while somebody has still to go."""
+        phases = {connection.phase for connection in self._connections}
+        if Phase.OPEN in phases:
+            for connection in list(self._connections):
+                if connection.phase is Phase.OPEN:
+                    connection.close(Close.SHUTDOWN, REASON)
+        return not phases & {Phase.OPEN, Phase.CLOSING}
+
+
+async def end_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a library may swallow a cancellation."""
+    for _ in range(END_TRIES):
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=0.5)

@@ -1,0 +1,339 @@
+"""One device of a user: who it is, what it has been sent, and its end.
+
+A session sends each event once and in order (promise P4): `DeviceCursor` says what may be sent; a
+gap is filled from the inbox by the pump, which is also how a device that comes back gets what it
+missed. What the device asks for is the matter of its `chatserver.gateway.talk`; the two share a
+`Life` and nothing else. Only what makes the connection meaningless closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from chatserver.domain.cursors import Coverage, DeviceCursor, Verdict
+from chatserver.domain.ids import (
+    ChatId,
+    DeviceId,
+    Epoch,
+    Seq,
+    SessionId,
+    UserId,
+    new_id,
+)
+from chatserver.domain.inboxes import InboxState
+from chatserver.domain.jitter import jittered
+from chatserver.domain.logins import Marks
+from chatserver.domain.presence import Attention
+from chatserver.errors import ChatError, Unavailable
+from chatserver.gateway.channel import Entry, read_turn
+from chatserver.gateway.connection import Connection, Phase
+from chatserver.gateway.desk import Desk
+from chatserver.gateway.life import Life, Stage
+from chatserver.gateway.standing import Standing
+from chatserver.protocol import codec, frames
+from chatserver.protocol.codes import Close
+from chatserver.service.sync import EventsLost, Missed
+
+log = structlog.get_logger()
+
+PUMP_PAGE = 200
+SEND, LIVE = Verdict.SEND, Stage.LIVE  # looked up once: the comparisons run for every push
+
+
+class Session:
+    """See the module. Made with its connection; lives until that is lost."""
+
+    __slots__ = (
+        "_connection",
+        "_cursor",
+        "_desk",
+        "_is_pumping",
+        "_is_restarting",
+        "_seen_head",
+        "attention",
+        "device",
+        "id",
+        "life",
+        "on_live",
+        "standing",
+        "started_ms",
+        "user",
+    )
+
+    def __init__(self, desk: Desk, connection: Connection) -> None:
+        self._desk = desk
+        self._connection = connection
+        self._cursor = DeviceCursor(Epoch(""), Seq(0))
+        self._seen_head = 0
+        self._is_pumping = self._is_restarting = False
+        self.life = Life()
+        self.on_live: Callable[[], None] = lambda: None  # what was held may go on
+        self.standing: Standing | None = None  # from a good hello on
+        self.started_ms = 0
+        self.attention: Attention
+        self.id = SessionId(new_id())
+        self.user = UserId("")
+        self.device = DeviceId("")
+
+    @property
+    def is_busy(self) -> bool:
+        """True while something that the client asked for is unanswered."""
+        return self.life.sending > 0 or self.life.asked > 0
+
+    @property
+    def is_live(self) -> bool:
+        """True from a good hello until the end."""
+        return self.life.is_live
+
+    # how it begins
+
+    async def announce(self) -> InboxState:
+        """Say where the user is, and return the inbox's state, loaded if need be.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        parts = self._desk.parts
+        (state,) = await parts.presence.announce([self.user])
+        if not state.is_known:
+            try:
+                await parts.warm.load_user(self.user)
+            except Unavailable as exc:
+                # The hot tier alone can serve the session (promise P9); the next hello tries again.
+                log.warning("session.user_not_loaded", user=self.user, error=exc.message)
+            else:
+                (state,) = await parts.presence.announce([self.user])
+        return state
+
+    def enter(self, entry: Entry, *, is_loaded: bool) -> None:
+        """Go into the large chats; `is_loaded`: they were all known."""
+        if self.life.stage is not LIVE:
+            return
+        self._desk.channels.enter(self, entry)
+        if not is_loaded:
+            self._desk.spawn(self._load_later(), f"load-{self.id}")
+
+    async def _load_later(self) -> None:
+        """Find the large chats of a user whom the warm tier could not tell of."""
+        while self.life.stage is not Stage.OVER:
+            await asyncio.sleep(jittered(2.0, 0.5, 1.5))
+            try:
+                state = await self.announce()
+                if not state.is_known:
+                    continue
+                entry = await self._desk.channels.open_for(self.user, self._cursor.seq)
+            except ChatError:
+                continue
+            for channel, _ in entry.places:
+                self.missed_too_much(channel.chat)
+            return
+
+    def go_live(self, epoch: Epoch, seq: Seq, head: Seq) -> None:
+        """Send what follows `seq`, where the inbox has grown to `head`; take what was held."""
+        if self.life.stage is Stage.OVER:
+            return
+        # Pushes that came while this was being opened are not lost: the pump reads them.
+        self._cursor = DeviceCursor(epoch, seq, Seq(max(head, self._seen_head)))
+        self._seen_head = 0
+        self.life.stage = LIVE
+        self._pump_if_behind()
+        self.on_live()
+
+    # events
+
+    def push(self, epoch: Epoch, seq: Seq, parts: tuple[bytes, ...], size: int) -> None:
+        """Send event `seq`, if it is the next one of this device; `parts` make up its frame."""
+        if self.life.stage is not LIVE:
+            self._seen_head = max(self._seen_head, seq)
+            return
+        verdict = self._cursor.offer(epoch, seq)
+        if verdict is SEND:
+            self._desk.tally.pushed += 1
+            self._connection.send_parts(parts, size)
+        elif verdict is Verdict.GAP:
+            self._pump_if_behind()
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send an entry of a large chat, ready-made."""
+        if self.life.stage is LIVE:
+            self._desk.tally.pushed += 1
+            self._connection.send_frame(frame)
+
+    def nudge(self, seq: Seq) -> None:
+        """The inbox has grown to `seq`."""
+        if self.life.stage is not LIVE:
+            self._seen_head = max(self._seen_head, seq)
+        elif seq > self._cursor.head:
+            self._cursor.head = seq
+            self._pump_if_behind()
+
+    def compare(self, state: InboxState) -> None:
+        """Take the inbox's state as of now: find out what was never pushed, or a new epoch."""
+        if self.life.stage is not LIVE:
+            return
+        if state.epoch == self._cursor.epoch:
+            self.nudge(state.head)
+        else:
+            self._desk.spawn(self._restart(state), f"reset-{self.id}")
+
+    def signal(self, frame: bytes) -> None:
+        """Send a signal, unless the peer is slow."""
+        if self.life.stage is LIVE and not self._connection.is_slow:
+            self._connection.send_text(frame)
+
+    def stored(self, frame: bytes) -> None:
+        """Tell how far a chat is stored, in the epoch that the hot tier is in.
+
+        A device that has yet to hear of that epoch counts in places of the one before: told now, it
+        would drop messages that are lost.
+        """
+        epoch = self._desk.parts.hot.whole_epoch
+        if self.life.stage is LIVE and self._cursor.epoch == epoch:
+            self._connection.send_frame(frame)
+
+    async def wait_for_room(self) -> None:
+        """Return when the device has taken enough for more to be sent."""
+        await self._connection.wait_for_room()
+
+    def missed_too_much(self, chat: ChatId) -> None:
+        """Entries of a large chat have left the log: the device has to page its history."""
+        self._desk.spawn(self._send_line(chat), f"line-{self.id}")
+
+    async def _send_line(self, chat: ChatId) -> None:
+        while self.life.stage is not Stage.OVER:
+            try:
+                found = await self._desk.channels.find_again(self, chat)
+                # Afterwards: who is a member now is removed, if at all, by a later entry.
+                line = await self._desk.parts.chats.get_line(self.user, chat)
+            except ChatError as exc:
+                # The device has to hear of the hole, however long the tier is away.
+                log.warning("session.line_delayed", session=self.id, error=exc.message)
+                await asyncio.sleep(jittered(1.0, 0.5, 1.5))
+                continue
+            if line is not None and self.life.stage is LIVE:
+                cursor = frames.Cursor(self._cursor.epoch, self._cursor.seq)
+                self._answer(frames.TooLong(cursor, [line]))
+                if found is not None:
+                    self._desk.channels.attach(self, *found)
+            return
+
+    def _pump_if_behind(self) -> None:
+        if self._cursor.is_behind and not self._is_pumping:
+            self._is_pumping = True
+            self._desk.spawn(self._pump(), f"pump-{self.id}")
+
+    async def _pump(self) -> None:
+        """Read the inbox until the device has all of it, no faster than the device reads."""
+        cursor = self._cursor
+        try:
+            while cursor.is_behind and self.life.stage is LIVE and cursor is self._cursor:
+                await self._connection.wait_for_room()
+                head = cursor.head
+                missed = await self._desk.parts.sync.list_missed(self.user, cursor.seq, PUMP_PAGE)
+                if self.life.stage is not LIVE or cursor is not self._cursor:
+                    break
+                for event in missed:
+                    await self._send_missed(cursor, event)
+                if not missed and cursor.head == head:
+                    cursor.head = cursor.seq  # what announced more was of another life
+        except EventsLost:
+            await self._start_over(Coverage.TOO_LONG)
+        except ChatError as exc:
+            # Redis is away: the next heartbeat compares again.
+            log.warning("session.pump_stopped", session=self.id, error=exc.message)
+            cursor.head = cursor.seq
+        finally:
+            self._is_pumping = False
+
+    async def _send_missed(self, cursor: DeviceCursor, event: Missed) -> None:
+        """Send an event of the inbox; one that turns a chat large or small between its two ways."""
+        turn = read_turn(event.body, self.user)
+        if turn is not None and not turn.is_large:
+            await self._desk.channels.finish(self, turn.chat, turn.since, event.seq)
+        if self.life.stage is not LIVE or cursor is not self._cursor:
+            return
+        if cursor.offer(cursor.epoch, event.seq) is Verdict.SEND:
+            self._desk.tally.pushed += 1
+            self._connection.send_text(codec.join_event(cursor.epoch, event.seq, event.body))
+            if turn is not None and turn.is_large:
+                await self._desk.channels.begin(self, turn.chat, turn.since, event.seq)
+
+    async def _start_over(self, coverage: Coverage) -> None:
+        # Once at a time: a second one would take the device back to where the first began.
+        if not self._is_restarting:
+            self._is_restarting = True
+            try:
+                await self._take_snapshot(coverage)
+            finally:
+                self._is_restarting = False
+
+    async def _take_snapshot(self, coverage: Coverage) -> None:
+        entry: Entry | None = None
+        try:
+            state = await self.announce()
+            # As of now: what comes while the snapshot is read is sent after it, not lost.
+            entry = await self._desk.channels.open_for(self.user, state.head)
+            self.life.stage, self._seen_head, self.life.is_held = Stage.OPENING, 0, True
+            self._desk.channels.detach(self)
+            self._answer(await self._desk.requests.get_snapshot(self.user, state, coverage, None))
+            self.go_live(state.epoch, state.head, state.head)
+        except ChatError as exc:
+            # A tier is away, for everybody: sockets stay, and this is tried again. The cursor has
+            # not moved, so nothing wrong can be sent meanwhile.
+            log.warning("session.snapshot_delayed", session=self.id, error=exc.message)
+            self.go_live(self._cursor.epoch, self._cursor.seq, self._cursor.seq)
+            self._desk.spawn(self._look_again(), f"again-{self.id}")
+        if entry is not None:
+            self.enter(entry, is_loaded=state.is_known)
+
+    async def _look_again(self) -> None:
+        await asyncio.sleep(jittered(1.0, 0.5, 1.5))
+        try:
+            (state,) = await self._desk.parts.presence.announce([self.user])
+        except ChatError:
+            return  # Redis is away: its return compares every session
+        self.compare(state)
+
+    async def _restart(self, state: InboxState) -> None:
+        before = self._cursor.epoch
+        if self.life.stage is not LIVE or state.epoch == before:
+            return
+        await self._start_over(Coverage.RESET)
+        if self._cursor.epoch not in (before, self._desk.parts.hot.whole_epoch):
+            self._desk.spawn(self._look_again(), f"again-{self.id}")  # it changed meanwhile
+
+    def _answer(self, frame: msgspec.Struct) -> None:
+        self._connection.send_text(codec.encode(frame))
+
+    # the end
+
+    def token_ended(self) -> None:
+        """The token has expired."""
+        self.bye(Close.UNAUTHENTICATED, "the token has expired: log in again")
+
+    def revoked(self, marks: Marks, reason: str) -> None:
+        """Something of the user was ended: this session, too, if it was of that."""
+        if self.standing is not None:
+            self.standing.judge(marks, reason)
+
+    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
+        """Say why, and close."""
+        if self._connection.phase is not Phase.OPEN:
+            return
+        wait = msgspec.UNSET if retry_after_ms is None else retry_after_ms
+        self._answer(frames.Bye(int(code), reason, wait))
+        self._connection.close(code, reason)
+        self.lost()
+
+    def lost(self) -> None:
+        """The connection is over; what is still on its way is answered to nobody."""
+        was_live, self.life.stage = self.is_live, Stage.OVER
+        if self.standing is not None:
+            self.standing.over()
+        if was_live and self._desk.places.leave(self):
+            self._desk.left(self.user)
+        self._desk.channels.detach(self)

@@ -1,0 +1,389 @@
+"""What a client says, and what it is answered: limits, `hello`, requests, sends and their acks.
+
+Everything asked for is answered once, with the request's id, by an answer or by an `error`. Frames
+wait while `hello` or a snapshot is under way, while Redis is asked for more of the user's
+allowance, and behind a send whose files are looked up: so their order is what the client meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from chatserver.domain.cursors import Coverage
+from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.domain.logins import Claims
+from chatserver.domain.messages import Draft
+from chatserver.errors import (
+    BadRequest,
+    Banned,
+    ChatError,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    UnknownKey,
+)
+from chatserver.gateway.connection import Connection
+from chatserver.gateway.desk import Desk
+from chatserver.gateway.life import Stage
+from chatserver.gateway.requests import Request
+from chatserver.gateway.session import Session
+from chatserver.gateway.standing import Standing, close_code_of
+from chatserver.gateway.welcome import find_start, make_welcome
+from chatserver.hot.limits import Allowance
+from chatserver.protocol import codec, frames
+from chatserver.protocol.codes import CODES, Close
+
+log = structlog.get_logger()
+
+REQUESTS_IN_FLIGHT_MAX = 32
+EARLY_FRAMES_MAX = 64
+LIVE = Stage.LIVE  # looked up once: the comparison runs for every frame
+
+
+class Talk:
+    """The client's side of a session. Made with its connection."""
+
+    __slots__ = (
+        "_connection",
+        "_desk",
+        "_early",
+        "_is_looking",
+        "_life",
+        "_others_allowed",
+        "_sends_allowed",
+        "_session",
+    )
+
+    def __init__(self, desk: Desk, connection: Connection, session: Session) -> None:
+        self._desk = desk
+        self._connection = connection
+        self._session = session
+        self._life = session.life
+        self._early: list[bytes] = []
+        self._is_looking = False  # for the files of a send
+        self._sends_allowed: Allowance
+        self._others_allowed: Allowance
+        session.on_live = self._go_on
+        connection.start_deadline(desk.settings.hello_timeout_s, self._no_hello)
+
+    # from the connection
+
+    def received(self, payload: bytes) -> None:
+        """Take one frame of the client."""
+        if self._life.is_held:
+            self._hold(payload)
+            return
+        try:
+            frame = codec.decode_client_frame(payload)
+            if self._life.stage is not LIVE:
+                self._handle(frame)
+            elif type(frame) is frames.Send:
+                if self._sends_allowed.take():
+                    self._send(frame)
+                else:
+                    self._wait_for_token(self._sends_allowed, payload)
+            elif self._others_allowed.take():
+                self._handle(frame)
+            else:
+                self._wait_for_token(self._others_allowed, payload)
+        except codec.NotJson as exc:
+            self._session.bye(Close.BAD_PROTOCOL, exc.message)
+        except ChatError as exc:
+            if self._life.stage is Stage.NEW:
+                self._refuse_hello(Close.BAD_PROTOCOL, exc.message)
+            else:
+                self._refuse(codec.find_request_id(payload), exc)
+
+    def lost(self) -> None:
+        """The connection is over; what is still on its way is answered to nobody."""
+        self._session.lost()
+
+    def _hold(self, payload: bytes) -> None:
+        """Keep a frame until this session is live and allowed to go on."""
+        if len(self._early) < EARLY_FRAMES_MAX + self._desk.settings.sends_in_flight_max:
+            self._early.append(payload)
+        elif self._life.stage is LIVE:
+            why = "wait for answers before sending more"
+            self._refuse(codec.find_request_id(payload), RateLimited(why, retry_after_ms=100))
+        else:
+            self._session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
+
+    def _wait_for_token(self, allowance: Allowance, payload: bytes) -> None:
+        """The user has used up what this gateway may let through: ask Redis, or refuse."""
+        wait_ms = allowance.wait_ms()
+        if wait_ms == 0:
+            self._life.is_held = True
+            self._hold(payload)
+            allowance.ask(self._go_on)
+            return
+        error = RateLimited(f"too many {allowance.key[0]}: slow down", retry_after_ms=wait_ms)
+        self._count_refused(error)
+        self._refuse(codec.find_request_id(payload), error)
+
+    def _go_on(self) -> None:
+        """Take what was held."""
+        if self._life.stage is not LIVE or self._is_looking:
+            return  # going live goes on, or the send that they wait for
+        self._life.is_held = False
+        early, self._early = self._early, []
+        for payload in early:
+            self.received(payload)
+
+    def _no_hello(self) -> None:
+        self._session.bye(Close.UNAUTHENTICATED, "no hello in time")
+
+    # frames
+
+    def _handle(self, frame: frames.AnyClientFrame) -> None:
+        if self._life.stage is Stage.NEW:
+            if not isinstance(frame, frames.Hello):
+                self._refuse_hello(Close.UNAUTHENTICATED, "the first frame must be hello")
+                return
+            self._hello(frame)
+            return
+        match frame:
+            case frames.Hello():
+                raise BadRequest("hello: was said already")
+            case frames.Send():
+                self._send(frame)
+            case frames.State():
+                self._session.attention.is_foreground = frame.state == "fg"
+                self._desk.parts.attendance.turned(self._session.user, self._session.attention)
+            case frames.Unwatch():
+                self._desk.parts.watching.unwatch(self._session, map(UserId, frame.users))
+            case _:
+                self._ask(frame)
+
+    def _ask(self, frame: Request | frames.Watch | frames.Auth) -> None:
+        """Have a request answered; its failure is its answer."""
+        if self._life.asked >= REQUESTS_IN_FLIGHT_MAX:
+            raise RateLimited(
+                f"at most {REQUESTS_IN_FLIGHT_MAX} requests may wait for an answer",
+                retry_after_ms=200,
+            )
+        self._life.asked += 1
+        request = None if isinstance(frame, frames.Typing | frames.Watch) else frame.id
+
+        async def answer() -> None:
+            try:
+                found = await self._answer_to(frame)
+                if found is not None:
+                    self._answer(found)
+            except ChatError as exc:
+                self._refuse(request, exc)
+            finally:
+                self._life.asked -= 1
+
+        def crashed() -> None:
+            self._refuse(request, ChatError("the request failed; it is our fault"))
+
+        self._desk.spawn(answer(), f"request-{self._session.id}", crashed)
+
+    async def _answer_to(
+        self, frame: Request | frames.Watch | frames.Auth
+    ) -> msgspec.Struct | None:
+        if isinstance(frame, frames.Watch):
+            await self._desk.parts.watching.watch(self._session, map(UserId, frame.users))
+            return None
+        if isinstance(frame, frames.Auth):
+            return await self._renew(frame)
+        return await self._desk.requests.answer(self._session.user, frame)
+
+    def _refuse(self, request: int | None, error: ChatError) -> None:
+        if error.code == "internal":
+            log.error("session.internal_error", session=self._session.id, error=error.message)
+        self._connection.send_text(codec.encode_error(error, request))
+
+    def _answer(self, frame: msgspec.Struct) -> None:
+        self._connection.send_text(codec.encode(frame))
+
+    # hello
+
+    def _hello(self, frame: frames.Hello) -> None:
+        claims = None
+        try:
+            claims = self._desk.parts.entrance.verify(frame.token)
+        except UnknownKey:
+            pass  # `_open` asks for it
+        except ChatError as exc:
+            self._refuse_hello(Close.UNAUTHENTICATED, exc.message)
+            return
+        self._connection.cancel_deadline()
+        self._life.stage, self._life.is_held = Stage.OPENING, True
+
+        def crashed() -> None:
+            self._session.bye(Close.OVERLOADED, "hello failed; it is our fault", 1000)
+
+        self._desk.spawn(self._open(frame, claims), f"hello-{self._session.id}", crashed)
+
+    def _take_place(self, claims: Claims, frame: frames.Hello) -> None:
+        self._session.user = claims.user
+        self._session.device = DeviceId(frame.device)
+        self._session.standing = Standing(self._desk, self._session, claims)
+        parts = self._desk.parts
+        self._session.attention = parts.attendance.new_attention(is_foreground=frame.state == "fg")
+        self._sends_allowed = parts.limits.find("sends", self._session.user)
+        self._others_allowed = parts.limits.find("requests", self._session.user)
+        self._desk.places.take(self._session)
+
+    def _refuse_hello(self, code: int, reason: str) -> None:
+        self._desk.admission.failed(self._connection.peer)
+        self._session.bye(code, reason)
+
+    async def _open(self, frame: frames.Hello, claims: Claims | None) -> None:
+        entrance = self._desk.parts.entrance
+        try:
+            if claims is None:
+                claims = await entrance.admit(frame.token)
+            else:
+                # Before anything is done for it: a revoked token must not push out a twin.
+                await entrance.check(claims)
+            if not self._session.is_live:
+                return
+            self._take_place(claims, frame)
+            state, _ = await asyncio.gather(
+                self._session.announce(), self._desk.places.claim([self._session])
+            )
+            if self._life.stage is not Stage.OPENING:
+                return
+            await self._welcome(state, frame)
+        except (Banned, Unauthenticated) as exc:
+            self._refuse_hello(close_code_of(exc), exc.message)
+        except ChatError as exc:
+            meaning = CODES[exc.code]
+            self._session.bye(meaning.close or Close.OVERLOADED, exc.message, exc.retry_after_ms)
+            return
+
+    async def _welcome(self, state: InboxState, frame: frames.Hello) -> None:
+        assert self._session.standing is not None
+        coverage, start = find_start(frame.cursor, state)
+        is_known = frame.cursor is not None and coverage is Coverage.CURRENT
+        known = frame.large if is_known else None
+        entry, _ = await asyncio.gather(
+            self._desk.channels.open_for(self._session.user, start, known),
+            self._session.standing.look(),
+        )
+        heads = {channel.chat: place for channel, place in entry.places}
+        self._answer(
+            make_welcome(
+                self._session.id, self._session.user, state, heads, self._desk.all_settings
+            )
+        )
+        if coverage is not Coverage.CURRENT:
+            self._answer(
+                await self._desk.requests.get_snapshot(self._session.user, state, coverage, None)
+            )
+        self._session.go_live(state.epoch, start, state.head)
+        self._session.enter(entry, is_loaded=state.is_known)
+
+    # sending
+
+    def _send(self, frame: frames.Send, files: Sequence[frames.Attachment] = ()) -> None:
+        if self._life.sending >= self._desk.settings.sends_in_flight_max:
+            self._refuse(
+                frame.id,
+                RateLimited(
+                    f"at most {self._desk.settings.sends_in_flight_max} sends may wait for an ack",
+                    retry_after_ms=100,
+                ),
+            )
+            return
+        if frame.attachments and not files:
+            self._look_up_files(frame)
+            return
+        try:
+            self._desk.parts.messaging.send(self._session.user, frame, self, files)
+        except ChatError as exc:
+            self._count_refused(exc)
+            self._refuse(frame.id, exc)
+        else:
+            self._life.sending += 1
+            if not self._session.attention.is_fresh:
+                self._desk.parts.attendance.turned(self._session.user, self._session.attention)
+
+    def _look_up_files(self, frame: frames.Send) -> None:
+        """Send a message with attachments; what is said meanwhile waits, to keep its order."""
+        self._life.asked += 1
+        self._life.is_held = self._is_looking = True
+        sendable, chat = self._desk.parts.sendable, ChatId(frame.chat)
+
+        async def look() -> None:
+            try:
+                self._send(frame, await sendable.take(self._session.user, chat, frame.attachments))
+            except ChatError as exc:
+                self._count_refused(exc)
+                self._refuse(frame.id, exc)
+            finally:
+                self._life.asked -= 1
+                self._is_looking = False
+                self._go_on()
+
+        def crashed() -> None:
+            self._refuse(frame.id, ChatError("the request failed; it is our fault"))
+
+        self._desk.spawn(look(), f"files-{self._session.id}", crashed)
+
+    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+        """Tell the client where its message stands."""
+        if draft.is_stored_wanted:
+            self._ack_when_stored(draft, seq, ts, mid, dup=dup)
+            return
+        self._life.sending -= 1
+        tally = self._desk.tally
+        tally.acked += 1
+        if dup:
+            tally.dups += 1
+        self._connection.send_text(
+            codec.encode_ack(draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="hot")
+        )
+
+    def refused(self, draft: Draft, error: ChatError) -> None:
+        """Tell the client why not, or that nobody knows."""
+        self._life.sending -= 1
+        self._count_refused(error)
+        self._refuse(draft.request_id, error)
+
+    def _count_refused(self, error: ChatError) -> None:
+        refused = self._desk.tally.refused
+        refused[error.code] = refused.get(error.code, 0) + 1
+
+    def _ack_when_stored(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+        def on_stored() -> None:
+            self._life.sending -= 1
+            self._desk.tally.acked += 1
+            self._connection.send_text(
+                codec.encode_ack(
+                    draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="stored"
+                )
+            )
+
+        def on_timeout() -> None:
+            why = "not stored in time: the message may still appear; the same ref tells"
+            self.refused(draft, Unavailable(why))
+
+        if not self._desk.stored.add(draft.chat, seq, on_stored, on_timeout):
+            self.refused(draft, Unavailable("too many sends wait to be stored"))
+            return
+        self._desk.spawn(self._look_for_stored(draft.chat), f"stored-{self._session.id}")
+
+    async def _look_for_stored(self, chat: ChatId) -> None:
+        """The worker may have been faster than the wait, or this may be a repeat."""
+        try:
+            self._desk.stored.reached(chat, await self._desk.parts.log.get_stored(chat))
+        except ChatError as exc:
+            log.warning("session.stored_unknown", chat=chat, error=exc.message)
+
+    async def _renew(self, frame: frames.Auth) -> frames.Ok | None:
+        """Go on with a newer token."""
+        assert self._session.standing is not None
+        try:
+            await self._session.standing.renew(frame.token)
+        except Unauthenticated:
+            self._desk.admission.failed(self._connection.peer)
+            raise
+        return frames.Ok(frame.id)

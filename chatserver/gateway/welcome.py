@@ -1,0 +1,53 @@
+"""The answer to `hello`: the bounds in force, and where a device goes on. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chatserver import config
+from chatserver.domain.cursors import Coverage, judge_cursor
+from chatserver.domain.ids import ChatId, Epoch, Seq, SessionId, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX
+from chatserver.protocol import frames
+
+
+def make_welcome(
+    session: SessionId,
+    user: UserId,
+    state: InboxState,
+    large: Mapping[ChatId, Seq],
+    settings: config.Settings,
+) -> frames.Welcome:
+    """Return what a device is told first; `large` are the heads of the user's large chats."""
+    gateway = settings.gateway
+    return frames.Welcome(
+        session=session,
+        user=user,
+        epoch=state.epoch,
+        seq=state.head,
+        heartbeat_ms=int(gateway.ping_interval_s * 1000),
+        limits=frames.Limits(
+            frame_bytes_max=gateway.frame_bytes_max,
+            body_chars_max=BODY_CHARS_MAX,
+            body_bytes_max=BODY_BYTES_MAX,
+            page_max=frames.PAGE_MAX,
+            members_max=settings.chats.members_max,
+            sends_in_flight_max=gateway.sends_in_flight_max,
+        ),
+        large=[frames.LargeChat(chat, seq) for chat, seq in large.items()],
+    )
+
+
+def find_start(cursor: frames.Cursor | None, state: InboxState) -> tuple[Coverage, Seq]:
+    """Return what the inbox covers of a device's cursor, and from where the device goes on."""
+    if cursor is None:
+        return Coverage.CURRENT, state.head
+    coverage = judge_cursor(
+        Epoch(cursor.epoch),
+        Seq(cursor.seq),
+        inbox_epoch=state.epoch,
+        inbox_first=state.first,
+        inbox_head=state.head,
+    )
+    return coverage, Seq(cursor.seq) if coverage is Coverage.CURRENT else state.head

@@ -1,0 +1,243 @@
+"""What the hot tier knows of pushes: which chats are due, who is absent, what was claimed.
+
+Data, each in the partition of its chat or user: ``{pN}:due`` (zset), when to tell absent members
+of a chat, and ``{pN}:since`` (hash), from which of its messages on. ``{pN}:checkpoint`` has in
+``told`` how far the backlog was looked through for them; the trim of persisted entries waits for it
+a minute at most. ``{pN}:pushing:<user>`` remembers who has no device to push to;
+``{pN}:pushed:<user>`` what a push was claimed for, so that nobody sends it a second time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.moderation import parse_standing
+from chatserver.hot.backlog import BacklogEntry, parse_entry
+from chatserver.hot.client import HotClient
+from chatserver.hot.leases import Lease
+from chatserver.hot.scripts import load_script
+
+CLAIM_TTL_S = 86_400
+NONE_TTL_S = 3_600  # that somebody has no device is looked at again
+SOME_TTL_S = 30 * 86_400
+USERS_AT_ONCE = 100  # a call of so many holds Redis up for a third of a millisecond
+
+
+class Need(enum.IntEnum):
+    """Whether somebody is to be told."""
+
+    NO = 0
+    YES = 1
+    IF_DEVICES = 2  # nobody has looked yet whether there are any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Due:
+    """A chat whose time has come. `time` says which taking of it this is."""
+
+    chat: ChatId
+    since: Seq
+    time: int
+
+
+class DueChats:
+    """One partition's chats of which absent members are to be told."""
+
+    def __init__(self, hot: HotClient, lease: Lease) -> None:
+        self._hot = hot
+        self._lease = lease
+        self._partition = lease.partition
+        self._backlog = hot.keys.backlog(self._partition)
+
+    async def get_place(self) -> str:
+        """Return the last entry of the backlog that was looked at; at first the last persisted."""
+        key = self._hot.keys.checkpoint(self._partition)
+        told, done = await self._hot.call("HMGET", key, "told", "id")
+        return bytes(told or done or b"0-0").decode()
+
+    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
+        """Return the entries after `entry_id` that are still there, oldest first."""
+        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def note(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
+        """Let chats be due in `delay_s`, and note that the backlog was looked at up to `upto`.
+
+        Guarantees:
+            Atomic: after a kill, an entry is looked at again only if nothing of it was noted.
+            A chat that is due already keeps its time and its first seq.
+
+        Returns False if the lease is lost; nothing is noted.
+        """
+        keys = self._hot.keys
+        noted: int = await self._hot.run(
+            load_script("note_due"),
+            {
+                "lease": keys.lease(self._partition, "notify"),
+                "checkpoint": keys.checkpoint(self._partition),
+                "backlog": self._backlog,
+                "due": keys.due(self._partition),
+                "since": keys.since(self._partition),
+            },
+            {"token": self._lease.token, "id": upto, "delay_ms": int(delay_s * 1000)},
+            [{"chat": chat, "seq": seq} for chat, seq in firsts.items()],
+        )
+        return bool(noted)
+
+    async def take(self, limit: int, hold_s: float) -> list[Due]:
+        """Return chats whose time has come; each comes up again in `hold_s` if it is not ended."""
+        keys = self._hot.keys
+        reply = await self._hot.run(
+            load_script("take_due"),
+            {
+                "lease": keys.lease(self._partition, "notify"),
+                "due": keys.due(self._partition),
+                "since": keys.since(self._partition),
+            },
+            {"token": self._lease.token, "hold_ms": int(hold_s * 1000), "limit": limit},
+        )
+        return [
+            Due(ChatId(chat.decode()), Seq(int(since)), int(time))
+            for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        ]
+
+    async def end(self, due: Due, upto: Seq) -> None:
+        """Take a chat off the list, unless there was a message above `upto` since it was taken."""
+        keys = self._hot.keys
+        await self._hot.run(
+            load_script("end_due"),
+            {"due": keys.due(self._partition), "since": keys.since(self._partition)},
+            {"chat": due.chat, "time": due.time, "upto": upto},
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChatFacts:
+    """What the hot tier has of a chat that is open."""
+
+    top: Seq
+    name: str
+    is_direct: bool
+    is_large: bool
+
+
+class Absence:
+    """Who is absent, and which pushes were claimed."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def find_chat(self, chat: ChatId) -> ChatFacts | None:
+        """Return what a chat is; None: it is not open in this epoch."""
+        key, epoch = (
+            self._hot.keys.chat(chat),
+            self._hot.epoch_of(self._hot.keys.partition_of(chat)),
+        )
+        gate, seq, name, kind, large = await self._hot.call(
+            "HMGET", key, "gate", "seq", "name", "kind", "large"
+        )
+        if gate is None or not gate.startswith(f"{epoch}:".encode()):
+            return None
+        return ChatFacts(
+            Seq(int(seq or 0)), (name or b"").decode(), kind == b"direct", large not in (None, b"0")
+        )
+
+    async def find_joined(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
+        """Return who are members, of all or of `users`, and from which seq the chat is theirs."""
+        key = self._hot.keys.members(chat)
+        if users is None:
+            reply = await self._hot.call("HGETALL", key)
+            pairs = list(zip(reply[::2], reply[1::2], strict=True))
+        else:
+            values = await self._hot.call("HMGET", key, *users) if users else []
+            pairs = [(user.encode(), value) for user, value in zip(users, values, strict=True)]
+        return {
+            UserId(name.decode()): Seq(parse_standing(value).joined)
+            for name, value in pairs
+            if value is not None
+        }
+
+    async def count_fields(self, user: UserId) -> int:
+        """Return how many fields the user's box has; there are some of them for each chat."""
+        return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
+
+    async def is_box_known(self, user: UserId) -> bool:
+        """Tell whether the user's chats and marks were filled in from the directory."""
+        epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
+        known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
+        return bool(known == epoch.encode())
+
+    async def find(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, tuple[Need, Seq]]:
+        """Return those of `users` who may have to be told of a chat, and up to where they read it.
+
+        Guarantees:
+            Cost: one call per partition and 100 users; for those without devices one key each.
+        """
+        groups: dict[int, list[UserId]] = {}
+        for user in users:
+            groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
+        found: dict[UserId, tuple[Need, Seq]] = {}
+        for partition, group in groups.items():
+            for start in range(0, len(group), USERS_AT_ONCE):
+                chunk = group[start : start + USERS_AT_ONCE]
+                found |= await self._find(partition, chat, chunk)
+        return found
+
+    async def _find(
+        self, partition: int, chat: ChatId, users: Sequence[UserId]
+    ) -> dict[UserId, tuple[Need, Seq]]:
+        keys = self._hot.keys
+        reply = await self._hot.run(
+            load_script("absent"),
+            {"gateways": keys.gateways(partition)},
+            {"chat_id": chat},
+            [
+                {"seen": keys.seen(user), "box": keys.box(user), "pushing": keys.pushing(user)}
+                for user in users
+            ],
+        )
+        return {
+            user: (Need(reply[2 * i]), Seq(int(reply[2 * i + 1])))
+            for i, user in enumerate(users)
+            if reply[2 * i] != Need.NO
+        }
+
+    async def note_devices(self, user: UserId) -> None:
+        """Say that the user may have devices to push to; before the first one is written."""
+        await self._hot.call("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
+
+    async def note_none(self, user: UserId) -> None:
+        """Say that the user has none, as was just found.
+
+        Guarantees:
+            Safe beside a registration: what `note_devices` said meanwhile stays.
+        """
+        await self._hot.call("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
+
+    async def claim(
+        self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
+    ) -> bool:
+        """Claim the push of a message to a device; False: it is not to be sent.
+
+        `is_retry`: it was claimed here before, and surely not sent.
+
+        Guarantees:
+            At most once: of all who ask, whoever they are and whenever they wake, one hears True.
+            Nobody hears True for what the user has read.
+        """
+        keys = self._hot.keys
+        answer: int = await self._hot.run(
+            load_script("claim_push"),
+            {"pushed": keys.pushed(user), "box": keys.box(user)},
+            {
+                "field": f"{subscription}:{chat}",
+                "chat_id": chat,
+                "seq": seq,
+                "ttl_s": CLAIM_TTL_S,
+                "is_retry": "1" if is_retry else "",
+            },
+        )
+        return bool(answer)

@@ -1,0 +1,158 @@
+"""Commits entries that change a message, and what users delete for themselves alone.
+
+Data: ``{pN}:over:<chat>`` (hash, seq → JSON) holds the entries that were changed or lost their
+text, as they are now; ``{pN}:revs:<chat>`` (zset) when each may leave it. Bound: two for each entry
+of the log and of the backlog, at most. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds what a user
+deleted for himself: at most `HIDDEN_MAX` a chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.errors import CorruptData, Overloaded, TooLarge
+from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import load_script
+from chatserver.protocol.entries import REACTIONS_MAX
+
+HIDDEN_MAX = 500
+
+_FULL, _HIDES_TOO_MANY = 6, 2
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_BACKLOG_FULL = "the backlog is full: messages wait for the warm tier"
+
+
+class Amendments:
+    """The commits of one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
+        self._hot = hot
+        self._gateway = gateway
+
+    async def amend(
+        self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
+    ) -> Amended:
+        """Commit an entry, or say why not.
+
+        `base` is the target's JSON as the warm tier had it after the chat's head was `asked`; it
+        counts only if the hot tier knows nothing newer. With `author` the entry deletes a message
+        of this user whose data is erased: the sender need not be a member.
+
+        Guarantees:
+            Atomic: membership, role and the target's state are checked where the entry is placed.
+            Idempotent: by (chat, sender, ref), in one space with messages.
+            Cost: one script call.
+
+        Raises:
+            Unavailable: Redis did not answer; the entry may be committed, and the ref tells.
+            Overloaded: the backlog is full.
+        """
+        keys, settings = self._hot.keys, self._hot.settings
+        chat, sender = amendment.chat, amendment.sender
+        partition = keys.partition_of(chat)
+        code, *rest = await self._hot.run(
+            load_script("amend"),
+            {
+                "chat": keys.chat(chat),
+                "members": keys.members(chat),
+                "log": keys.log(chat),
+                "ref": keys.ref(chat, sender, amendment.ref),
+                "over": keys.over(chat),
+                "revs": keys.revs(chat),
+                "backlog": keys.backlog(partition),
+                "checkpoint": keys.checkpoint(partition),
+                "asides": keys.asides(chat),
+                "undelivered": keys.undelivered(partition),
+            },
+            {
+                "epoch": self._hot.epoch_of(partition),
+                "gateway": self._gateway,
+                "ref_ttl_s": settings.ref_ttl_s,
+                "backlog_max": settings.backlog_max,
+                "reactions_max": REACTIONS_MAX,
+                "chat_id": chat,
+                "sender": sender,
+                "name": f":{amendment.mid}:{amendment.digest}",
+                "kind": amendment.kind,
+                "target": amendment.target,
+                "body": amendment.body,
+                "tail": amendment.tail,
+                "base": base,
+                "asked": asked,
+                "author": author,
+            },
+            is_commit=True,
+        )
+        if code == _FULL:
+            raise Overloaded(_BACKLOG_FULL)
+        outcome = _OUTCOMES.get(code)
+        if outcome is None:
+            raise CorruptData(f"amend.lua answered {code!r}")
+        match outcome:
+            case Outcome.COMMITTED:
+                return Amended(outcome, rest[0], rest[1])
+            case Outcome.KNOWN:
+                return Amended(outcome, place=rest[0])
+            case Outcome.ELSEWHERE | Outcome.RESTRAINED:
+                return Amended(outcome, rest[0])
+            case _:
+                return Amended(outcome)
+
+
+class Hidden:
+    """What users deleted for themselves."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> bool:
+        """Hide a message from its reader, on its way to the directory; False if it was hidden.
+
+        Raises:
+            TooLarge: the user hides as many messages of the chat as one may.
+            Overloaded: the backlog is full.
+        """
+        keys, settings = self._hot.keys, self._hot.settings
+        partition = keys.partition_of(user)
+        code: int = await self._hot.run(
+            load_script("hide"),
+            {
+                "hidden": keys.hidden(user),
+                "backlog": keys.backlog(partition),
+                "checkpoint": keys.checkpoint(partition),
+            },
+            {
+                "chat_id": chat,
+                "user": user,
+                "seq": seq,
+                "hidden_max": HIDDEN_MAX,
+                "backlog_max": settings.backlog_max,
+            },
+        )
+        if code == _HIDES_TOO_MANY:
+            raise TooLarge(f"seq: at most {HIDDEN_MAX} messages of a chat can be deleted for you")
+        if code == _FULL:
+            raise Overloaded(_BACKLOG_FULL)
+        return code == 1
+
+    async def list_hidden(
+        self, user: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]:
+        """Return what the user does not see, of those chats in which there is something."""
+        if not chats:
+            return {}
+        lists = await self._hot.call("HMGET", self._hot.keys.hidden(user), *chats)
+        return {
+            chat: frozenset(map(int, found.split(b",")))
+            for chat, found in zip(chats, lists, strict=True)
+            if found
+        }
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
+        """Fill in what the directory has; what the hot tier knows of a chat is newer and stays."""
+        for chat, seqs in hidden.items():
+            if seqs:
+                value = ",".join(map(str, seqs))
+                await self._hot.call("HSETNX", self._hot.keys.hidden(user), chat, value)

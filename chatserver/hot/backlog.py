@@ -1,0 +1,208 @@
+"""The backlog: what was committed and is not yet persisted, one stream per partition.
+
+Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message
+``seq:ts`` → ``receiver\\n`` and message tail (the receiver of a direct chat, or nothing). An entry
+that changes a message has `` <ts> <ts>`` instead of the receiver: of the message, and of the edit
+that it replaces or 0. Or it is read marks that moved: ``c`` chat, ``u`` user, ``r`` read, ``d``
+received; or ``c``, ``u``, ``x`` seq of a message that a user deleted for himself.
+``{pN}:checkpoint`` names the last persisted entry. Only the holder of the ``persist`` lease moves
+it, and only what is persisted is trimmed: never MAXLEN. ``{pN}:dead`` keeps what could not be
+persisted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
+from chatserver.hot.client import HotClient
+from chatserver.hot.leases import Lease
+from chatserver.hot.scripts import load_script
+
+DEAD_MAX = 100_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommittedMessage:
+    """A committed message or other entry, as the commit left it.
+
+    Of an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`
+    that of the edit whose text is gone with it, or 0.
+    """
+
+    seq: Seq
+    ts: Ts
+    receiver: UserId | None
+    tail: bytes
+    target_ts: int = 0
+    replaced_ts: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """The messages of one commit call, in order."""
+
+    id: str
+    gateway: GatewayId
+    messages: list[CommittedMessage]
+
+    @property
+    def size(self) -> int:
+        """How much it counts in `waiting`."""
+        return len(self.messages)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MarkEntry:
+    """Read marks of a user that moved."""
+
+    id: str
+    chat: ChatId
+    user: UserId
+    read: Seq
+    received: Seq
+    size: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HideEntry:
+    """A message that a user deleted for himself."""
+
+    id: str
+    chat: ChatId
+    user: UserId
+    seq: Seq
+    size: int = 1
+
+
+BacklogEntry = CommitEntry | MarkEntry | HideEntry
+
+
+def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
+    """Return an entry of the stream."""
+    if fields[0] == b"g":
+        messages = []
+        for place, blob in zip(fields[2::2], fields[3::2], strict=True):
+            seq, _, ts = place.partition(b":")
+            receiver, _, tail = blob.partition(b"\n")
+            if receiver[:1] == b" ":
+                places = map(int, receiver.split())
+                messages.append(CommittedMessage(Seq(int(seq)), Ts(int(ts)), None, tail, *places))
+                continue
+            to = UserId(receiver.decode()) if receiver else None
+            messages.append(CommittedMessage(Seq(int(seq)), Ts(int(ts)), to, tail))
+        return CommitEntry(name.decode(), GatewayId(fields[1].decode()), messages)
+    if fields[4] == b"x":
+        chat, user, hidden = fields[1::2]
+        return HideEntry(
+            name.decode(), ChatId(chat.decode()), UserId(user.decode()), Seq(int(hidden))
+        )
+    _, chat, _, user, _, read, _, received = fields
+    return MarkEntry(
+        name.decode(),
+        ChatId(chat.decode()),
+        UserId(user.decode()),
+        Seq(int(read)),
+        Seq(int(received)),
+    )
+
+
+def following_id(entry_id: str) -> str:
+    """Return the smallest id above `entry_id`."""
+    ms, _, n = entry_id.partition("-")
+    return f"{ms}-{int(n) + 1}"
+
+
+def _place_of(entry_id: str) -> tuple[int, int]:
+    ms, _, n = entry_id.partition("-")
+    return int(ms), int(n)
+
+
+class Backlog:
+    """One partition's backlog, as the persist worker sees it."""
+
+    def __init__(self, hot: HotClient, partition: int) -> None:
+        self._hot = hot
+        self._partition = partition
+        self._key = hot.keys.backlog(partition)
+
+    async def get_checkpoint(self) -> str:
+        """Return the id of the last persisted entry; ``0-0`` if there is none."""
+        value: bytes | None = await self._hot.call(
+            "HGET", self._hot.keys.checkpoint(self._partition), "id"
+        )
+        return value.decode() if value else "0-0"
+
+    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
+        """Return the entries after `entry_id`, oldest first."""
+        reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", "+", "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def find_oldest_ms(self) -> int | None:
+        """Return when the oldest entry that is not persisted was committed; None: all is."""
+        entries = await self.list_after(await self.get_checkpoint(), 1)
+        return int(entries[0].id.partition("-")[0]) if entries else None
+
+    async def get_newest(self) -> str:
+        """Return the id of the entry that was committed last; ``0-0`` if all is persisted."""
+        reply = await self._hot.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+        return reply[0][0].decode() if reply else "0-0"
+
+    async def is_persisted(self, entry_id: str) -> bool:
+        """Tell whether an entry, and all before it, is persisted."""
+        return _place_of(await self.get_checkpoint()) >= _place_of(entry_id)
+
+    async def count_waiting(self) -> int:
+        """Return how many messages and marks wait."""
+        key = self._hot.keys.checkpoint(self._partition)
+        return int(await self._hot.call("HGET", key, "waiting") or 0)
+
+    async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
+        """Note that all up to `entry_id` is persisted, and trim it; False if the lease is lost.
+
+        `count` is how many messages and marks that are.
+        """
+        moved: int = await self._hot.run(
+            load_script("checkpoint"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "checkpoint": self._hot.keys.checkpoint(self._partition),
+                "backlog": self._key,
+            },
+            {
+                "token": lease.token,
+                "id": entry_id,
+                "next": following_id(entry_id),
+                "count": count,
+            },
+        )
+        return bool(moved)
+
+    async def bury(self, message: CommittedMessage, reason: str) -> None:
+        """Keep a message that cannot be persisted where operators find it."""
+        await self._hot.call(
+            "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
+            "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
+            "why", reason[:500],
+        )  # fmt: skip
+
+    async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
+        """Tell chats how far they are persisted, and trim their logs to `log_max` behind that."""
+        keys, script = self._hot.keys, load_script("persisted")
+        chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
+        for start in range(0, len(chats), 200):
+            await self._hot.run(
+                script,
+                args={"log_max": self._hot.settings.log_max},
+                items=[
+                    {
+                        "chat": keys.chat(chat),
+                        "log": keys.log(chat),
+                        "over": keys.over(chat),
+                        "revs": keys.revs(chat),
+                        "upto": upto,
+                    }
+                    for chat, upto in chats[start : start + 200]
+                ],
+            )

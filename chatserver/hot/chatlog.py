@@ -1,0 +1,131 @@
+"""The hot part of a chat's history: a stream of its newest entries, entry id = seq.
+
+Data: ``{pN}:log:<chat>`` holds at least what is not persisted yet, and up to `log_max` entries.
+Those that lost their text have left it; they stand as tombstones in ``{pN}:over:<chat>``, and every
+read here puts them back into their places.
+``{pN}:asides:<chat>`` has the seqs of the newest entries that are no messages.
+Invariant: what it holds is in order; holes are possible only where Redis went back in time, so a
+reader proves that what it got is contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.hot.client import HotClient
+from chatserver.protocol import codec
+
+HOLES_MAX = 1_000  # looked for in one read
+
+
+def _parse(entry: list[Any]) -> LogEntry:
+    name, (ts, blob) = entry
+    _, _, tail = blob.partition(b"\n")
+    return LogEntry(Seq(int(name.split(b"-")[0])), Ts(int(ts)), tail)
+
+
+class ChatLog:
+    """Reads logs. Commits go through `chatserver.hot.groupcommit`."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def get_head(self, chat: ChatId) -> ChatHead:
+        """Return where the chat stands; seq 0 and closed if Redis does not know it."""
+        keys = self._hot.keys
+        seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
+        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        is_open = (gate or b"").startswith(f"{epoch}:".encode())
+        return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
+
+    async def get_stored(self, chat: ChatId) -> Seq:
+        """Return up to which seq the warm tier has the chat."""
+        return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "stored") or 0))
+
+    async def count_asides(self, chat: ChatId, after: Seq) -> int:
+        """Return how many entries above `after` are no messages; of the newest 500 such."""
+        found = await self._hot.call("ZCOUNT", self._hot.keys.asides(chat), f"({after}", "+inf")
+        return int(found)
+
+    async def shows_all(self, chat: ChatId) -> bool:
+        """Return whether members may read what was written before they joined."""
+        found: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
+        return found == b"all"
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
+        """Return the newest entries below `before`, in rising seq; without it, the newest."""
+        end = "+" if before is None else f"({before}-0"
+        if before is not None and before <= 0:
+            return []
+        reply = await self._hot.call(
+            "XREVRANGE", self._hot.keys.log(chat), end, "-", "COUNT", limit
+        )
+        entries = [_parse(entry) for entry in reversed(reply)]
+        if before is not None or entries:
+            last = entries[-1].seq if before is None else before - 1
+            entries = await self._fill(chat, entries, max(1, last - limit + 1), last)
+        return entries[-limit:]
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        """Return the oldest entries above `after`, in rising seq."""
+        reply = await self._hot.call(
+            "XRANGE", self._hot.keys.log(chat), f"({after}-0", "+", "COUNT", limit
+        )
+        entries = [_parse(entry) for entry in reply]
+        last = min(after + limit, entries[-1].seq) if entries else after
+        return (await self._fill(chat, entries, after + 1, last))[:limit]
+
+    async def list_large(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[LogEntry]]:
+        """As `list_after`; with it, of the same moment, the version with which it became large.
+
+        0: it is no large chat, and what is read goes into inboxes. None: it is not open.
+        """
+        keys = self._hot.keys
+        large, reply = await self._hot.transaction(
+            ("HGET", keys.chat(chat), "large"),
+            ("XRANGE", keys.log(chat), f"({after}-0", "+", "COUNT", limit),
+        )
+        entries = [_parse(entry) for entry in reply]
+        last = min(after + limit, entries[-1].seq) if entries else after
+        found = (await self._fill(chat, entries, after + 1, last))[:limit]
+        return None if large is None else int(large), found
+
+    async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
+        """Return the entries of ``[first, last]`` that Redis holds."""
+        reply = await self._hot.call("XRANGE", self._hot.keys.log(chat), f"{first}-0", f"{last}-0")
+        return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
+
+    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
+        """Return the JSON of those of `seqs` that were changed and may not be so in a log or below.
+
+        A bare number is the `rev` of an entry that lost its text and is in the warm tier alone.
+
+        Guarantees:
+            Cost: one Redis call. Read before the warm tier, it leaves out no change that was acked
+            before the call: what has left it by then is applied there.
+        """
+        if not seqs:
+            return {}
+        values = await self._hot.call("HMGET", self._hot.keys.over(chat), *seqs)
+        return {seq: value for seq, value in zip(seqs, values, strict=True) if value is not None}
+
+    async def _fill(
+        self, chat: ChatId, entries: list[LogEntry], first: int, last: int
+    ) -> list[LogEntry]:
+        """Put tombstones into the holes of ``[first, last]``. Costs nothing if there are none."""
+        is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
+        if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
+            return entries
+        held = {entry.seq for entry in entries}
+        holes = [seq for seq in range(first, last + 1) if seq not in held][:HOLES_MAX]
+        overlay = await self.list_overlay(chat, holes)
+        found = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
+        if found:
+            entries += [LogEntry(Seq(seq), Ts(ts), tail) for seq, ts, tail in found]
+            entries.sort(key=lambda entry: entry.seq)
+        return entries

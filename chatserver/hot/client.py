@@ -1,0 +1,349 @@
+"""The hot tier's client, as everybody sees it: a Redis server, or a Redis Cluster.
+
+`chatserver.hot.single` keeps one connection to a server, `chatserver.hot.cluster` one to each
+master of a cluster. Both learn the epochs before they let a call through: a server that is another
+one, or that came back from disk, gets another epoch, because it may have gone back in time
+(promises P1, P5). A server that was emptied under us is still the same one: so each process looks
+now and then whether the epochs are there, and learns them anew where they are not.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import redis.asyncio
+import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chatserver import config
+from chatserver.domain.ids import Epoch, new_id
+from chatserver.errors import ChatError, ConfigError, Unavailable
+from chatserver.hot.connecting import Address
+from chatserver.hot.keys import Keys
+from chatserver.hot.replies import NoScript, call_on, set_future, translate_reply_error
+from chatserver.hot.scripts import Script, Value, load_script
+from chatserver.hot.wire import OnReply, Wire
+
+log = structlog.get_logger()
+
+RECONNECT_S_MAX = 1.0
+EPOCH_LOOK_S = 1.0
+EPOCHS_LOOKED_MAX = 64  # partitions looked at in a turn
+
+
+class HotClient(abc.ABC):
+    """One process's way to the hot tier. Made by `open_hot`."""
+
+    # True if calls reach Redis in the order in which they were made, whatever their keys; else
+    # that is so for the calls of one partition.
+    is_ordered: bool
+
+    def __init__(self, settings: config.Redis) -> None:
+        self.settings = settings
+        self.keys = Keys(settings.partitions)
+        self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
+        self._whole, self._whole_of = Epoch(""), list[Epoch]()
+        # Why Redis answers and yet takes nothing, such as a full disk; empty if it does.
+        self.refusal = ""
+        self.on_epoch: list[Callable[[], None]] = []
+        self.on_reload: list[Callable[[], None]] = []
+        self.address = Address(settings.url)
+        self.name = self.address.name
+        self._replicas = settings.wait_replicas
+        # Shorter than a call's deadline: what is behind it on the connection waits, too.
+        self._wait: tuple[Value, ...] = ("WAIT", self._replicas, self.wait_ms)
+
+    # calls
+
+    @property
+    @abc.abstractmethod
+    def is_up(self) -> bool:
+        """True while Redis answers and the epoch is known; of a cluster: any part of it."""
+
+    @abc.abstractmethod
+    def send(self, on_reply: OnReply, *args: Value) -> None:
+        """Make a call without waiting; `on_reply` gets the reply or the error.
+
+        Guarantees:
+            Order: with all calls on keys of the same partition; see `is_ordered`.
+            Answer: `on_reply` runs exactly once, later. After `Unavailable` it may have run.
+        """
+
+    def commit(self, on_reply: OnReply, *args: Value) -> None:
+        """Make a call whose answer is a promise to a client; as `send`.
+
+        Guarantees:
+            Durability: with `redis.wait_replicas`, an answer means that so many replicas have what
+                was written; else `on_reply` gets `Unavailable`, and it may have run.
+        """
+        if self._replicas:
+            self._send_and_wait(on_reply, args)
+        else:
+            self.send(on_reply, *args)
+
+    @abc.abstractmethod
+    def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        """Send a call and a WAIT behind it, and judge both."""
+
+    async def call(self, *args: Value) -> Any:
+        """Make a call and return its reply.
+
+        Guarantees:
+            Order: as `send`.
+            Cancellation: the call may still run; its reply is dropped.
+
+        Raises:
+            Unavailable: no answer in time, or Redis refuses for now; it may have run.
+        """
+        return await self._answer_of(self.send, args)
+
+    async def _answer_of(self, make: Callable[..., None], args: Sequence[Value]) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        make(set_future(future), *args)
+        return await future
+
+    async def run(
+        self,
+        script: Script,
+        keys: Mapping[str, Value] | None = None,
+        args: Mapping[str, Value] | None = None,
+        items: Iterable[Mapping[str, Value]] = (),
+        *,
+        is_commit: bool = False,
+    ) -> Any:
+        """Run a script by its header's names; loads it again if Redis forgot it.
+
+        `is_commit`: its answer is a promise to a client; see `commit`.
+        """
+        key_list, arg_list = script.bind(keys, args, items)
+        tail = (len(key_list), *key_list, *arg_list)
+        make = self.commit if is_commit else self.send
+        try:
+            return await self._answer_of(make, ("EVALSHA", script.sha, *tail))
+        except NoScript:
+            return await self._answer_of(make, ("EVAL", script.source, *tail))
+
+    @abc.abstractmethod
+    async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
+        """Run calls on keys of one partition as MULTI/EXEC and return their replies.
+
+        A call without a key, such as TIME, runs where the first call's key is.
+
+        Raises:
+            Unavailable: as `call`.
+        """
+
+    def epoch_of(self, partition: int) -> Epoch:
+        """Return the epoch of a partition, as of the present connection."""
+        return self.epochs[partition]
+
+    @property
+    def whole_epoch(self) -> Epoch:
+        """The epoch that devices are told: another one if that of any partition is.
+
+        A user's inbox may be where nothing was lost, and a chat of theirs where something was: who
+        sent there has to hear of it, to offer again what was acked and not stored (promise P1).
+        """
+        if self._whole_of != self.epochs:
+            self._whole_of = list(self.epochs)
+            self._whole = _join_epochs(self._whole_of)
+        return self._whole
+
+    def told_epoch(self, epoch: Epoch) -> Epoch:
+        """Return what devices are told instead of the epoch of a partition.
+
+        What is of no present epoch stays as it is: no device is at that.
+        """
+        return self.whole_epoch if epoch in self.epochs else epoch
+
+    @abc.abstractmethod
+    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+        """Return a redis-py client for blocking reads of a key; the caller closes it.
+
+        After any failure of it, ask for another: the key may have moved.
+
+        Raises:
+            Unavailable: nobody serves the key now.
+        """
+
+    async def within(self, call: Awaitable[Any]) -> Any:
+        """Await a call of a blocking client, with a deadline; TimeoutError is an OSError."""
+        async with asyncio.timeout(self.settings.call_timeout_s + 5):
+            return await call
+
+    # connection
+
+    @abc.abstractmethod
+    async def connect(self) -> None:
+        """Connect and learn the epochs.
+
+        Raises:
+            Unavailable: nothing answers there; the message says how to start one.
+            ConfigError: Redis was started with another partition count, or would evict our keys.
+        """
+
+    @abc.abstractmethod
+    async def keep_connected(self) -> None:
+        """Reconnect whenever a connection is lost, with jitter, until cancelled."""
+
+    async def watch_epochs(self) -> None:
+        """Look whether the epochs are still there, a part of them each second, until cancelled.
+
+        And whether Redis takes what is written: it says no while it cannot keep it on its disk.
+        """
+        partitions = itertools.cycle(range(self.settings.partitions))
+        count = min(self.settings.partitions, EPOCHS_LOOKED_MAX)
+        while True:
+            await asyncio.sleep(EPOCH_LOOK_S)
+            await asyncio.gather(
+                *(self._look_at_epoch(n) for n in itertools.islice(partitions, count)),
+                self._look_for_refusal(),
+            )
+
+    async def _look_at_epoch(self, partition: int) -> None:
+        known = self.epochs[partition]
+        try:
+            found: bytes | None = await self.call("HGET", self.keys.epoch(partition), "epoch")
+        except ChatError:
+            return  # it is away, or in trouble: whoever connects learns the epoch
+        if found != known.encode() and known == self.epochs[partition]:
+            log.warning("hot.epoch_lost", redis=self.name, partition=partition)
+            self.doubt(partition)
+
+    async def _look_for_refusal(self) -> None:
+        refusal = ""
+        try:
+            await self.call("PING")  # refused where writes are
+        except ChatError as exc:
+            refusal = exc.message if self.is_up else ""
+        if refusal and not self.refusal:
+            log.error("hot.writes_refused", redis=self.name, error=refusal)
+        elif self.refusal and not refusal:
+            log.info("hot.writes_taken_again", redis=self.name)
+        self.refusal = refusal
+
+    def doubt_epoch(self, partition: int, epoch: Epoch) -> NoReturn:
+        """Learn the epoch of a partition anew: Redis says that `epoch` is not the one it is in.
+
+        Raises:
+            Unavailable: always; what was begun in that epoch is to be begun again.
+        """
+        if epoch == self.epochs[partition]:
+            log.warning("hot.epoch_lost", redis=self.name, partition=partition)
+            self.doubt(partition)
+        raise Unavailable(f"redis at {self.name}: lost what it had; it is being filled again")
+
+    @abc.abstractmethod
+    def doubt(self, partition: int) -> None:
+        """Learn the epoch of a partition anew: Redis lost it, or has another one."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Drop every connection."""
+
+    def _blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
+        """Return a client whose own retries are off: they would run again what already ran."""
+        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
+            address.url,
+            # Its deadline is `within`: redis-py's own uses wait_for, which in Python 3.11 can
+            # swallow a cancellation, and then a reader goes on for ever.
+            socket_timeout=None,
+            socket_connect_timeout=self.settings.connect_timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        return client
+
+    async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
+        """Return the epoch of a partition; another one if its server may have gone back.
+
+        `came_from`: the life in which it was served before, if it came from there without loss.
+        """
+        script = load_script("epoch")
+        keys, args = script.bind(
+            {"epoch": self.keys.epoch(partition)},
+            {
+                "replid": life,
+                "came_from": came_from,
+                "candidate": new_id(),
+                "partitions": self.settings.partitions,
+            },
+        )
+        # Not EVALSHA: here it is rare, and the script may have been flushed.
+        epoch, partitions = await call_on(wire, "EVAL", script.source, len(keys), *keys, *args)
+        if partitions != self.settings.partitions:
+            raise ConfigError(
+                [
+                    f"redis.partitions: is {self.settings.partitions}, but this Redis was "
+                    f"started with {partitions}; drain and empty it to change the number"
+                ]
+            )
+        return Epoch(epoch.decode())
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a commit waits for replicas."""
+        return max(1, int(self.settings.call_timeout_s * 250))
+
+    def _down(self) -> Unavailable:
+        return Unavailable(f"redis at {self.name}: not connected")
+
+
+def _join_epochs(epochs: Sequence[Epoch]) -> Epoch:
+    """Return one name for what all partitions have; with one partition, its epoch."""
+    if len(epochs) == 1:
+        return epochs[0]
+    digest = hashlib.sha256(",".join(epochs).encode()).hexdigest()
+    return Epoch(digest[:26])
+
+
+def make_hot(settings: config.Redis) -> HotClient:
+    """Return the client that the settings ask for, not connected.
+
+    Raises:
+        ConfigError: the address is none.
+    """
+    # Imported here, because both of them need `HotClient`.
+    if settings.cluster:
+        from chatserver.hot.cluster import ClusterClient
+
+        return ClusterClient(settings)
+    from chatserver.hot.single import SingleClient
+
+    return SingleClient(settings)
+
+
+@contextlib.asynccontextmanager
+async def open_hot(settings: config.Redis) -> AsyncIterator[HotClient]:
+    """Connect, keep connected, and close at the end.
+
+    Raises:
+        Unavailable: there is no Redis at the address.
+        ConfigError: it is not one that we can use.
+    """
+    client = make_hot(settings)
+    try:
+        await client.connect()
+        helpers = [
+            asyncio.create_task(client.keep_connected(), name="hot-keeper"),
+            asyncio.create_task(client.watch_epochs(), name="hot-epochs"),
+        ]
+        try:
+            yield client
+        finally:
+            for helper in helpers:
+                helper.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await helper
+    finally:
+        await client.close()
+
+
+__all__ = ["HotClient", "NoScript", "make_hot", "open_hot", "translate_reply_error"]

@@ -1,0 +1,145 @@
+"""Opening a connection to one Redis server, and making sure that we can work with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import urllib.parse
+from collections.abc import AsyncIterator
+from typing import Any
+
+from redis.asyncio.connection import parse_url
+
+from chatserver import config
+from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.hot.replies import call_on
+from chatserver.hot.scripts import all_scripts
+from chatserver.hot.wire import Wire
+
+
+class Address:
+    """Where a server is, and as whom we go there."""
+
+    def __init__(self, url: str) -> None:
+        """Take a URL as redis-py knows them.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        try:
+            self._parsed: dict[str, Any] = dict(parse_url(url))
+            if urllib.parse.urlsplit(url).port == 0:  # which redis-py takes for unset
+                raise ValueError("port 0 is not an address")
+        except ValueError as exc:
+            raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from None
+        self.url = url
+        self.path: str | None = self._parsed.get("path")
+        self.host: str = self._parsed.get("host", "localhost")
+        self.port: int = self._parsed.get("port", 6379)
+        self.database: int = self._parsed.get("db", 0)
+        self.is_tls = "path" not in self._parsed and "connection_class" in self._parsed
+
+    @property
+    def name(self) -> str:
+        """Its name in errors and logs: without secrets."""
+        return self.path or f"{self.host}:{self.port}"
+
+    def credentials(self) -> list[str]:
+        """Return what AUTH takes; nothing if there is no password."""
+        password = self._parsed.get("password")
+        if not password:
+            return []
+        user = self._parsed.get("username")
+        return [user, password] if user else [password]
+
+    def at(self, host: str, port: int) -> Address:
+        """Return the address of another server that takes the same credentials."""
+        parts = urllib.parse.urlsplit(self.url)
+        user, at, _ = parts.netloc.rpartition("@")
+        spelled = f"[{host}]" if ":" in host else host
+        netloc = f"{user}{at}{spelled}:{port}"
+        return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
+
+
+async def open_wire(address: Address, settings: config.Redis) -> Wire:
+    """Connect.
+
+    Raises:
+        Unavailable: nothing answers there; the message says how to start one.
+    """
+    loop = asyncio.get_running_loop()
+
+    def make() -> Wire:
+        return Wire(address.name, settings.call_timeout_s)
+
+    try:
+        async with asyncio.timeout(settings.connect_timeout_s):
+            if address.path is not None:
+                transport, wire = await loop.create_unix_connection(make, address.path)
+            else:
+                transport, wire = await loop.create_connection(
+                    make,
+                    address.host,
+                    address.port,
+                    ssl=ssl.create_default_context() if address.is_tls else None,
+                )
+    except (OSError, TimeoutError) as exc:
+        raise Unavailable(
+            f"redis at {address.name}: cannot connect ({exc or 'timed out'}); "
+            "start one with 'redis-server', or set CHAT_REDIS_URL"
+        ) from exc
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return wire
+
+
+@contextlib.asynccontextmanager
+async def in_time(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
+    """Bound what is done first on a connection; a failure closes it.
+
+    Raises:
+        Unavailable: it took too long.
+    """
+    try:
+        async with asyncio.timeout(settings.call_timeout_s * 2):
+            yield
+    except TimeoutError:
+        wire.abort(f"redis at {wire.name}: no greeting in time")
+        raise Unavailable(f"redis at {wire.name}: no greeting in time") from None
+    except BaseException:
+        wire.abort(f"redis at {wire.name}: greeting failed")
+        raise
+
+
+async def log_in(wire: Wire, address: Address) -> None:
+    """Say who we are."""
+    credentials = address.credentials()
+    if credentials:
+        await call_on(wire, "AUTH", *credentials)
+    if address.database:
+        await call_on(wire, "SELECT", address.database)
+
+
+async def prepare(wire: Wire) -> None:
+    """Check that it keeps what it is given, and load the scripts.
+
+    Raises:
+        ConfigError: it would evict our keys.
+    """
+    with contextlib.suppress(CorruptData):  # managed services hide CONFIG
+        reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
+        if reply and reply[1] != b"noeviction":
+            policy = reply[1].decode()
+            raise ConfigError([f"redis: maxmemory-policy is {policy}, must be noeviction"])
+    for script in all_scripts():
+        await call_on(wire, "SCRIPT", "LOAD", script.source)
+
+
+async def read_life(wire: Wire) -> str:
+    """Return the replication id: another one if the server may have gone back in time."""
+    info = (await call_on(wire, "INFO", "replication")).decode()
+    fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    return str(fields["master_replid"])

@@ -1,0 +1,257 @@
+"""Group commit: all sends of one event-loop tick, one script call per partition.
+
+A redis-py call costs a gateway about 50 µs, a script call that carries many messages about 3 µs a
+message; so what one tick brought goes out together. An idle gateway commits a lone message at once;
+while a call is under way, what comes meanwhile gathers for the next.
+
+Order: drafts of a chat get their places in the order of `submit`, one batch after the other on one
+connection; a batch goes chat by chat. If Redis forgot the script, what was in flight goes back to
+the head of the queue, in order, and nothing is sent until all of it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
+from chatserver.domain.messages import Audience, Draft, Places
+from chatserver.domain.moderation import refusal_of
+from chatserver.errors import CorruptData, Overloaded, Unavailable
+from chatserver.hot.client import HotClient, translate_reply_error
+from chatserver.hot.scripts import load_script
+from chatserver.hot.wire import Packed, Reply, pack
+
+BATCHES_IN_FLIGHT_MAX = 1
+
+_COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL, _RESTRAINED = 1, 2, 3, 5, 6, 7
+
+Submission = tuple[Draft, Audience]
+
+
+class GroupCommit:
+    """The queue of one partition.
+
+    Bound: `queue_max` drafts wait; beyond it `submit` raises `Overloaded` and takes nothing.
+    """
+
+    def __init__(self, hot: HotClient, partition: int, gateway: GatewayId) -> None:
+        settings = hot.settings
+        self._hot = hot
+        self._partition = partition
+        self._queue: collections.deque[Submission] = collections.deque()
+        self._queue_max = settings.queue_max
+        self._batch_max = settings.batch_max
+        self._in_flight = 0
+        self._is_scheduled = False
+        self._is_reloading = False
+        self._sent_back: list[list[Submission]] = []
+        self._script = load_script("accept")
+        self._backlog = hot.keys.backlog(partition)
+        keys = (
+            self._backlog,
+            hot.keys.checkpoint(partition),
+            hot.keys.undelivered(partition),
+            hot.keys.seqs(partition),
+            hot.keys.where(partition),
+        )
+        limits = (gateway, settings.ref_ttl_s, settings.backlog_max, settings.inbox_max)
+        self._keys_count, self._args_count = len(keys), len(limits) + 2
+        self._keys = pack(*(key.encode() for key in keys))
+        self._limits = pack(*(str(limit).encode() for limit in limits))
+        self._name = pack(b"EVALSHA", self._script.sha.encode())
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        """Queue a draft for the next call.
+
+        Guarantees:
+            Order: with all other drafts of its chat; a call takes its chats one after the other.
+            Answer: exactly one method of `draft.owner` is called, later.
+
+        Raises:
+            Overloaded: too many wait already.
+        """
+        if len(self._queue) >= self._queue_max:
+            raise Overloaded("too many messages wait for Redis; slow down", retry_after_ms=500)
+        self._queue.append((draft, audience))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        queue = self._queue
+        while queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
+            size = min(len(queue), self._batch_max)
+            self._send([queue.popleft() for _ in range(size)])
+
+    def _send(self, batch: list[Submission]) -> None:
+        epoch = self._hot.epoch_of(self._partition)
+        chats: dict[ChatId, list[Submission]] = {}
+        for submission in batch:
+            chats.setdefault(submission[0].chat, []).append(submission)
+        self._in_flight += 1
+
+        def on_reply(reply: Reply) -> None:
+            self._in_flight -= 1
+            self._answered(batch, chats, epoch, reply)
+            if self._queue:
+                self._schedule()
+
+        self._hot.commit(on_reply, self._pack(epoch, chats, len(batch)))
+
+    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
+        """Return the call as bytes: what belongs to an audience was packed with it."""
+        keys, keys_count = [self._keys], self._keys_count
+        args = [pack(epoch.encode()), self._limits, pack(b"%d" % asked)]
+        args_count = self._args_count
+        for submissions in chats.values():
+            # Drafts of a chat in one tick may come with audiences of two versions: the newest one
+            # is the likeliest, and the commit compares it.
+            audience = submissions[-1][1]
+            keys.append(audience.keys_packed)
+            args.append(audience.args_packed)
+            count = b"%d" % len(submissions)
+            args.append(b"$%d\r\n%b\r\n" % (len(count), count))
+            keys_count += audience.keys_count + len(submissions)
+            args_count += 4 + 4 * len(submissions)
+            for draft, _ in submissions:
+                sender = draft.sender
+                ref = b"%b%b" % (audience.ref_prefix, f"{sender}:{draft.ref}".encode())
+                keys.append(b"$%d\r\n%b\r\n" % (len(ref), ref))
+                name = f":{draft.mid}:{draft.digest}".encode()
+                prefix, tail = audience.prefix_of.get(sender, b"\n"), draft.tail
+                args.append(
+                    b"%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
+                    % (
+                        # not in the list: such a sender is looked up, whatever the gate says
+                        audience.sender_packed.get(sender) or pack(sender.encode(), b"0"),
+                        len(name), name, len(prefix) + len(tail), prefix, tail,
+                    )
+                )  # fmt: skip
+        call = Packed(
+            b"*%d\r\n%b%b%b%b"
+            % (
+                3 + keys_count + args_count,
+                self._name,
+                pack(b"%d" % keys_count),
+                b"".join(keys),
+                b"".join(args),
+            )
+        )
+        call.key = self._backlog
+        return call
+
+    def _answered(
+        self,
+        batch: list[Submission],
+        chats: dict[ChatId, list[Submission]],
+        epoch: Epoch,
+        reply: Reply,
+    ) -> None:
+        if isinstance(reply, Exception):
+            if str(reply).startswith("NOSCRIPT"):
+                self._reload(batch)
+                return
+            error = translate_reply_error(reply)
+            for draft, _ in batch:
+                draft.owner.failed(draft, error)
+        else:
+            at = 0
+            for submissions in chats.values():
+                at = self._dispatch(submissions, epoch, reply, at)
+        if self._is_reloading and self._in_flight == 0:
+            self._resume()
+
+    def _dispatch(self, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int) -> int:
+        """Tell the drafts of one chat, whose part of the reply is at `at`; return where it ends."""
+        is_open = reply[at]
+        at += 1
+        if not is_open:
+            for draft, _ in submissions:
+                draft.owner.chat_closed(draft)
+            return at
+        audience = submissions[-1][1]
+        committed: list[tuple[Draft, Seq, Ts]] = []
+        for draft, _ in submissions:
+            code = reply[at]
+            if code == _COMMITTED:
+                committed.append((draft, reply[at + 1], reply[at + 2]))
+                at += 3
+            elif code == _UNDELIVERED:
+                draft.owner.undelivered(draft, reply[at + 1], reply[at + 2])
+                at += 3
+            elif code == _KNOWN:
+                draft.owner.known(draft, reply[at + 1])
+                at += 2
+            elif code == _RESTRAINED:
+                draft.owner.failed(draft, refusal_of(reply[at + 1], reply[at + 2]))
+                at += 3
+            else:
+                at += 1
+                self._refuse(draft, code)
+        if committed and audience.is_large:
+            gateways = reply[at]
+            at += 1
+            for draft, seq, ts in committed:
+                draft.owner.published(draft, seq, ts, epoch, gateways)
+        elif committed:
+            count = len(audience.inline_users)
+            firsts = reply[at : at + count]
+            at += count + 1
+            far = None
+            if reply[at - 1]:
+                far = reply[at : at + count]
+                at += count
+            for offset, (draft, seq, ts) in enumerate(committed):
+                places = Places(firsts, offset, far)
+                draft.owner.committed(draft, seq, ts, epoch, audience, places)
+        return at
+
+    def _refuse(self, draft: Draft, code: object) -> None:
+        if code == _NOT_MEMBER:
+            draft.owner.not_member(draft)
+        elif code == _FULL:
+            full = Overloaded("the backlog is full: messages wait for the warm tier")
+            draft.owner.failed(draft, full)
+        else:
+            draft.owner.failed(draft, CorruptData(f"accept.lua answered {code!r}"))
+
+    # Redis forgot the script: put everything back in order, load it, go on
+
+    def _reload(self, batch: list[Submission]) -> None:
+        self._is_reloading = True
+        self._sent_back.append(batch)
+        if self._in_flight == 0:
+            self._resume()
+
+    def _resume(self) -> None:
+        for batch in reversed(self._sent_back):
+            self._queue.extendleft(reversed(batch))
+        self._sent_back.clear()
+
+        def on_loaded(reply: Reply) -> None:
+            self._is_reloading = False
+            if isinstance(reply, Exception):
+                waiting, self._queue = self._queue, collections.deque()
+                for draft, _ in waiting:
+                    draft.owner.failed(draft, Unavailable("redis: cannot load scripts"))
+            else:
+                self._schedule()
+
+        self._hot.send(on_loaded, "SCRIPT", "LOAD", self._script.source)
+
+
+class PartitionedCommit:
+    """The queues of all partitions."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
+        self._partition_of = hot.keys.partition_of
+        self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        """See `GroupCommit.submit`."""
+        self._queues[self._partition_of(draft.chat)].submit(draft, audience)

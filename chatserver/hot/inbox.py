@@ -1,0 +1,318 @@
+"""Inboxes: what happened, per user, in the order in which every device of the user is told.
+
+Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) holds references to messages, or whole events
+of other kinds; ``{pN}:seqs`` (hash) where each ends; ``{pN}:box:<user>`` (hash) the user's chats
+and marks. All share a slot. Bound: `inbox_max` entries; a device that missed more starts from a
+snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
+from chatserver.domain.inboxes import (
+    BoxChat,
+    Delivery,
+    InboxEntry,
+    ListedChat,
+    MarkResult,
+    Place,
+)
+from chatserver.errors import NotFound
+from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import Value, load_script
+
+_OTHER_EPOCH = 3
+
+
+TURNS_IN_CALL = 500  # users told of a large chat by one script call
+
+
+def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
+    """Return the gateways named in a box."""
+    return tuple(GatewayId(name) for name in text.decode().split(",")) if text else ()
+
+
+class Inboxes:
+    """Reads and appends."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._keys = hot.keys
+
+    async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
+        """Return the entries above `after`, oldest first."""
+        reply = await self._hot.call(
+            "XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit
+        )
+        entries = []
+        for name, fields in reply:
+            seq = Seq(int(name.split(b"-")[0]))
+            what, value = fields
+            if what == b"!":
+                entries.append(InboxEntry(seq, None, Seq(0), value))
+            else:
+                entries.append(InboxEntry(seq, ChatId(what.decode()), Seq(int(value)), None))
+        return entries
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
+        """Append to each inbox what its chat committed since it was last served.
+
+        Guarantees:
+            Idempotent: a repeat appends nothing; a late call leaves out nothing.
+            Cost: one script call per partition.
+        """
+        script = load_script("deliver")
+        places: list[Place] = []
+        for partition, group in self._by_partition([d.user for d in deliveries]):
+            chosen = [deliveries[i] for i in group]
+            reply = await self._hot.run(
+                script,
+                self._shared_keys(partition),
+                {"inbox_max": self._hot.settings.inbox_max},
+                [
+                    {
+                        "box": self._keys.box(d.user),
+                        "inbox": self._keys.inbox(d.user),
+                        "user": d.user,
+                        "chat_id": d.chat,
+                        "after": d.after,
+                        "upto": d.upto,
+                        "epoch": d.epoch,
+                    }
+                    for d in chosen
+                ],
+            )
+            places += [
+                Place(d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                for i, d in enumerate(chosen)
+            ]
+        return places
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]:
+        """Append one event that is not a message to each inbox.
+
+        `is_listed`: it tells of a new chat; where the chat is listed already, nothing is appended.
+        """
+        return await self._append(users, chat, body, "1" if is_listed else "", "", 0)
+
+    async def append_marks(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
+    ) -> list[Place]:
+        """Append an event that tells how far `reader` has read; `level` rises with the marks.
+
+        Guarantees:
+            Order: an inbox never hears of a mark that is behind one it heard of before.
+        """
+        return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
+
+    async def _append(
+        self,
+        users: Sequence[UserId],
+        chat: ChatId,
+        body: bytes,
+        is_listed: str,
+        mark: str,
+        level: int,
+    ) -> list[Place]:
+        script = load_script("append_event")
+        places: list[Place] = []
+        for partition, group in self._by_partition(users):
+            chosen = [users[i] for i in group]
+            reply = await self._hot.run(
+                script,
+                self._shared_keys(partition),
+                {
+                    "inbox_max": self._hot.settings.inbox_max,
+                    "chat_id": chat,
+                    "body": body,
+                    "is_listed": is_listed,
+                    "mark": mark,
+                    "level": level,
+                },
+                [
+                    {"box": self._keys.box(user), "inbox": self._keys.inbox(user), "user": user}
+                    for user in chosen
+                ],
+            )
+            places += [
+                Place(user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                for i, user in enumerate(chosen)
+            ]
+        return places
+
+    async def turn(
+        self,
+        chat: ChatId,
+        version: int,
+        news: Sequence[tuple[UserId, Seq, str, bytes]],
+        *,
+        is_large: bool,
+    ) -> list[Place]:
+        """Tell users that a chat is a large one for them, or no longer, since its `version`.
+
+        Each is told by one place of the inbox: user, the chat seq above which it holds, and the
+        place's field and value: "!" and an event, or the chat and the seq of an entry of it.
+
+        Guarantees:
+            Atomic: a user's large chats and the inbox change together.
+            Idempotent: a repeat does nothing, nor does what a later turn has overtaken.
+        """
+        script = load_script("turn")
+        places: list[Place] = []
+        for partition, group in self._by_partition([user for user, *_ in news]):
+            chosen = [news[i] for i in group]
+            for start in range(0, len(chosen), TURNS_IN_CALL):
+                chunk = chosen[start : start + TURNS_IN_CALL]
+                reply = await self._hot.run(
+                    script,
+                    self._shared_keys(partition),
+                    {
+                        "inbox_max": self._hot.settings.inbox_max,
+                        "chat_id": chat,
+                        "version": version,
+                        "is_large": "1" if is_large else "",
+                    },
+                    [
+                        {
+                            "box": self._keys.box(user),
+                            "inbox": self._keys.inbox(user),
+                            "large": self._keys.large(user),
+                            "user": user,
+                            "since": since,
+                            "field": field,
+                            "value": value,
+                        }
+                        for user, since, field, value in chunk
+                    ],
+                )
+                places += [
+                    Place(
+                        user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+                    )
+                    for i, (user, *_) in enumerate(chunk)
+                ]
+        return places
+
+    def _shared_keys(self, partition: int) -> dict[str, Value]:
+        return {"seqs": self._keys.seqs(partition), "where": self._keys.where(partition)}
+
+    def _by_partition(self, names: Sequence[UserId | ChatId]) -> list[tuple[int, list[int]]]:
+        groups: dict[int, list[int]] = {}
+        for index, name in enumerate(names):
+            groups.setdefault(self._keys.partition_of(name), []).append(index)
+        return list(groups.items())
+
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+        """Move the user's marks forward, and into the backlog so that they reach the directory.
+
+        Guarantees:
+            Idempotent: a mark never moves back, nor beyond what was committed.
+
+        Raises:
+            NotFound: the user has no such chat.
+        """
+        partition = self._keys.partition_of(user)
+        top, _, own = await self._read_head(user, chat)
+        reply = await self._hot.run(
+            load_script("mark"),
+            {
+                "box": self._keys.box(user),
+                "backlog": self._keys.backlog(partition),
+                "checkpoint": self._keys.checkpoint(partition),
+            },
+            {
+                "chat_id": chat,
+                "user": user,
+                "read": min(read, top),
+                "received": min(received, top),
+                "own": own,
+            },
+        )
+        if reply is None:
+            raise NotFound("chat: no such chat, or you are not a member")
+        return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]))
+
+    async def list_chats(self, user: UserId) -> list[BoxChat]:
+        """Return all the user's chats, newest activity first.
+
+        Guarantees:
+            Cost: one Redis round trip, and one for the heads of all chats together.
+        """
+        reply = await self._hot.call("HGETALL", self._keys.box(user))
+        fields = {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        names = [ChatId(name[2:]) for name in fields if name.startswith("c:")]
+        heads = await asyncio.gather(*(self._read_head(user, name) for name in names))
+        chats = [
+            BoxChat(
+                chat=chat,
+                top=Seq(top),
+                read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
+                received=Seq(max(own, int(fields.get(f"d:{chat}", 0)))),
+                order=Ts(max(ts, int(fields[f"c:{chat}"]))),
+            )
+            for chat, (top, ts, own) in zip(names, heads, strict=True)
+        ]
+        chats.sort(key=lambda chat: (-chat.order, chat.chat))
+        return chats
+
+    async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int]:
+        # What a user sent, the user has read: the commit notes it in the chat.
+        seq, ts, own = await self._hot.call(
+            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}"
+        )
+        return int(seq or 0), int(ts or 0), int(own or 0)
+
+    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
+        """Return how far the user has read and received the chat."""
+        (_, _, own), (read, received) = await asyncio.gather(
+            self._read_head(user, chat),
+            self._hot.call("HMGET", self._keys.box(user), f"r:{chat}", f"d:{chat}"),
+        )
+        return Seq(max(own, int(read or 0))), Seq(max(own, int(received or 0)))
+
+    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
+        """Return for each user the gateways where the user is online."""
+        found: list[tuple[GatewayId, ...]] = [()] * len(users)
+        for partition, group in self._by_partition(users):
+            names = [users[i] for i in group]
+            reply = await self._hot.call("HMGET", self._keys.where(partition), *names)
+            for i, value in zip(group, reply, strict=True):
+                found[i] = parse_gateways(value or b"")
+        return found
+
+    async def is_known(self, user: UserId) -> bool:
+        """Say whether the user's box was filled from the directory in this epoch."""
+        known = await self._hot.call("HGET", self._keys.box(user), "known")
+        epoch = self._hot.epoch_of(self._keys.partition_of(user))
+        return bool(known == epoch.encode())
+
+    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
+        """Fill a user's box with what the directory has, once per epoch.
+
+        Raises:
+            Unavailable: Redis is not in that epoch any more.
+        """
+        items: list[dict[str, Value]] = [
+            {
+                "chat_id": listed.chat,
+                "read": listed.read,
+                "received": listed.received,
+                "since": "" if listed.since is None else listed.since,
+                "version": listed.version,
+            }
+            for listed in chats
+        ]
+        partition = self._keys.partition_of(user)
+        keys: dict[str, Value] = {
+            "box": self._keys.box(user),
+            "large": self._keys.large(user),
+            "epoch": self._keys.epoch(partition),
+        }
+        reply = await self._hot.run(load_script("open_box"), keys, {"epoch": epoch}, items)
+        if reply == _OTHER_EPOCH:
+            self._hot.doubt_epoch(partition, epoch)

@@ -1,0 +1,263 @@
+"""The only place that spells a Redis key.
+
+``{pN}`` is the hash tag of a partition: all keys of one chat, or of one user, share a slot, so one
+script may touch them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
+``:`` (see `chatserver.domain.ids`), so no two things share a key.
+
+| key                     | type   | holds                                                       |
+|-------------------------|--------|-------------------------------------------------------------|
+| ``{pN}:epoch``          | hash   | ``epoch``, ``replid`` of the Redis that it was made in,     |
+|                         |        | ``partitions``                                              |
+| ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
+|                         |        | ``epoch:version``, with ``:p`` while a fan-out is pending,  |
+|                         |        | ``done``: up to where the commit served every inbox,        |
+|                         |        | ``large`` and ``turns``: since when it is a large chat, and |
+|                         |        | ``s:<sender>``: the newest seq of a sender                  |
+| ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``                              |
+| ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``: |
+|                         |        | who has to be told that they came or went                   |
+| ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
+| ``{pN}:ref:<chat>:<sender>:<ref>`` | string | place given to this reference; expires           |
+| ``{pN}:over:<chat>``    | hash   | seq → the entry as it is now, of those that were changed or |
+|                         |        | lost their text                                             |
+| ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq that changed it last      |
+| ``{pN}:hidden:<user>``  | hash   | chat → seqs that the user deleted for himself               |
+| ``{pN}:backlog``        | stream | what is not yet persisted                                   |
+| ``{pN}:dead``           | stream | backlog entries that could not be persisted, with a reason  |
+| ``{pN}:undelivered``    | zset   | chat → commit time (ms) of its oldest unfinished fan-out    |
+| ``{pN}:idle``           | zset   | chat → since when it may be idle (s)                        |
+| ``{pN}:changing``       | zset   | ``<chat>:<id>`` → when a change of members should have      |
+|                         |        | ended (ms)                                                  |
+| ``{pN}:inbox:<user>``   | stream | ``<seq>-0``: chat → chat seq, or ``!`` → event              |
+| ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
+| ``{pN}:box:<user>``     | hash   | ``known`` epoch; per chat ``c:`` when listed, ``r:`` read,  |
+|                         |        | ``d:`` received, ``t:`` what deliver brought, and ``m:``    |
+|                         |        | what it was told of each member's marks                     |
+| ``{pN}:online:<user>``  | zset   | gateway → expiry (ms)                                       |
+| ``{pN}:seen:<user>``    | hash   | what is known of the user's presence, over all gateways:    |
+|                         |        | ``g:<gateway>`` state, ``s:<session>`` place, ``last``,     |
+|                         |        | ``v``; expires                                              |
+| ``{pN}:watched:<user>`` | zset   | gateways that watch the user's presence → expiry (ms)       |
+| ``{pN}:revoked:<user>`` | hash   | what of the user was ended: ``before``, ``banned``,         |
+|                         |        | ``s:<login>``; expires                                      |
+| ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
+| ``{pN}:answer:<name>``  | string | an answer kept for an idempotency key; expires              |
+| ``{pN}:answers:<user>`` | set    | names of answers that may tell of the user; expires         |
+| ``{pN}:gateways``       | zset   | gateway → when it counts as dead (ms)                       |
+| ``{pN}:where``          | hash   | user → gateways, comma separated: a copy of ``online``      |
+| ``{pN}:watchers:<chat>`` | zset  | gateways with sessions of a large chat → expiry (ms)        |
+| ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>``, ``:<until>``: large chats   |
+| ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
+| ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |
+|                         |        | its writer, ``waiting``: messages and marks in the backlog, |
+|                         |        | ``told``, ``told_ms``: how far it was looked through for    |
+|                         |        | pushes, and when                                            |
+| ``{pN}:due``            | zset   | chat → when absent members are to be told of it (ms)        |
+| ``{pN}:since``          | hash   | chat → first seq that they are to be told of                |
+| ``{pN}:pushing:<user>`` | string | ``1``: may have devices to push to, ``0``: has none;        |
+|                         |        | expires                                                     |
+| ``{pN}:pushed:<user>``  | hash   | ``<subscription>:<chat>`` → seq that a push was claimed     |
+|                         |        | for; expires                                                |
+| ``{gw:<id>}:mail``      | stream | mailbox of a gateway, bounded                               |
+| ``{pN}:job:<job>``      | hash   | how far long work of the API is: ``total``, ``done``,       |
+|                         |        | ``failed``, ``state``, ``at``; expires                      |
+| ``{jwks}:keys``         | hash   | key set of the host application: ``at``, ``body``; expires  |
+| ``{jwks}:fetching``     | string | there while it need not be fetched again; expires           |
+| ``{rpc}:calls``         | stream | calls of gateways to the warm tier, bounded                 |
+| ``{hook}:calls``        | stream | what gateways ask ``before_send``, bounded                  |
+| ``{pN}:hooks``          | stream | events that a webhook has to be told of                     |
+| ``{pN}:hooks-late``     | zset   | events to be told of again → when (ms)                      |
+| ``{pN}:hooks-dead``     | stream | events that could not be told, with a reason                |
+| ``{pN}:blocks:<user>``  | set    | users who block that user, or whom that user blocks         |
+| ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and what readers    |
+|                         |        | get of it, msgpack; expires when it may no longer be sent   |
+| ``{media}:jobs``        | stream | uploads to be looked at, bounded; one consumer group        |
+"""
+
+from __future__ import annotations
+
+import binascii
+
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+
+SLOTS = 16_384  # of a Redis Cluster
+
+
+def slot_of(key: str | bytes) -> int:
+    """Return the slot of a key in a Redis Cluster: that of its hash tag, if it has one."""
+    name = key.encode() if isinstance(key, str) else key
+    start = name.find(b"{") + 1
+    end = name.find(b"}", start)
+    if start > 0 and end > start:
+        name = name[start:end]
+    return binascii.crc_hqx(name, 0) % SLOTS
+
+
+class Keys:
+    """Builds keys for a fixed number of partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    def partition_of(self, name: ChatId | UserId) -> int:
+        """Return the partition of a chat or user."""
+        if self.partitions == 1:
+            return 0
+        # CRC-16/XMODEM, the one Redis Cluster uses for slots
+        return binascii.crc_hqx(name.encode(), 0) % self.partitions
+
+    # of a partition
+
+    def epoch(self, partition: int) -> str:
+        return f"{{p{partition}}}:epoch"
+
+    def backlog(self, partition: int) -> str:
+        return f"{{p{partition}}}:backlog"
+
+    def dead(self, partition: int) -> str:
+        return f"{{p{partition}}}:dead"
+
+    def undelivered(self, partition: int) -> str:
+        return f"{{p{partition}}}:undelivered"
+
+    def idle(self, partition: int) -> str:
+        return f"{{p{partition}}}:idle"
+
+    def lease(self, partition: int, work: str) -> str:
+        return f"{{p{partition}}}:lease:{work}"
+
+    def checkpoint(self, partition: int) -> str:
+        return f"{{p{partition}}}:checkpoint"
+
+    def gateways(self, partition: int) -> str:
+        return f"{{p{partition}}}:gateways"
+
+    def changing(self, partition: int) -> str:
+        return f"{{p{partition}}}:changing"
+
+    def seqs(self, partition: int) -> str:
+        return f"{{p{partition}}}:seqs"
+
+    def where(self, partition: int) -> str:
+        return f"{{p{partition}}}:where"
+
+    def due(self, partition: int) -> str:
+        return f"{{p{partition}}}:due"
+
+    def since(self, partition: int) -> str:
+        return f"{{p{partition}}}:since"
+
+    def hooks(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks"
+
+    def hooks_late(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks-late"
+
+    def hooks_dead(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks-dead"
+
+    # of a chat
+
+    def chat(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:chat:{chat}"
+
+    def members(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:members:{chat}"
+
+    def turnover(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:turnover:{chat}"
+
+    def log(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:log:{chat}"
+
+    def over(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:over:{chat}"
+
+    def revs(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:revs:{chat}"
+
+    def asides(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:asides:{chat}"
+
+    def watchers(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:watchers:{chat}"
+
+    def ref_prefix(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:ref:{chat}:"
+
+    def ref(self, chat: ChatId, sender: UserId, ref: Ref) -> str:
+        return f"{self.ref_prefix(chat)}{sender}:{ref}"
+
+    # of a user
+
+    def inbox(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:inbox:{user}"
+
+    def box(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:box:{user}"
+
+    def hidden(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:hidden:{user}"
+
+    def blocks(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:blocks:{user}"
+
+    def online(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:online:{user}"
+
+    def seen(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:seen:{user}"
+
+    def watched(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:watched:{user}"
+
+    def pushing(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:pushing:{user}"
+
+    def pushed(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:pushed:{user}"
+
+    def revoked(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:revoked:{user}"
+
+    def job(self, job: UserId) -> str:
+        return f"{{p{self.partition_of(job)}}}:job:{job}"
+
+    # of a user or an address
+
+    def limit(self, kind: str, subject: str) -> str:
+        return f"{{p{self.partition_of(UserId(subject))}}}:limit:{kind}:{subject}"
+
+    def answer(self, name: UserId) -> str:
+        return f"{{p{self.partition_of(name)}}}:answer:{name}"
+
+    def answers(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:answers:{user}"
+
+    def large(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:large:{user}"
+
+    # of a file
+
+    def file(self, file: str) -> str:
+        return f"{{p{self.partition_of(ChatId(file))}}}:file:{file}"
+
+    def media_jobs(self) -> str:
+        return "{media}:jobs"
+
+    # of a process
+
+    def mail(self, gateway: GatewayId) -> str:
+        return f"{{gw:{gateway}}}:mail"
+
+    def jwks(self) -> str:
+        return "{jwks}:keys"
+
+    def jwks_fetching(self) -> str:
+        return "{jwks}:fetching"
+
+    def hook_calls(self) -> str:
+        return "{hook}:calls"
+
+    def rpc_calls(self) -> str:
+        return "{rpc}:calls"

@@ -1,0 +1,226 @@
+"""Rate limits, shared by all gateways, without a call to Redis for each message.
+
+Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that fills at a rate up to its burst;
+it expires when it would be full. A gateway takes tokens in blocks of a quarter of a second's worth
+and spends them at home; what it did not spend it puts back when the subject leaves.
+
+Invariant: what all gateways let through from any moment on is at most rate by time, a burst, and
+a block for each gateway. Asked for while Redis is away, a block is given: what is limited needs
+Redis itself, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import structlog
+
+from chatserver import config
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, RateLimited
+from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import Value, load_script
+
+log = structlog.get_logger()
+
+Kind = Literal["sends", "requests", "connections", "failures", "calls"]
+
+BLOCK_S = 0.25
+IDLE_S = 10.0
+SWEEP_S = 2.5
+CACHE_MAX = 100_000
+_ASK_MAX = 500
+OF_ADDRESS: Collection[Kind] = ("connections", "failures")  # those of users leave with the users
+ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests")
+
+
+class Allowance:
+    """What this gateway may still let through of one kind for one subject."""
+
+    __slots__ = (
+        "_at",
+        "_block",
+        "_is_asking",
+        "_limits",
+        "_low",
+        "_waiting",
+        "key",
+        "tokens",
+        "used_at",
+    )
+
+    def __init__(self, limits: Limits, key: tuple[Kind, str], block: int) -> None:
+        self.key = key
+        self.tokens = 0
+        self.used_at = limits.now()
+        self._limits = limits
+        self._block = block
+        self._low = block // 2
+        self._at = 0.0  # when there may be a token again; long ago: nobody knows of a lack
+        self._is_asking = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def take(self) -> bool:
+        """Spend a token. False: there is none at hand; see `wait_ms` and `ask`."""
+        if self.tokens > 0:
+            self.tokens -= 1
+            if self.tokens <= self._low and not self._is_asking:
+                self.ask()
+            return True
+        return False
+
+    def wait_ms(self) -> int:
+        """Return how long there will surely be no token; 0: only asking tells."""
+        return max(0, math.ceil((self._at - self._limits.now()) * 1000))
+
+    def ask(self, on_answer: Callable[[], None] | None = None) -> None:
+        """Ask for a block, unless that was done; `on_answer` runs once, when it is decided."""
+        if on_answer is not None:
+            self._waiting.append(on_answer)
+        if self._is_asking:
+            return
+        self.used_at = self._limits.now()
+        if on_answer is None and self._at > self.used_at:
+            return  # ahead of need, and known to be in vain
+        self._is_asking = True
+        self._limits.ask_soon(self, self._block - self.tokens)
+
+    async def pay(self, what: str) -> None:
+        """Spend a token, and ask for it where there is none at hand.
+
+        Raises:
+            RateLimited: there is none; names `what` there was too much of, and when there is one.
+        """
+        while not self.take():
+            wait_ms = self.wait_ms()
+            if wait_ms:
+                raise RateLimited(f"too many {what}: slow down", retry_after_ms=wait_ms)
+            answered = asyncio.Event()
+            self.ask(answered.set)
+            await answered.wait()
+
+    def answered(self, taken: int, wait_ms: int) -> None:
+        """Take what was given; `wait_ms`: when there will be more, if there is none now."""
+        self._is_asking = False
+        self.tokens += taken
+        self._at = self._limits.now() + wait_ms / 1000
+        waiting, self._waiting = self._waiting, []
+        for on_answer in waiting:
+            on_answer()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody asked for long, and nothing is known that is worth keeping."""
+        now = self._limits.now()
+        return not self._is_asking and self._at <= now and now - self.used_at > IDLE_S
+
+
+class Limits:
+    """The allowances of one process. At `CACHE_MAX` subjects the oldest one is let go.
+
+    `swept`: the kinds of which `run` lets go those who have gone quiet.
+    """
+
+    def __init__(
+        self, hot: HotClient, settings: config.Limits, swept: Collection[Kind] = OF_ADDRESS
+    ) -> None:
+        self._hot = hot
+        self._swept = swept
+        self.now = asyncio.get_running_loop().time
+        self._rules: dict[Kind, tuple[int, float]] = {
+            "sends": (settings.sends_burst, settings.sends_per_s),
+            "requests": (settings.requests_burst, settings.requests_per_s),
+            "connections": (settings.connections_burst, settings.connections_per_s),
+            "failures": (settings.failures_burst, settings.failures_per_s),
+            "calls": (settings.calls_burst, settings.calls_per_s),
+        }
+        self._known: dict[tuple[Kind, str], Allowance] = {}
+        self._asks: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def find(self, kind: Kind, subject: str) -> Allowance:
+        """Return the allowance of a subject, here."""
+        key = (kind, subject)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= CACHE_MAX:
+                self.give_back(*next(iter(self._known)))
+            burst, rate = self._rules[kind]
+            block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
+            found = self._known[key] = Allowance(self, key, block)
+        return found
+
+    def give_back(self, kind: Kind, subject: str) -> None:
+        """Forget an allowance and put back what it did not spend."""
+        allowance = self._known.pop((kind, subject), None)
+        if allowance is not None:
+            self._put_back(allowance)
+
+    def _put_back(self, allowance: Allowance) -> None:
+        if allowance.tokens > 0:
+            self._put(None, allowance.key, -allowance.tokens)
+            allowance.tokens = 0
+
+    def ask_soon(self, allowance: Allowance, wanted: int) -> None:
+        """Ask Redis at the end of this tick, all together."""
+        self._put(allowance, allowance.key, wanted)
+
+    def _put(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
+        if not self._asks:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._asks.append((allowance, key, wanted))
+
+    def _flush(self) -> None:
+        asks, self._asks = self._asks, []
+        groups: dict[int, list[tuple[Allowance | None, tuple[Kind, str], int]]] = {}
+        for ask in asks:
+            groups.setdefault(self._hot.keys.partition_of(UserId(ask[1][1])), []).append(ask)
+        for group in groups.values():
+            for start in range(0, len(group), _ASK_MAX):
+                work = self._ask(group[start : start + _ASK_MAX])
+                task = asyncio.create_task(work, name="limits-ask")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, asks: list[tuple[Allowance | None, tuple[Kind, str], int]]) -> None:
+        items: list[dict[str, Value]] = []
+        for _, (kind, subject), wanted in asks:
+            burst, rate = self._rules[kind]
+            items.append(
+                {
+                    "limit": self._hot.keys.limit(kind, subject),
+                    "burst": burst,
+                    "rate": repr(rate),
+                    "wanted": wanted,
+                }
+            )
+        try:
+            reply = await self._hot.run(load_script("take"), items=items)
+        except ChatError as exc:
+            log.warning("limits.not_asked", error=exc.message)
+            reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]
+        for i, (allowance, _, _) in enumerate(asks):
+            if allowance is not None:
+                allowance.answered(reply[2 * i], reply[2 * i + 1])
+                if self._known.get(allowance.key) is not allowance:
+                    self._put_back(allowance)  # the subject left while this was asked for
+
+    async def run(self) -> None:
+        """Let go of subjects that have gone quiet, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for kind, subject in [
+                key for key, known in self._known.items() if key[0] in self._swept and known.is_idle
+            ]:
+                self.give_back(kind, subject)
+
+    async def close(self) -> None:
+        """Put back all that was not spent."""
+        for kind, subject in list(self._known):
+            self.give_back(kind, subject)
+        await asyncio.sleep(0)  # the puts go out at the end of the tick
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,117 @@
+"""Brings chats and users from the warm tier into the hot one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Epoch, Ref, Seq, UserId
+from chatserver.domain.messages import digest_of, format_place
+from chatserver.domain.moderation import format_standing
+from chatserver.hot.client import HotClient
+from chatserver.hot.eviction import Eviction
+from chatserver.hot.membership import HotMembership
+from chatserver.hot.scripts import Value, load_script
+from chatserver.protocol import frames
+from chatserver.protocol.entries import is_message
+
+_OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
+
+
+def _digest_of(message: frames.Message) -> str:
+    """Return what a retry is compared with: nothing, if the text is gone or another by now."""
+    if message.deleted or message.edited_ts:
+        return ""
+    return digest_of(message.kind, message.body, message.reply_to or message.target)
+
+
+class Opening:
+    """Writes what the warm tier knows, unless the hot tier knows it already."""
+
+    def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:
+        self._hot = hot
+        self._eviction = Eviction(hot)
+        self._clock = clock or SystemClock()
+
+    async def open_chat(
+        self,
+        chat: ChatId,
+        kind: str,
+        name: str | None,
+        version: int,
+        members: Mapping[UserId, tuple[str, int]],
+        head: tuple[int, int],
+        newest: Sequence[frames.Message],
+        history: str = "joined",
+        epoch: Epoch | None = None,
+        large: int = 0,
+        strictness: str = "",
+        muted: Mapping[UserId, int] | None = None,
+    ) -> bool:
+        """Make a chat usable in the present epoch; False if it has to be read again.
+
+        `members` maps to (role, joined seq); `head` is the newest (seq, ts) of the warm tier, and
+        `newest` its last messages. `epoch` is the one in which all this was read: what was read
+        before Redis lost a chat may miss a change that it had (promise P7). `large` is the version
+        with which it became a large chat, 0 if it is none. `strictness` is what stands behind its
+        gate, `muted` who may not write, until when (`chatserver.domain.moderation`).
+
+        Guarantees:
+            Order: seq and ts go on above all that either tier has given out (promise P3).
+            Idempotent: references of `newest` are recognised; a chat that is open stays as it is.
+        """
+        keys = self._hot.keys
+        partition = keys.partition_of(chat)
+        script = load_script("open_chat")
+        present = self._hot.epoch_of(partition)
+        if epoch not in (None, present):
+            return False
+        names: list[Value] = [
+            keys.chat(chat),
+            keys.members(chat),
+            keys.log(chat),
+            keys.over(chat),
+            keys.revs(chat),
+            keys.asides(chat),
+            keys.epoch(partition),
+        ]
+        args: list[Value] = [
+            present,
+            *head,
+            f"{version}{strictness}",
+            kind,
+            name or "",
+            history,
+            large,
+            self._hot.settings.ref_ttl_s,
+            len(members),
+        ]
+        for user, (role, joined) in members.items():
+            args += (user, format_standing(role, joined, (muted or {}).get(user)))
+        for message in newest:
+            names.append(keys.ref(chat, UserId(message.sender), Ref(message.ref)))
+            digest = _digest_of(message)
+            args.append(format_place(message.seq, message.ts, message.mid, digest))
+            args.append(message.sender if is_message(message) else "")
+        reply = await self._hot.call("EVAL", script.source, len(names), *names, *args)
+        if int(reply) == _OPENED:
+            await self._eviction.note_active(partition, [chat], self._clock.time())
+        if int(reply) == _OTHER_EPOCH:
+            self._hot.doubt_epoch(partition, present)
+        return int(reply) != _READ_TOO_EARLY
+
+    async def get_seq(self, chat: ChatId) -> Seq:
+        """Return the newest seq that Redis has of a chat, open or not; 0 if it knows nothing."""
+        return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
+
+    async def note_unfinished(self, chat: ChatId) -> None:
+        """Note that a change of the chat's membership was begun, and has to be finished."""
+        await HotMembership(self._hot).begin(chat, 0)
+
+    def epoch_of_chat(self, chat: ChatId) -> Epoch:
+        """Return the epoch in which a chat is to be opened; take it before reading the chat."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+
+    def epoch_of_user(self, user: UserId) -> Epoch:
+        """Return the epoch in which a box is to be filled; take it before reading the directory."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(user))

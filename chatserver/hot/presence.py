@@ -1,0 +1,75 @@
+"""Where users are online: ``{pN}:online:<user>``, gateway → expiry, and a copy in ``{pN}:where``.
+
+Times are Redis's own: a gateway whose clock is wrong harms nobody. A gateway refreshes its users
+well before the expiry. A gateway that died leaves entries that
+nobody refreshes; they end by themselves. Until then mail to it is lost, which costs nothing: its
+sessions are gone, and a device that comes back resumes from its inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chatserver.domain.ids import GatewayId, Seq, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import load_script
+
+REFRESH_BATCH_MAX = 500
+
+
+class Presence:
+    """Announces the users of one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._ttl_s = ttl_s
+
+    async def prune(self, users: Sequence[UserId]) -> None:
+        """Drop what has expired: the users' gateway died."""
+        await self._run(users, 0, GatewayId("-"))
+
+    async def announce(self, users: Sequence[UserId]) -> list[InboxState]:
+        """Say that the users are here for another `ttl_s`; return where their inboxes stand."""
+        return await self._run(users, int(self._ttl_s * 1000), self._gateway)
+
+    async def withdraw(self, users: Sequence[UserId]) -> None:
+        """Say that the users have no session here any more."""
+        await self._run(users, 0, self._gateway)
+
+    async def _run(
+        self, users: Sequence[UserId], ttl_ms: int, gateway: GatewayId
+    ) -> list[InboxState]:
+        keys, states = self._hot.keys, dict[UserId, InboxState]()
+        groups: dict[int, list[UserId]] = {}
+        for user in users:
+            groups.setdefault(keys.partition_of(user), []).append(user)
+        for partition, group in groups.items():
+            epoch = self._hot.epoch_of(partition)
+            for start in range(0, len(group), REFRESH_BATCH_MAX):
+                chunk = group[start : start + REFRESH_BATCH_MAX]
+                reply = await self._hot.run(
+                    load_script("presence"),
+                    {"seqs": keys.seqs(partition), "where": keys.where(partition)},
+                    {
+                        "epoch": epoch,
+                        "gateway": gateway,
+                        "ttl_ms": ttl_ms,
+                    },
+                    [
+                        {
+                            "user": user,
+                            "box": keys.box(user),
+                            "online": keys.online(user),
+                            "inbox": keys.inbox(user),
+                        }
+                        for user in chunk
+                    ],
+                )
+                for i, user in enumerate(chunk):
+                    seq, first, is_known = reply[3 * i : 3 * i + 3]
+                    # As of now: what ended meanwhile, here or elsewhere, is over for the device.
+                    whole = self._hot.whole_epoch
+                    states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
+        return [states[user] for user in users]

@@ -1,0 +1,386 @@
+"""Calls of gateways to the warm tier, through Redis.
+
+A gateway loads neither the AWS client nor blocks its loop on it (a query costs 2 ms of CPU):
+`workers.rpc` makes the call and mails the answer. Data: ``{rpc}:calls`` (stream, bounded), read by
+one consumer group of all `rpc` workers. A call is taken at most once; the caller has a deadline and
+may call again, so every operation is idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import redis.exceptions
+import structlog
+
+from chatserver.domain.attachments import File
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    Conflict,
+    CorruptData,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
+from chatserver.hot.client import HotClient
+from chatserver.hot.files import decode_file
+from chatserver.hot.mailbox import Answer, Postman
+from chatserver.hot.wire import Reply
+from chatserver.protocol import frames, hooks
+
+log = structlog.get_logger()
+
+CALLS_MAX = 10_000
+WAITING_MAX = 2_000
+_GROUP = "rpc"
+
+
+class Operation(msgspec.Struct, tag_field="op"):
+    """Anything that can be asked of the warm tier."""
+
+
+class LoadUser(Operation, tag="load_user"):
+    """Make the user known to the directory, and fill the box from it."""
+
+    user: str
+
+
+class LoadKeys(Operation, tag="load_keys"):
+    """Return the key set of the host application, fetched if that is due."""
+
+
+class LoadChat(Operation, tag="load_chat"):
+    """Open a chat in the hot tier. NotFound if there is none."""
+
+    chat: str
+
+
+class OpenDirect(Operation, tag="open_direct"):
+    """Create the direct chat of two users if need be. NotFound if the other does not exist."""
+
+    user: str
+    other: str
+
+
+class CreateChat(Operation, tag="create_chat"):
+    """Create a group. NotFound names a member who does not exist."""
+
+    user: str
+    ref: str
+    members: list[str]
+    name: str | None
+
+
+class ChangeChat(Operation, tag="change_chat"):
+    """Change who is in a group, or what it is; see `chatserver.service.membership`."""
+
+    user: str
+    change: frames.AnyChange
+
+
+class ReadHistory(Operation, tag="history"):
+    """Messages of the warm tier below `before` or above `after`, contiguous, rising."""
+
+    chat: str
+    before: int | None
+    after: int | None
+    limit: int
+    ts: int | None
+
+
+class Block(Operation, tag="block"):
+    """Begin or end that a user blocks another one. NotFound if there is no such user."""
+
+    user: str
+    other: str
+    is_blocked: bool
+
+
+class ListBlocks(Operation, tag="list_blocks"):
+    """Whom a user blocks, by id."""
+
+    user: str
+    after: str | None
+    limit: int
+
+
+class Report(Operation, tag="report"):
+    """Keep a reader's report of a message."""
+
+    user: str
+    chat: str
+    seq: int
+    reason: str
+
+
+class Ask(Operation, tag="ask"):
+    """Ask the webhook `before_send`. It has a stream of its own, and workers of its own."""
+
+    question: hooks.BeforeSend
+
+
+class LoadFile(Operation, tag="load_file"):
+    """A file of the directory. The payload is empty if there is none."""
+
+    file: str
+
+
+AnyOperation = (
+    LoadUser
+    | LoadKeys
+    | LoadChat
+    | OpenDirect
+    | CreateChat
+    | ChangeChat
+    | ReadHistory
+    | LoadFile
+    | Block
+    | ListBlocks
+    | Report
+    | Ask
+)
+
+
+class CallHead(msgspec.Struct):
+    """Who asks: what a worker of another version can read, too."""
+
+    id: str
+    gateway: str
+
+
+class Call(CallHead):
+    """An operation, who asks, and until when the answer is of use."""
+
+    until_ms: int
+    operation: AnyOperation
+
+
+class WarmPage(msgspec.Struct):
+    """Answer of `ReadHistory`."""
+
+    messages: list[frames.Message]
+
+
+class BlocksPage(msgspec.Struct):
+    """Answer of `ListBlocks`."""
+
+    blocked: list[frames.BlockedUser]
+    next: str | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_call_decoder = msgspec.msgpack.Decoder(Call)
+_head_decoder = msgspec.msgpack.Decoder(CallHead)
+
+
+def stopping() -> Unavailable:
+    """Return the answer to a call that was taken and not begun."""
+    return Unavailable("the worker was stopped; try again", retry_after_ms=100)
+
+
+def find_author(payload: bytes) -> str | None:
+    """Return whose words a stored call holds; None: nobody's."""
+    try:
+        call = _call_decoder.decode(payload)
+    except msgspec.MsgspecError:
+        return None
+    match call.operation:
+        case Ask():
+            return call.operation.question.sender
+        case Report():
+            return call.operation.user
+        case _:
+            return None
+
+
+_ERRORS: dict[str, type[ChatError]] = {
+    error.code: error
+    for error in (BadRequest, TooLarge, Forbidden, NotFound, Conflict, Unavailable, Overloaded)
+}
+
+
+class WarmCalls:
+    """The gateway's side. Bound: `WAITING_MAX` calls wait; beyond it `Overloaded`."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, clock: Clock, timeout_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer from the mailbox; one that nobody waits for any more is dropped."""
+        future = self._waiting.get(answer.call)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    async def load_user(self, user: UserId) -> None:
+        """See `LoadUser`."""
+        await self._call(LoadUser(user))
+
+    async def load_keys(self) -> bytes:
+        """See `LoadKeys`."""
+        return await self._call(LoadKeys())
+
+    async def load_chat(self, chat: ChatId) -> None:
+        """See `LoadChat`."""
+        await self._call(LoadChat(chat))
+
+    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+        """See `OpenDirect`."""
+        return msgspec.msgpack.decode(
+            await self._call(OpenDirect(user, other)), type=frames.ChatInfo
+        )
+
+    async def create_chat(
+        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+    ) -> frames.ChatInfo:
+        """See `CreateChat`."""
+        operation = CreateChat(user, ref, list(members), name)
+        return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
+
+    async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
+        """See `ChangeChat`."""
+        payload = await self._call(ChangeChat(user, change))
+        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[frames.Message]:
+        """See `ReadHistory`."""
+        payload = await self._call(ReadHistory(chat, before, after, limit, ts))
+        return msgspec.msgpack.decode(payload, type=WarmPage).messages
+
+    async def load_file(self, file: str) -> File | None:
+        """See `LoadFile`."""
+        payload = await self._call(LoadFile(file))
+        return decode_file(payload) if payload else None
+
+    async def block(self, user: UserId, other: UserId, *, is_blocked: bool) -> None:
+        """See `Block`."""
+        await self._call(Block(user, other, is_blocked))
+
+    async def list_blocks(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[frames.BlockedUser], str | None]:
+        """See `ListBlocks`."""
+        payload = await self._call(ListBlocks(user, after, limit))
+        page = msgspec.msgpack.decode(payload, type=BlocksPage)
+        return page.blocked, page.next
+
+    async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
+        """See `Report`."""
+        await self._call(Report(user, chat, seq, reason))
+
+    async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
+        """See `Ask`."""
+        payload = await self._call(Ask(question), self._hot.keys.hook_calls())
+        return msgspec.msgpack.decode(payload, type=hooks.Verdict)
+
+    async def _call(self, operation: AnyOperation, key: str | None = None) -> bytes:
+        if len(self._waiting) >= WAITING_MAX:
+            raise Overloaded("too many requests wait for the warm tier", retry_after_ms=1000)
+        call = Call(
+            new_id(),
+            self._gateway,
+            int((self._clock.time() + self._timeout_s) * 1000),
+            operation,
+        )
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[call.id] = future
+
+        def on_reply(reply: Reply) -> None:
+            if isinstance(reply, Exception) and not future.done():
+                future.set_exception(Unavailable(f"warm tier: not asked: {reply}"))
+
+        key = key or self._hot.keys.rpc_calls()
+        self._hot.send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", _encode(call))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await future
+        except TimeoutError:
+            raise Unavailable(
+                f"the warm tier did not answer within {self._timeout_s:g} s; "
+                "is 'chatserver worker rpc' running?"
+            ) from None
+        finally:
+            self._waiting.pop(call.id, None)
+        if answer.code:
+            message = answer.payload.decode()
+            raise _ERRORS.get(answer.code, CorruptData)(message)
+        return answer.payload
+
+
+class CallQueue:
+    """The worker's side."""
+
+    def __init__(self, hot: HotClient, consumer: str, key: str | None = None) -> None:
+        self._hot = hot
+        self._key = key or hot.keys.rpc_calls()
+        self._consumer = consumer
+        self._postman = Postman(hot)
+
+    async def iter_calls(self) -> AsyncGenerator[Call]:
+        """Yield calls as they come; each goes to one worker.
+
+        What was read and is not yielded when this is closed is answered: somebody else, please.
+
+        Raises:
+            Unavailable: Redis went away; start again.
+        """
+        taken = collections.deque[Call]()
+        client = self._hot.blocking_client(self._key)
+        try:
+            await self._make_group(client)
+            while True:
+                read = client.xreadgroup(
+                    _GROUP, self._consumer, {self._key: ">"}, count=50, block=1000, noack=True
+                )
+                reply: Any = await self._hot.within(read)
+                for _, entries in reply or ():
+                    taken.extend(self._decode(entries))
+                while taken:
+                    yield taken.popleft()
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+        finally:
+            for call in taken:
+                self.fail(call, stopping())
+            await client.aclose()
+
+    def _decode(self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Iterator[Call]:
+        for name, fields in entries:
+            payload = fields.get(b"c", b"")
+            try:
+                yield _call_decoder.decode(payload)
+            except msgspec.MsgspecError as exc:
+                log.error("rpc.call_not_known", entry=name.decode(), error=str(exc))
+                with contextlib.suppress(msgspec.MsgspecError):
+                    head = _head_decoder.decode(payload)
+                    self.fail(head, Unavailable("the worker does not know this call; is it old?"))
+
+    async def _make_group(self, client: Any) -> None:
+        with contextlib.suppress(redis.exceptions.ResponseError):  # BUSYGROUP: it is there
+            # From the beginning: a call that was made before the first worker is still waited for.
+            await self._hot.within(client.xgroup_create(self._key, _GROUP, id="0", mkstream=True))
+
+    def answer(self, call: Call, payload: bytes) -> None:
+        """Mail the result of a call."""
+        self._postman.post(GatewayId(call.gateway), Answer(call.id, "", payload))
+
+    def fail(self, call: CallHead, error: ChatError) -> None:
+        """Mail the failure of a call."""
+        self._postman.post(
+            GatewayId(call.gateway), Answer(call.id, error.code, error.message.encode())
+        )

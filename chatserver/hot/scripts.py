@@ -1,0 +1,94 @@
+"""The Lua scripts: one file each, loaded once, checked against their own header.
+
+A header names what the script takes: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for scripts
+that carry a batch ``-- item key …`` and ``-- item arg …`` (``more key``/``more arg``: a variable
+number behind an item). Callers pass names; a name that the header does not have fails at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
+import re
+from collections.abc import Iterable, Mapping
+
+Value = str | bytes | int
+
+_HEADER = re.compile(r"^--\s+(item |more )?(key|arg) (\w+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the names of what it takes, in order."""
+
+    name: str
+    source: str
+    sha: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    item_keys: tuple[str, ...]
+    item_args: tuple[str, ...]
+    more_keys: tuple[str, ...]
+    more_args: tuple[str, ...]
+
+    def bind(
+        self,
+        keys: Mapping[str, Value] | None = None,
+        args: Mapping[str, Value] | None = None,
+        items: Iterable[Mapping[str, Value]] = (),
+    ) -> tuple[list[Value], list[Value]]:
+        """Return KEYS and ARGV in the script's order.
+
+        Raises:
+            TypeError: a name is missing or unknown.
+        """
+        keys, args = keys or {}, args or {}
+        _check(self.name, "key", self.keys, keys)
+        _check(self.name, "arg", self.args, args)
+        key_list: list[Value] = [keys[name] for name in self.keys]
+        arg_list: list[Value] = [args[name] for name in self.args]
+        expected = self.item_keys + self.item_args
+        for item in items:
+            _check(self.name, "item", expected, item)
+            key_list += [item[name] for name in self.item_keys]
+            arg_list += [item[name] for name in self.item_args]
+        return key_list, arg_list
+
+
+def _check(script: str, what: str, expected: tuple[str, ...], given: Mapping[str, Value]) -> None:
+    if given.keys() != set(expected):
+        raise TypeError(f"{script}.lua takes {what}s {expected}, got {tuple(given)}")
+
+
+@functools.cache
+def load_script(name: str) -> Script:
+    """Return the script in ``scripts/<name>.lua``."""
+    source = (importlib.resources.files(__package__) / "scripts" / f"{name}.lua").read_text()
+    head = source.split("\nlocal ", 1)[0]
+    found: dict[tuple[str, str], list[str]] = {}
+    for group, what, label in _HEADER.findall(head):
+        found.setdefault((group.strip(), what), []).append(label)
+
+    def names(group: str, what: str) -> tuple[str, ...]:
+        return tuple(found.get((group, what), ()))
+
+    return Script(
+        name=name,
+        source=source,
+        sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
+        keys=names("", "key"),
+        args=names("", "arg"),
+        item_keys=names("item", "key"),
+        item_args=names("item", "arg"),
+        more_keys=names("more", "key"),
+        more_args=names("more", "arg"),
+    )
+
+
+def all_scripts() -> list[Script]:
+    """Return every script, by name."""
+    folder = importlib.resources.files(__package__) / "scripts"
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".lua"))
+    return [load_script(name.removesuffix(".lua")) for name in names]

@@ -1,0 +1,189 @@
+-- Commits an entry that changes a message: an edit, a delete for everyone, a reaction. Checks who may,
+-- gives the entry its place, and writes what the message is now into the overlay.
+--
+-- The message is taken from the overlay, else from the log, else from `base`, which the caller read
+-- in the warm tier. `chatserver.protocol.entries` says the same rule in Python.
+--
+-- What has lost its text (a deleted message, an edit that a later one replaced) leaves the log: it
+-- stands in the overlay as a tombstone; where its entry is in the warm tier alone, as its new rev.
+--
+-- key chat         hash    head of the chat
+-- key members      hash    user to "role:joined", with ":<until>m" behind it if muted
+-- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
+-- key ref          string  place already given to this reference
+-- key over         hash    seq to the entry as it is now, JSON
+-- key revs         zset    seq of an entry in `over`, score: seq of the entry that changed it last
+-- key backlog      stream  what is not yet persisted
+-- key checkpoint   hash    `waiting`: how much the backlog holds
+-- key undelivered  zset    chats with an unfinished fan-out
+-- key asides       zset    seqs of entries that are no messages, the newest 500
+-- arg epoch        string  the current life of the hot tier
+-- arg gateway      string  who asks
+-- arg ref_ttl_s    integer how long a retry is recognised
+-- arg backlog_max  integer refuse when so much waits
+-- arg reactions_max integer of one message
+-- arg chat_id      string
+-- arg sender       string
+-- arg name         string  ":mid:digest", what the entry is called if it is new
+-- arg kind         string  edit, delete or reaction
+-- arg target       integer seq of the message
+-- arg body         bytes   new text, or emoji; empty takes the reaction away
+-- arg tail         bytes   the entry's JSON without seq and ts
+-- arg base         bytes   the message's JSON as the warm tier has it, or empty
+-- arg asked        integer head of the chat before `base` was read
+-- arg author       string  empty; else the message is erased, whoever is a member, if it is of this
+--                          user, even if its time is over
+--
+-- returns {code, ...}
+--   1 seq ts   committed; the fan-out is the caller's
+--   3 place    known reference: "seq:ts:mid:digest"
+--   4          the chat is not open in this epoch: load it
+--   5          the sender is not a member
+--   6          the backlog is full
+--   7 head     the message is not in the hot tier: read it in the warm one, and ask again
+--   8          the sender may not do that to this message
+--   9          the message is deleted, or its time is over
+--   10         the message has as many reactions as it may
+--   11         the chat has no such message
+--   12 why     the sender may not write (`chatserver.domain.moderation`)
+local call, format, sub = redis.call, string.format, string.sub
+local epoch, sender, kind, target = ARGV[1], ARGV[7], ARGV[9], ARGV[10]
+local author, is_erasure = ARGV[15], ARGV[15] ~= ''
+local chat_key, log, over, revs = KEYS[1], KEYS[3], KEYS[5], KEYS[6]
+
+local first = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'body'}
+local is_first = {}
+for _, name in ipairs(first) do is_first[name] = true end
+-- what stays of an entry without its text
+local kept = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'target', 'expires_at'}
+
+local function text_of(value)
+  -- cjson would round a timestamp
+  if type(value) == 'number' then return format('%.0f', value) end
+  return cjson.encode(value)
+end
+
+local function encode(entry)
+  local fields = {}
+  for _, name in ipairs(first) do
+    fields[#fields + 1] = '"' .. name .. '":' .. text_of(entry[name])
+  end
+  for name, value in pairs(entry) do
+    if not is_first[name] then
+      fields[#fields + 1] = cjson.encode(name) .. ':' .. text_of(value)
+    end
+  end
+  return '{' .. table.concat(fields, ',') .. '}'
+end
+
+local function tombstone_of(entry, rev)
+  local left = {body = '', deleted = true, rev = rev}
+  for _, name in ipairs(kept) do left[name] = entry[name] end
+  return left
+end
+
+local function read_log(seq_text)
+  local found = call('XRANGE', log, seq_text .. '-0', seq_text .. '-0')[1]
+  if not found then return nil end
+  local blob = found[2][2]
+  return '{"seq":' .. seq_text .. ',"ts":' .. found[2][1] .. ','
+    .. sub(blob, string.find(blob, '\n', 1, true) + 1)
+end
+
+local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history')
+if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
+local role = call('HGET', KEYS[2], sender)
+if not role and not is_erasure then return {5} end
+local joined, until_s
+role, joined, until_s = string.match(role or '', '^([^:]*):?(%d*):?(%d*)')
+local known = call('GET', KEYS[4])
+if known then return {3, known} end
+if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then return {6} end
+
+local head = tonumber(h[1])
+if tonumber(target) > head then return {11} end
+-- of before the sender joined, and not the sender's to see
+if not is_erasure and h[4] ~= 'all' and tonumber(target) < (tonumber(joined) or 0) then return {11} end
+local json = call('HGET', over, target) or read_log(target)
+if not json then
+  -- `base` holds if no change of the message can have come and gone since it was read: all that
+  -- came since is still in the log, and the overlay keeps what the log does
+  local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
+  local asked = tonumber(ARGV[14])
+  local is_held = head == asked
+    or (oldest and tonumber(string.match(oldest[1], '^%d+')) <= asked + 1)
+  if ARGV[13] == '' or not is_held then return {7, head} end
+  json = ARGV[13]
+end
+local message = cjson.decode(json)
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+-- who may not write may still take back what he has written
+if kind == 'edit' or (kind == 'reaction' and ARGV[11] ~= '') then
+  if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
+  local is_muted = until_s == '0' or (until_s ~= '' and tonumber(until_s) * 1000000 > now)
+  if is_muted and role == 'member' then return {12, 2} end
+end
+local reactions = message.reactions or {}
+if message.kind == 'edit' or message.kind == 'delete' or message.kind == 'reaction'
+    or message.kind == 'member' or message.kind == 'update' then
+  return {11}
+elseif message.deleted or (not is_erasure and message.expires_at
+    and message.expires_at * 1000000 <= now) then
+  return {9}
+elseif is_erasure then
+  if message.sender ~= author then return {8} end
+elseif kind == 'edit' and message.sender ~= sender then
+  return {8}
+elseif kind == 'delete' and message.sender ~= sender and role ~= 'owner' and role ~= 'admin' then
+  return {8}
+elseif kind == 'reaction' and ARGV[11] ~= '' and not reactions[sender] then
+  local count = 0
+  for _ in pairs(reactions) do count = count + 1 end
+  if count >= tonumber(ARGV[5]) then return {10} end
+end
+
+local seq, ts = head + 1, tonumber(h[2]) + 1
+if now > ts then ts = now end
+local seq_text, ts_text = format('%d', seq), format('%.0f', ts)
+call('SET', KEYS[4], seq_text .. ':' .. ts_text .. ARGV[8], 'EX', ARGV[3])
+
+-- what the message is now, and what loses its text with that
+local tail, replaced_ts = ARGV[12], 0
+local last_edit = message.edited_seq
+if kind ~= 'reaction' and last_edit then
+  replaced_ts = message.edited_ts
+  local edit_text = format('%d', last_edit)
+  local edit = read_log(edit_text)
+  call('HSET', over, edit_text, edit and encode(tombstone_of(cjson.decode(edit), seq)) or seq_text)
+  call('ZADD', revs, seq_text, edit_text)
+  call('XDEL', log, edit_text .. '-0')
+end
+if kind == 'edit' then
+  message.body, message.edited_ts, message.edited_seq, message.rev = ARGV[11], ts, seq, seq
+  if message.expires_at then
+    tail = sub(tail, 1, -2) .. ',"expires_at":' .. text_of(message.expires_at) .. '}'
+  end
+elseif kind == 'delete' then
+  message = tombstone_of(message, seq)
+  call('XDEL', log, target .. '-0')
+else
+  reactions[sender] = ARGV[11] ~= '' and ARGV[11] or nil
+  message.reactions = next(reactions) and reactions or nil
+  message.rev = seq
+end
+call('HSET', over, target, encode(message))
+call('ZADD', revs, seq_text, target)
+
+call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
+-- before the entry: where the warm tier has what it changes
+local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
+call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
+call('HINCRBY', KEYS[8], 'waiting', 1)
+call('HSET', chat_key, 'seq', seq_text, 'ts', ts_text)
+call('ZADD', KEYS[10], seq_text, seq_text)
+call('ZREMRANGEBYRANK', KEYS[10], 0, -501)
+if sub(h[3], -2) ~= ':p' then call('HSET', chat_key, 'gate', h[3] .. ':p') end
+call('ZADD', KEYS[9], 'NX', format('%.0f', now / 1000), ARGV[6])
+return {1, seq, ts}

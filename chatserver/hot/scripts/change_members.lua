@@ -1,0 +1,136 @@
+-- Changes who is in a chat and how it is called, and appends the entries that say so. A change that
+-- was made before is not made again.
+--
+-- With the change a chat may turn large or small: its entries up to here still come the old way, those
+-- after it the new one, and the members have to be told.
+--
+-- key chat         hash     head of the chat
+-- key members      hash     user to "role:joined", with ":<until>m" behind it if muted
+-- key log          stream   committed entries, entry id "<seq>-0", field: timestamp
+-- key backlog      stream   what is not yet persisted
+-- key checkpoint   hash     `waiting`: how many entries the backlog holds
+-- key undelivered  zset     chats with an unfinished fan-out
+-- key turnover     hash     "version:user" to "in:seq" or "out:seq:after", until they are told, and
+--                           to "in:seq:0:1" or "out:seq:after:1" where the chat was a large one;
+--                           "version:+" to "up:seq" or "down:seq": all of them have to be told
+-- key ref          string   place already given to the reference of the first entry
+-- key asides       zset     seqs of entries that are no messages, the newest 500
+-- arg epoch        string   the current life of the hot tier
+-- arg chat_id      string
+-- arg version      integer  of the membership, after this change
+-- arg name         string   of the chat, or empty
+-- arg history      string   what members may read: "all", or from where they joined
+-- arg ref_ttl_s    integer  how long a retry is recognised
+-- arg mid          string   of the first entry
+-- arg digest       string   of the request
+-- arg large        integer  version with which the chat became large, 0 if it is not after this change
+-- arg turn         string   what it turns with this change: "up" (large), "down" (small), or empty
+-- item arg user    string   whom the entry is about, or empty
+-- item arg role    string   the role from now on, with ":<until>m" behind it if muted from now on, or
+--                           ":" if no more; empty: no member any more
+-- item arg is_new  string   "1": was no member before
+-- item arg tail    bytes    the entry's JSON without seq and ts
+--
+-- returns {1, first seq, last seq} of the entries; {0} if the chat is not open in this epoch (load
+-- it), {2} if a later change has been made already
+local call, format, sub = redis.call, string.format, string.sub
+local chat, version = ARGV[2], tonumber(ARGV[3])
+local large, turn = ARGV[9], ARGV[10]
+local count = (#ARGV - 10) / 4
+local was_large = (turn == 'down' or (turn == '' and large ~= '0')) and ':1' or ''
+local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'base', 'done', 'changed', 'turns')
+local gate = head[1] or ''
+if sub(gate, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return {0} end
+local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
+if had_version > version then return {2} end
+
+-- which entries are in the log already: this script put them there, or the chat was loaded with them
+local first
+local changed, changed_at = string.match(head[6] or '', '^(%d+):(%d+)$')
+if tonumber(changed) == version then
+  first = tonumber(changed_at)
+  if had_version == version then return {1, first, first + count - 1} end
+end
+local place = not first and call('GET', KEYS[8])
+if place then
+  local seq, mid = string.match(place, '^(%d+):%d+:([^:]*):')
+  if mid == ARGV[7] then first = tonumber(seq) end
+end
+local is_logged = first ~= nil
+first = first or tonumber(head[2]) + 1
+
+for i = 0, count - 1 do
+  local user, role = ARGV[11 + 4 * i], ARGV[12 + 4 * i]
+  if user ~= '' then
+    local had = call('HGET', KEYS[2], user)
+    local joined, mute = string.match(had or '', ':(%d+)(.*)$')
+    joined = tonumber(joined)
+    local field, seq = format('%d:%s', version, user), format('%d', first + i)
+    if role == '' then
+      -- up to here it is theirs, and they are told so: this entry is the last
+      local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
+      -- who is banned and was no member is owed nothing
+      if ARGV[13 + 4 * i] ~= '1' then
+        call('HDEL', KEYS[2], user)
+        call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
+      end
+    elseif ARGV[13 + 4 * i] == '1' then
+      call('HSET', KEYS[2], user, role .. ':' .. seq)
+      call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
+    else
+      local name, given = string.match(role, '^(%a+)(.*)$')
+      if given ~= '' then mute = given end
+      if mute == ':' then mute = '' end
+      call('HSET', KEYS[2], user, format('%s:%d%s', name, joined or 0, mute or ''))
+    end
+  end
+end
+
+local fields = {'changed', format('%d:%d', version, first), 'name', ARGV[4], 'history', ARGV[5]}
+local last = first + count - 1
+if turn ~= '' then
+  -- where the way of entries changes, until all that lies before is where it has to be
+  local turns, done = {}, tonumber(head[5]) or 0
+  for way, seq in string.gmatch(head[7] or '', '([+-])(%d+)') do
+    if tonumber(seq) > done then turns[#turns + 1] = way .. seq end
+  end
+  if last > done then turns[#turns + 1] = (turn == 'up' and '+' or '-') .. format('%d', last) end
+  fields[#fields + 1] = 'turns'
+  fields[#fields + 1] = table.concat(turns, ',')
+  call('HSET', KEYS[7], format('%d:+', version), format('%s:%d', turn, last))
+end
+fields[#fields + 1] = 'large'
+fields[#fields + 1] = large
+local pending = sub(gate, -2) == ':p' and ':p' or ''
+-- what else the gate demands stays; `restrict` changes it
+local strict = string.match(gate, ':[bs]%d*', #ARGV[1] + 2) or ''
+if not is_logged and count > 0 then
+  local time = call('TIME')
+  local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])
+  local entry = {'g', '-'}
+  for i = 0, count - 1 do
+    ts = math.max(now, ts + 1)
+    local seq_text, ts_text = format('%d', first + i), format('%.0f', ts)
+    local blob = '\n' .. ARGV[14 + 4 * i]
+    call('XADD', KEYS[3], seq_text .. '-0', ts_text, blob)
+    call('ZADD', KEYS[9], seq_text, seq_text)
+    entry[#entry + 1], entry[#entry + 2] = seq_text .. ':' .. ts_text, blob
+    if i == 0 then
+      call('SET', KEYS[8], format('%s:%s:%s:%s', seq_text, ts_text, ARGV[7], ARGV[8]),
+        'NX', 'EX', ARGV[6])
+    end
+    if i == count - 1 then
+      for _, text in ipairs({'seq', seq_text, 'ts', ts_text}) do fields[#fields + 1] = text end
+    end
+  end
+  call('XADD', KEYS[4], '*', unpack(entry))
+  call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
+  call('HINCRBY', KEYS[5], 'waiting', count)
+  -- no gate fits until every inbox has these entries; see accept.lua
+  pending = ':p'
+  call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
+end
+fields[#fields + 1] = 'gate'
+fields[#fields + 1] = format('%s:%d%s%s', ARGV[1], version, strict, pending)
+call('HSET', KEYS[1], unpack(fields))
+return {1, first, last}

@@ -1,0 +1,38 @@
+-- Moves the checkpoint of a backlog and trims what lies before it, for the holder of the lease only.
+--
+-- key lease       hash    owner, token
+-- key checkpoint  hash    id of the last persisted entry; `waiting`: what the backlog holds; told,
+--                         told_ms: how far it was looked through for pushes, and when
+-- key backlog     stream  what is not yet persisted
+-- arg token       integer fencing token of the caller
+-- arg id          string  last entry that is persisted
+-- arg next        string  the id after it: the first one that is kept
+-- arg count       integer messages and marks that this took off the backlog
+--
+-- returns 1, or 0 if the lease is no longer the caller's
+local call = redis.call
+local LATE_MS = 60000 -- whoever looks for pushes may be behind by so much, and no more
+
+-- the first entry to keep: somebody else may not have seen yet what is persisted
+local function first_kept()
+  local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
+  local told, told_ms = unpack(call('HMGET', KEYS[2], 'told', 'told_ms'))
+  if not told then return ARGV[3] end
+  local time = call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local old_ms, old_n = string.match(told, '^(%d+)-(%d+)$')
+  ms, n, old_ms, old_n = tonumber(ms), tonumber(n), tonumber(old_ms), tonumber(old_n)
+  local is_behind = old_ms < ms or (old_ms == ms and old_n < n)
+  if not is_behind or now - tonumber(told_ms) > LATE_MS then return ARGV[3] end
+  if old_ms < ms - LATE_MS then return string.format('%.0f-0', ms - LATE_MS) end
+  return string.format('%.0f-%d', old_ms, old_n + 1)
+end
+
+if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+if call('HGET', KEYS[2], 'id') == ARGV[2] then return 1 end
+call('HSET', KEYS[2], 'id', ARGV[2], 'token', ARGV[1])
+call('XTRIM', KEYS[3], 'MINID', first_kept())
+if call('HINCRBY', KEYS[2], 'waiting', -tonumber(ARGV[4])) < 0 then
+  call('HSET', KEYS[2], 'waiting', 0)
+end
+return 1

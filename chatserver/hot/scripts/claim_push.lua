@@ -1,0 +1,20 @@
+-- Claims the push of a message to a device, before it is sent, so that it is sent once at most.
+--
+-- key pushed    hash    device and chat to the seq that a push was claimed for
+-- key box       hash    chats and marks of a user
+-- arg field     string  device and chat
+-- arg chat_id   string
+-- arg seq       integer
+-- arg ttl_s     integer how long claims are kept
+-- arg is_retry  string  "1": claimed before, and surely not sent
+--
+-- returns 1 if it is to be sent; 0 if it was claimed before, is read, or a newer one was claimed
+local call = redis.call
+local seq = tonumber(ARGV[3])
+if tonumber(call('HGET', KEYS[2], 'r:' .. ARGV[2]) or 0) >= seq then return 0 end
+local claimed = tonumber(call('HGET', KEYS[1], ARGV[1]) or 0)
+if ARGV[5] == '1' then return claimed == seq and 1 or 0 end
+if claimed >= seq then return 0 end
+call('HSET', KEYS[1], ARGV[1], string.format('%d', seq))
+call('EXPIRE', KEYS[1], ARGV[4])
+return 1

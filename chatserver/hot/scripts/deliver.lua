@@ -1,0 +1,50 @@
+-- Appends to inboxes what a chat committed since each was last served. A repeat does nothing.
+--
+-- key seqs       hash     user to head of the inbox
+-- key where      hash     user to gateways, comma separated
+-- arg inbox_max  integer  events kept per inbox
+-- item key box     hash    chats and marks of a user
+-- item key inbox   stream  references to messages, entry id "<seq>-0", field: chat
+-- item arg user    string
+-- item arg chat_id string
+-- item arg after   integer nothing up to this seq is to come: joined later, reset, or in every inbox
+-- item arg upto    integer newest seq of the chat
+-- item arg epoch   string  in which the chat gave these seqs
+--
+-- returns a flat list; for each item appended, inbox_seq, gateways
+local call, format = redis.call, string.format
+local inbox_max = tonumber(ARGV[1])
+local out, n, a = {}, 0, 2
+for k = 3, #KEYS, 2 do
+  local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
+  local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
+  -- what this script brought is noted in the box; what the commit brought, in the chat (`after`)
+  local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
+  -- What an earlier epoch brought says nothing: that life of the chat gave seqs that this one may
+  -- give again. Who still speaks of an earlier epoch is late: epochs rise.
+  local had, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
+  if had_epoch > ARGV[a + 4] then
+    upto = 0
+  elseif had_epoch < ARGV[a + 4] then
+    had = 0
+  end
+  local appended = 0
+  for seq = math.max(tonumber(had), tonumber(ARGV[a + 2])) + 1, upto do
+    inbox_seq = inbox_seq + 1
+    appended = appended + 1
+    call('XADD', KEYS[k + 1], format('%d-0', inbox_seq), chat_id, format('%d', seq))
+  end
+  if appended > 0 then
+    call('HSET', KEYS[1], user, format('%d', inbox_seq))
+    call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
+    -- whoever created the chat may have failed before this user was told of it
+    if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
+    if inbox_seq > inbox_max then
+      call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))
+    end
+  end
+  out[n + 1], out[n + 2], out[n + 3] = appended, inbox_seq, call('HGET', KEYS[2], user) or ''
+  n = n + 3
+  a = a + 5
+end
+return out

@@ -1,0 +1,37 @@
+-- Says that a gateway has sessions of large chats, or no longer has, and where the chats stand.
+--
+-- arg epoch    string   the current life of the hot tier
+-- arg gateway  string
+-- arg ttl_ms   integer  when this is forgotten without a refresh; 0: nobody listens any more
+-- item key chat     hash  head of the chat
+-- item key watchers zset  gateway to expiry
+-- item key members  hash  user to "role:joined"
+-- item arg user     string who comes, or empty
+--
+-- returns a flat list; for each item seq, 1 if the chat is open in this epoch, the version with which
+-- it became large or 0, and the first seq that is the user's, 0 if he is no member
+local call = redis.call
+local ttl_ms = tonumber(ARGV[3])
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local out, n = {}, 0
+for k = 1, #KEYS, 3 do
+  local user, joined = ARGV[4 + (k - 1) / 3], 0
+  if ttl_ms == 0 then
+    call('ZREM', KEYS[k + 1], ARGV[2])
+  else
+    call('ZADD', KEYS[k + 1], string.format('%.0f', now + ttl_ms), ARGV[2])
+    call('PEXPIRE', KEYS[k + 1], ttl_ms)
+  end
+  call('ZREMRANGEBYSCORE', KEYS[k + 1], '-inf', string.format('%.0f', now))
+  local head = call('HMGET', KEYS[k], 'seq', 'gate', 'large')
+  local is_open = head[2] and string.sub(head[2], 1, #ARGV[1] + 1) == ARGV[1] .. ':'
+  if user ~= '' then
+    local member = call('HGET', KEYS[k + 2], user)
+    if member then joined = math.max(1, tonumber(string.match(member, '^[^:]*:(%d+)')) or 1) end
+  end
+  out[n + 1], out[n + 2] = tonumber(head[1]) or 0, is_open and 1 or 0
+  out[n + 3], out[n + 4] = tonumber(head[3]) or 0, joined
+  n = n + 4
+end
+return out

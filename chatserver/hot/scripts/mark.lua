@@ -1,0 +1,25 @@
+-- Moves a user's own marks in a chat forward, never back. The caller keeps them within the chat.
+--
+-- key box      hash    chats and marks of a user
+-- key backlog  stream  what is not yet persisted
+-- key checkpoint hash  `waiting`: how many messages and marks the backlog holds
+-- arg chat_id  string
+-- arg user     string
+-- arg read     integer 0: leave it
+-- arg received integer 0: leave it
+-- arg own      integer newest message of the user: who sent it has read it
+--
+-- returns {is_moved, read, received}, or nothing if the user has no such chat
+local call = redis.call
+local chat = ARGV[1]
+local box = call('HMGET', KEYS[1], 'c:' .. chat, 'r:' .. chat, 'd:' .. chat)
+if not box[1] then return false end
+local read = math.max(tonumber(box[2]) or 0, tonumber(ARGV[5]))
+local received = tonumber(box[3]) or 0
+local new_read = math.max(read, tonumber(ARGV[3]))
+local new_received = math.max(received, new_read, tonumber(ARGV[4]))
+if new_read == read and new_received == received then return {0, read, received} end
+call('HSET', KEYS[1], 'r:' .. chat, new_read, 'd:' .. chat, new_received)
+call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'r', new_read, 'd', new_received)
+call('HINCRBY', KEYS[3], 'waiting', 1)
+return {1, new_read, new_received}

@@ -1,0 +1,35 @@
+-- Notes which chats have messages that absent members are to be told of, and how far the backlog
+-- was looked through for that; trims what nobody needs any more.
+--
+-- key lease       hash    owner, token
+-- key checkpoint  hash    id: last persisted entry; told, told_ms: last one looked at, and when
+-- key backlog     stream  what is not yet persisted, or not yet looked through
+-- key due         zset    chat to when to tell (ms)
+-- key since       hash    chat to the first seq to tell of
+-- arg token       integer fencing token of the caller
+-- arg id          string  last entry that was looked at
+-- arg delay_ms    integer
+-- item arg chat   string
+-- item arg seq    integer first new message of the chat
+--
+-- returns 1, or 0 if the lease is no longer the caller's
+local call, format = redis.call, string.format
+if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local due = format('%.0f', now + tonumber(ARGV[3]))
+for a = 4, #ARGV, 2 do
+  -- LT: a chat that waits keeps its time, one that is being told of comes up again
+  call('ZADD', KEYS[4], 'LT', due, ARGV[a])
+  call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
+end
+call('HSET', KEYS[2], 'told', ARGV[2], 'told_ms', format('%.0f', now))
+local done = call('HGET', KEYS[2], 'id')
+if done then
+  local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
+  local done_ms, done_n = string.match(done, '^(%d+)-(%d+)$')
+  ms, n, done_ms, done_n = tonumber(ms), tonumber(n), tonumber(done_ms), tonumber(done_n)
+  if done_ms < ms or (done_ms == ms and done_n < n) then ms, n = done_ms, done_n end
+  call('XTRIM', KEYS[3], 'MINID', format('%.0f-%d', ms, n + 1))
+end
+return 1

@@ -1,0 +1,72 @@
+-- Makes a chat usable in this epoch: head at least as high as every tier knows, members, and the
+-- references of its newest messages. Does nothing if somebody else was faster.
+--
+-- A Redis that went back in time holds messages as they were then. What the warm tier has is read
+-- there from now on: a text that was deleted since must not come back (invariant I15).
+--
+-- key chat     hash    head of the chat
+-- key members  hash    user to "role:joined"
+-- key log      stream  committed entries, entry id "<seq>-0"
+-- key over     hash    seq to the entry as it is now
+-- key revs     zset    seq of an entry in `over`, score: seq of the entry that changed it last
+-- key asides   zset    seqs of entries that are no messages
+-- key epoch    hash    `epoch`: the life of the hot tier that this Redis knows of
+-- arg epoch    string  the current life of the hot tier
+-- arg seq      integer newest seq of the warm tier
+-- arg ts       string  its timestamp
+-- arg version  string  of the membership; what else the gate demands stands behind it
+-- arg kind     string  direct or group
+-- arg name     string  or empty
+-- arg history  string  what members may read: "all", or from where they joined
+-- arg large    integer version with which it became a large chat, 0 if it is none
+-- arg ref_ttl_s integer how long a retry is recognised
+-- arg members_count integer pairs that follow: user, "role:joined"
+-- item key ref   string  place of a message already committed
+-- item arg place string  "seq:ts:mid:digest"
+-- item arg sender string of a message, who has read up to it; empty: the entry is no message
+--
+-- returns 1 if it was opened now, 0 if it was open, 2 if the membership given is older than one that
+-- was here before: it has to be read again; 3 if this Redis was emptied, and is in no epoch, or is in
+-- another one: nothing is to begin in an epoch that is over
+local call = redis.call
+if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
+local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts')
+if head[1] and string.sub(head[1], 1, #ARGV[1] + 1) == ARGV[1] .. ':' then return 0 end
+local had_version = head[1] and string.match(head[1], '^[^:]*:(%d+)')
+if had_version and tonumber(had_version) > tonumber(string.match(ARGV[4], '^%d+')) then
+  return 2
+end
+local count = tonumber(ARGV[10])
+call('DEL', KEYS[2])
+for i = 0, count - 1 do
+  call('HSET', KEYS[2], ARGV[11 + 2 * i], ARGV[12 + 2 * i])
+end
+local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])
+local stored = seq
+if head[2] and tonumber(head[2]) > seq then seq = tonumber(head[2]) end
+if head[3] and tonumber(head[3]) > ts then ts = tonumber(head[3]) end
+call('XTRIM', KEYS[3], 'MINID', string.format('%d-0', stored + 1))
+while true do
+  local done = call('ZRANGEBYSCORE', KEYS[5], '-inf', stored, 'LIMIT', 0, 1000)
+  if #done == 0 then break end
+  call('HDEL', KEYS[4], unpack(done))
+  call('ZREM', KEYS[5], unpack(done))
+end
+-- what was above the head is lost, and its places are given again
+call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
+local own, a = {}, 11 + 2 * count
+for k = 8, #KEYS do
+  local place, sender = ARGV[a], ARGV[a + 1]
+  local at = string.match(place, '^%d+')
+  call('SET', KEYS[k], place, 'NX', 'EX', ARGV[9])
+  if sender == '' then call('ZADD', KEYS[6], at, at) else own[sender] = at end
+  a = a + 2
+end
+for sender, at in pairs(own) do
+  local had = call('HGET', KEYS[1], 's:' .. sender)
+  if not had or tonumber(had) < tonumber(at) then call('HSET', KEYS[1], 's:' .. sender, at) end
+end
+call('HSET', KEYS[1], 'gate', ARGV[1] .. ':' .. ARGV[4], 'seq', seq, 'base', seq, 'done', seq,
+  'ts', string.format('%.0f', ts), 'stored', stored, 'kind', ARGV[5], 'name', ARGV[6])
+call('HSET', KEYS[1], 'history', ARGV[7], 'large', ARGV[8], 'turns', '')
+return 1

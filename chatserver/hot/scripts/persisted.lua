@@ -1,0 +1,34 @@
+-- Notes how far chats are persisted and trims their logs and overlays, never past that.
+--
+-- An entry leaves the overlay when the one that changed it last has left the log: whoever reads the
+-- warm tier without it then reads what is applied there.
+--
+-- arg log_max  integer  entries kept per log
+-- item key chat  hash    head of the chat
+-- item key log   stream  committed entries
+-- item key over  hash    seq to the entry as it is now
+-- item key revs  zset    seq of an entry in `over`, score: seq of the entry that changed it last
+-- item arg upto  integer
+--
+-- returns how many entries left the logs
+local call = redis.call
+local log_max, gone, a = tonumber(ARGV[1]), 0, 2
+for k = 1, #KEYS, 4 do
+  local upto = tonumber(ARGV[a])
+  if upto > tonumber(call('HGET', KEYS[k], 'stored') or 0) then
+    call('HSET', KEYS[k], 'stored', upto)
+  end
+  local seq = tonumber(call('HGET', KEYS[k], 'seq') or 0)
+  local first = math.min(upto, seq - log_max) + 1
+  if first > 1 then
+    gone = gone + call('XTRIM', KEYS[k + 1], 'MINID', first .. '-0')
+    while true do
+      local done = call('ZRANGEBYSCORE', KEYS[k + 3], '-inf', first - 1, 'LIMIT', 0, 1000)
+      if #done == 0 then break end
+      call('HDEL', KEYS[k + 2], unpack(done))
+      call('ZREM', KEYS[k + 3], unpack(done))
+    end
+  end
+  a = a + 1
+end
+return gone

@@ -1,0 +1,44 @@
+-- Says that users have sessions on a gateway, or no longer have, and where their inboxes stand.
+--
+-- key seqs       hash     user to head of the inbox
+-- key where      hash     user to gateways, comma separated
+-- arg epoch      string   the current life of the hot tier
+-- arg gateway    string
+-- arg ttl_ms     integer  when this is forgotten without a refresh; 0: they have left
+-- item key box     hash    chats and marks of a user
+-- item key online  zset    gateway to expiry
+-- item key inbox   stream
+-- item arg user    string
+--
+-- returns for each item {inbox_seq, first inbox_seq held, 1 if the box was filled in this epoch}
+local call = redis.call
+local epoch, gateway, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms, expiry_ms = string.format('%.0f', now), string.format('%.0f', now + ttl_ms)
+local out, n, a = {}, 0, 4
+for k = 3, #KEYS, 3 do
+  local user, online = ARGV[a], KEYS[k + 1]
+  if ttl_ms == 0 then
+    call('ZREM', online, gateway)
+  else
+    call('ZADD', online, expiry_ms, gateway)
+    call('PEXPIRE', online, ttl_ms)
+  end
+  call('ZREMRANGEBYSCORE', online, '-inf', now_ms)
+  -- `where` repeats `online` where the commit reads it for all recipients at once
+  local gateways = table.concat(call('ZRANGE', online, 0, -1), ',')
+  if gateways == '' then
+    call('HDEL', KEYS[2], user)
+  elseif call('HGET', KEYS[2], user) ~= gateways then
+    call('HSET', KEYS[2], user, gateways)
+  end
+  local seq = tonumber(call('HGET', KEYS[1], user) or 0)
+  local first = call('XRANGE', KEYS[k + 2], '-', '+', 'COUNT', 1)[1]
+  out[n + 1] = seq
+  out[n + 2] = first and tonumber(string.match(first[1], '^%d+')) or seq + 1
+  out[n + 3] = call('HGET', KEYS[k], 'known') == epoch and 1 or 0
+  n = n + 3
+  a = a + 1
+end
+return out

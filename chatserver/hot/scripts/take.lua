@@ -1,0 +1,31 @@
+-- Takes tokens out of buckets that fill at a rate, or puts unused ones back.
+--
+-- item key limit   hash     tokens, and the time (ms) for which that number holds
+-- item arg burst   integer  tokens in a full bucket
+-- item arg rate    string   tokens a second
+-- item arg wanted  integer  how many to take at most; negative: how many to put back
+--
+-- returns for each item {tokens taken, ms until the bucket has a whole token again; 0: it has one}
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local out, n, a = {}, 0, 1
+for k = 1, #KEYS do
+  local burst, rate, wanted = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  a = a + 3
+  local held = call('HMGET', KEYS[k], 'tokens', 'at')
+  local tokens, at = tonumber(held[1]) or burst, tonumber(held[2]) or now
+  if now > at then
+    tokens, at = tokens + (now - at) * rate / 1000, now
+  end
+  tokens = math.min(burst, tokens)
+  local taken = math.max(0, math.min(wanted, math.floor(tokens)))
+  tokens = math.min(burst, tokens - (wanted < 0 and wanted or taken))
+  call('HSET', KEYS[k], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
+  -- When it would be full again, there is nothing to remember.
+  call('PEXPIRE', KEYS[k], math.ceil((burst - tokens) / rate * 1000) + 1000)
+  out[n + 1] = taken
+  out[n + 2] = tokens < 1 and math.ceil((1 - tokens) / rate * 1000) or 0
+  n = n + 2
+end
+return out

@@ -1,0 +1,22 @@
+-- Takes chats whose time to tell absent members has come. They come up again if nobody ends them.
+--
+-- key lease    hash    owner, token
+-- key due      zset    chat to when to tell (ms)
+-- key since    hash    chat to the first seq to tell of
+-- arg token    integer fencing token of the caller
+-- arg hold_ms  integer when they come up again
+-- arg limit    integer
+--
+-- returns for each {chat, first seq, its new time}; nothing if the lease is no longer the caller's
+local call = redis.call
+if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local out, n, again = {}, 0, string.format('%.0f', now + tonumber(ARGV[2]))
+local now_ms = string.format('%.0f', now)
+for _, chat in ipairs(call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, ARGV[3])) do
+  call('ZADD', KEYS[2], again, chat)
+  out[n + 1], out[n + 2], out[n + 3] = chat, call('HGET', KEYS[3], chat) or '1', again
+  n = n + 3
+end
+return out

@@ -1,0 +1,50 @@
+-- Tells users that a chat is a large one for them from now on, or no longer: one place in each inbox,
+-- so that every device learns it between the same two events. A repeat, or what a later turn has
+-- overtaken, does nothing.
+--
+-- key seqs       hash     user to head of the inbox
+-- key where      hash     user to gateways, comma separated
+-- arg inbox_max  integer  events kept per inbox
+-- arg chat_id    string
+-- arg version    integer  of the chat with which it turned
+-- arg is_large   string   "1": from now on; empty: no longer
+-- item key box    hash    chats and marks of a user
+-- item key inbox  stream  entry id "<seq>-0"
+-- item key large  hash    large chat to "inbox seq:since", and ":until" behind it once that is over
+-- item arg user   string
+-- item arg since  integer chat seq above which this holds
+-- item arg field  string  of the inbox entry: "!", or the chat where it is one of its entries
+-- item arg value  bytes   of the inbox entry
+--
+-- returns a flat list; for each item appended, inbox_seq, gateways
+local call, format = redis.call, string.format
+local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
+local time = call('TIME')
+local now = format('%.0f', time[1] * 1000000 + time[2])
+local out, n, a = {}, 0, 5
+for k = 3, #KEYS, 3 do
+  local user, since = ARGV[a], ARGV[a + 1]
+  local seq = tonumber(call('HGET', KEYS[1], user) or 0)
+  local box = call('HMGET', KEYS[k], 'l:' .. chat_id, 'c:' .. chat_id)
+  local appended = 0
+  if tonumber(version) > (tonumber(box[1]) or 0) then
+    seq, appended = seq + 1, 1
+    call('XADD', KEYS[k + 1], format('%d-0', seq), ARGV[a + 2], ARGV[a + 3])
+    call('HSET', KEYS[1], user, format('%d', seq))
+    call('HSET', KEYS[k], 'l:' .. chat_id, version)
+    if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
+    local place = format('%d:%s', seq, since)
+    if not is_large then
+      local had = string.match(call('HGET', KEYS[k + 2], chat_id) or '', '^%d+:(%d+)')
+      place = format('%d:%s:%s', seq, had or since, since)
+    end
+    call('HSET', KEYS[k + 2], chat_id, place)
+    if seq > inbox_max then
+      call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', seq - inbox_max + 1))
+    end
+  end
+  out[n + 1], out[n + 2], out[n + 3] = appended, seq, call('HGET', KEYS[2], user) or ''
+  n = n + 3
+  a = a + 4
+end
+return out

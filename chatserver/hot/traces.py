@@ -1,0 +1,155 @@
+"""What Redis may still hold of a user who is erased, where nothing takes it out by itself.
+
+Owns nothing: the keys are those of the other modules of this package. Streams keep what was read
+from them until they are trimmed, so an old push or an old call still has its text. A stream is
+gone through in pages; an entry that holds something of the user is taken out as a whole. In a
+mailbox it may hold others' pushes, too, so entries younger than `read_s` stay: until then their
+gateway has read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.domain.ids import GatewayId, UserId
+from chatserver.hot.client import HotClient
+from chatserver.hot.rpc import find_author
+from chatserver.protocol import hooks
+
+PAGE_MAX: Final = 500
+
+
+class Traces:
+    """Takes out what is found. Every method may be repeated; each returns how much it took out."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def remove_mail(self, user: UserId, read_s: float) -> int:
+        """Remove pushes of the user's entries from the mailboxes of all gateways."""
+        keys, gateways = self._hot.keys, set[bytes]()
+        for partition in range(keys.partitions):
+            found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
+            gateways.update(found)
+        # A push has them as clients do; an answer to a gateway's question as processes do.
+        packed = msgspec.msgpack.encode({"sender": user})[1:]
+        marks, count = (_sender_mark(user), packed), 0
+
+        def is_meant(fields: list[bytes]) -> bool:
+            return any(mark in fields[1] for mark in marks)
+
+        for gateway in gateways:
+            key = keys.mail(GatewayId(gateway.decode()))
+            (now_s, _), _ = await self._hot.transaction(("TIME",), ("XLEN", key))
+            before = str(int((int(now_s) - read_s) * 1000))
+            count += await self._sift(key, is_meant, before)
+        return count
+
+    async def remove_calls(self, user: UserId) -> int:
+        """Remove what gateways asked workers on behalf of the user, with its words."""
+        count = 0
+        for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
+            count += await self._sift(key, lambda fields: find_author(fields[1]) == user)
+        return count
+
+    async def remove_dead_letters(self, user: UserId) -> int:
+        """Remove entries of the user that could not be persisted."""
+        mark, count = _sender_mark(user), 0
+        for partition in range(self._hot.keys.partitions):
+            key = self._hot.keys.dead(partition)
+            count += await self._sift(key, lambda fields: mark in _field(fields, b"m"))
+        return count
+
+    async def remove_events(self, user: UserId) -> int:
+        """Remove events of webhooks that hold words of the user, wherever they wait."""
+
+        def is_meant(event: bytes) -> bool:
+            return holds_words(event, user)
+
+        count, keys = 0, self._hot.keys
+        for partition in range(keys.partitions):
+            for key in (keys.hooks(partition), keys.hooks_dead(partition)):
+                count += await self._sift(key, lambda fields: is_meant(_field(fields, b"e")))
+            count += await self._sift_late(keys.hooks_late(partition), is_meant)
+        return count
+
+    async def remove_box(self, user: UserId) -> None:
+        """Forget that the user is known: who names him next is told that there is no such user."""
+        await self._hot.call("DEL", self._hot.keys.box(user))
+
+    async def remove_keys(self, user: UserId) -> int:
+        """Remove the keys of the user but the mark that keeps him out."""
+        keys = self._hot.keys
+        others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
+        for other in others:
+            await self._hot.call("SREM", keys.blocks(UserId(other.decode())), user)
+        of_user = (
+            keys.inbox, keys.box, keys.hidden, keys.blocks, keys.seen, keys.watched, keys.online,
+            keys.pushing, keys.pushed, keys.large,
+        )  # fmt: skip
+        count = 0
+        for make in of_user:
+            count += int(await self._hot.call("DEL", make(user)))
+        for kind in ("sends", "requests", "logins"):
+            count += int(await self._hot.call("DEL", keys.limit(kind, user)))
+        partition = keys.partition_of(user)
+        await self._hot.call("HDEL", keys.where(partition), user)
+        return count
+
+    # going through
+
+    async def _sift(
+        self, key: str, is_meant: Callable[[list[bytes]], bool], before: str = "+"
+    ) -> int:
+        count = 0
+        async for entries in self._iter_pages(key, before):
+            meant = [name for name, fields in entries if is_meant(fields)]
+            if meant:
+                count += int(await self._hot.call("XDEL", key, *meant))
+        return count
+
+    async def _iter_pages(self, key: str, before: str) -> AsyncIterator[list[Any]]:
+        start = "-"
+        while True:
+            page: list[Any] = await self._hot.call("XRANGE", key, start, before, "COUNT", PAGE_MAX)
+            if page:
+                yield page
+            if len(page) < PAGE_MAX:
+                return
+            start = f"({page[-1][0].decode()}"
+
+    async def _sift_late(self, key: str, is_meant: Callable[[bytes], bool]) -> int:
+        count, cursor = 0, b"0"
+        while True:
+            cursor, found = await self._hot.call("ZSCAN", key, cursor, "COUNT", PAGE_MAX)
+            for packed in found[::2]:
+                _, event = msgspec.msgpack.decode(packed, type=tuple[int, bytes])
+                if is_meant(event):
+                    count += int(await self._hot.call("ZREM", key, packed))
+            if cursor in (b"0", 0):
+                return count
+
+
+def holds_words(event: bytes, user: UserId) -> bool:
+    """Tell whether an event of a webhook holds something that the user wrote."""
+    try:
+        found = hooks.decode_event(event)
+    except msgspec.MsgspecError:
+        return False
+    message, data = found.message, found.data or {}
+    if message is not None:
+        return message.sender == user and bool(message.body or message.attachments)
+    return data.get("reporter") == user and bool(data.get("reason"))
+
+
+def _sender_mark(user: UserId) -> bytes:
+    # As our own encoder writes it; in a text the quotation marks would be escaped.
+    return b'"sender":"%b"' % user.encode()
+
+
+def _field(fields: list[bytes], name: bytes) -> bytes:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs.get(name, b"")

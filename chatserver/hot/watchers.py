@@ -1,0 +1,103 @@
+"""Which gateways have sessions of a large chat, and which large chats a user is in.
+
+Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by Redis's clock), where the commit looks up
+who has to be told; ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, with ``:<until>``
+where it is over; see `LargePlace`). A gateway that died leaves entries that nobody refreshes; they
+end by themselves, and mail to it until then goes nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import load_script
+
+LISTEN_BATCH_MAX = 500
+LARGE_CHATS_MAX = 1000  # of a user
+_ANSWERS = 4  # of the script, for each chat
+
+
+class LargeHead(NamedTuple):
+    """Where a chat stands, at one moment."""
+
+    epoch: Epoch
+    seq: Seq
+    is_open: bool
+    large: int  # version with which it became a large one; 0: it is none
+    joined: Seq  # first seq of the user who was asked about; 0: no member
+
+
+class Watchers:
+    """Registers one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
+        """Have the chats' entries sent here for another `ttl_s`; return where the chats stand.
+
+        Guarantees:
+            Order: an entry above the head returned is sent here. If `user` is a member at that
+            head, the entry that ends this lies above it, too.
+        """
+        return await self._run(chats, self._ttl_ms, user or "")
+
+    async def leave(self, chats: Sequence[ChatId]) -> None:
+        """Have nothing sent here any more."""
+        await self._run(chats, 0, "")
+
+    async def _run(self, chats: Sequence[ChatId], ttl_ms: int, user: str) -> list[LargeHead]:
+        keys, heads = self._hot.keys, dict[ChatId, LargeHead]()
+        groups: dict[int, list[ChatId]] = {}
+        for chat in chats:
+            groups.setdefault(keys.partition_of(chat), []).append(chat)
+        for partition, group in groups.items():
+            epoch = self._hot.epoch_of(partition)
+            for start in range(0, len(group), LISTEN_BATCH_MAX):
+                chunk = group[start : start + LISTEN_BATCH_MAX]
+                reply = await self._hot.run(
+                    load_script("listen"),
+                    args={"epoch": epoch, "gateway": self._gateway, "ttl_ms": ttl_ms},
+                    items=[
+                        {
+                            "chat": keys.chat(chat),
+                            "watchers": keys.watchers(chat),
+                            "members": keys.members(chat),
+                            "user": user,
+                        }
+                        for chat in chunk
+                    ],
+                )
+                for i, chat in enumerate(chunk):
+                    seq, is_open, large, joined = reply[_ANSWERS * i : _ANSWERS * (i + 1)]
+                    heads[chat] = LargeHead(epoch, Seq(seq), bool(is_open), large, Seq(joined))
+        return [heads[chat] for chat in chats]
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
+        """Return the gateways that have sessions of the chat, dead ones of the last `ttl_s` too."""
+        names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
+        return [GatewayId(name.decode()) for name in names]
+
+    async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
+        """Return the user's large chats, and those that were large once."""
+        reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
+        return {
+            ChatId(name.decode()): _parse_place(value)
+            for name, value in zip(reply[::2], reply[1::2], strict=True)
+        }
+
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
+        """Return since when a chat is large for a user; None if it never was."""
+        value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
+        return None if value is None else _parse_place(value)
+
+
+def _parse_place(value: bytes) -> LargePlace:
+    told, since, *until = (Seq(int(number)) for number in value.split(b":"))
+    return LargePlace(told, since, until[0] if until else None)

@@ -1,0 +1,209 @@
+"""One HTTP client for everything that the server asks of others.
+
+Whoever names the URL, a call reaches public addresses only, or those of `outbound.allow_private`.
+The name is resolved here, all its addresses are judged, and the connection goes to one of them: no
+second look-up can answer otherwise. The socket is judged once more when it is made, whatever the
+library thinks of how a host is spelled. Redirects are answers like any other and never followed,
+proxies of the environment are not used, cookies are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from chatserver import __version__
+from chatserver.config import Outbound as OutboundSettings
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.outbound.destinations import Network, is_allowed, parse_networks, parse_url
+
+# What a name stands for: the addresses, as text.
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_NO_ENTRY = "this address cannot be called from here"
+_NAMES_S = 30  # how long a judged answer of the DNS is used
+
+
+class NotReached(Unavailable):
+    """There was no connection: the other side has heard nothing of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What the other side said. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        """Tell whether it was a success (2xx)."""
+        return 200 <= self.status < 300
+
+
+class Outbound:
+    """Asks servers of others; see `open_outbound`."""
+
+    def __init__(self, session: aiohttp.ClientSession, allowed: Sequence[Network]) -> None:
+        self._session = session
+        self._allowed = allowed
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Fetch a document; see `post` for what it guarantees and raises."""
+        return await self._ask("GET", url, None, headers, timeout_s, answer_bytes_max)
+
+    async def post(
+        self,
+        url: str,
+        *,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Send a body and return what was answered, whatever its status.
+
+        Guarantees:
+            Bounded: it ends within `timeout_s`, and holds at most `answer_bytes_max` of an answer.
+            Delivery: once or not at all, without a retry; after `Unavailable` it may have arrived.
+            Cancellation: safe; the connection is closed, not reused.
+
+        Raises:
+            BadRequest: the URL or a header is malformed, or the address may not be called.
+            NotReached: no connection could be made; nothing arrived.
+            Unavailable: no answer in time, or none that can be used.
+        """
+        return await self._ask("POST", url, body, headers, timeout_s, answer_bytes_max)
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        target = self._check(url)
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method, target, data=body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                return await _read(response, answer_bytes_max)
+        except TimeoutError as exc:
+            raise Unavailable(f"{target.host} did not answer within {timeout_s:g} s") from exc
+        except aiohttp.InvalidURL as exc:
+            raise BadRequest("this is not a URL") from exc
+        except aiohttp.ClientConnectorError as exc:
+            raise NotReached(f"{target.host} could not be reached") from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise Unavailable(f"{target.host} could not be asked: {type(exc).__name__}") from exc
+        except ValueError as exc:  # a line break in a header
+            raise BadRequest("this request cannot be sent") from exc
+
+    def _check(self, url: str) -> URL:
+        target = parse_url(url)
+        host = target.host or ""
+        # Hosts that look like this are not resolved, but taken for an address.
+        if (":" in host or host.replace(".", "").isdigit()) and not is_allowed(host, self._allowed):
+            raise BadRequest(_NO_ENTRY)
+        return target
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Unavailable("the answer is compressed, which was not asked for")
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > bytes_max:
+            response.close()
+            raise Unavailable(f"the answer is longer than {bytes_max} bytes")
+    named = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, named, bytes(body))
+
+
+class _JudgedNames(AbstractResolver):
+    """Resolves names, and fails for one that has an address which may not be called."""
+
+    def __init__(self, lookup: Lookup, allowed: Sequence[Network]) -> None:
+        self._lookup = lookup
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = await self._lookup(host, port)
+        # One private address among public ones is a trap, not a choice.
+        if not all(is_allowed(address, self._allowed) for address in addresses):
+            raise BadRequest(_NO_ENTRY)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Close nothing: look-ups hold nothing open."""
+
+
+async def system_lookup(host: str, port: int) -> Sequence[str]:
+    """Return the addresses that the system's resolver has for a name. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+@contextlib.asynccontextmanager
+async def open_outbound(
+    settings: OutboundSettings, lookup: Lookup = system_lookup
+) -> AsyncIterator[Outbound]:
+    """Open the client; `lookup` resolves names."""
+    allowed = parse_networks(settings.allow_private)
+
+    def make_socket(found: Any) -> socket.socket:
+        family, kind, proto, _, sockaddr = found
+        if not is_allowed(str(sockaddr[0]), allowed):
+            raise OSError(_NO_ENTRY)
+        return socket.socket(family=family, type=kind, proto=proto)
+
+    connector = aiohttp.TCPConnector(
+        resolver=_JudgedNames(lookup, allowed),
+        socket_factory=make_socket,
+        limit=settings.connections_max,
+        limit_per_host=settings.connections_per_host_max,
+        ttl_dns_cache=_NAMES_S,
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None),  # each call has its own deadline
+        headers={"User-Agent": f"chatserver/{__version__}", "Accept-Encoding": "identity"},
+    ) as session:
+        yield Outbound(session, allowed)

@@ -1,0 +1,46 @@
+"""Child processes that cannot outlive us, whatever kills us."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """Return what a child must call before `exec`, to be killed by the kernel when we die.
+
+    For `preexec_fn`. The kernel watches the *thread* that started the child, so start children
+    from a thread that lives as long as the process: the main one. Elsewhere than on Linux there
+    is no such thing and the answer is None; there, only an orderly end takes the children along.
+    """
+    prctl = _find_prctl()
+    if prctl is None:
+        return None
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call above: no signal will come
+            os._exit(1)
+
+    return in_child
+
+
+def stop_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when its parent dies."""
+    prctl = _find_prctl()
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _find_prctl() -> Callable[[int, int], object] | None:
+    # Looked up before a fork: the child, between fork and exec, should allocate and import nothing.
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl: Callable[[int, int], object] = ctypes.CDLL(None, use_errno=True).prctl
+    return prctl

@@ -1,0 +1,234 @@
+"""The AsyncAPI 3.0 document of ``chat.v1``, made from the frame types.
+
+``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` writes it; a test compares the two,
+so the document cannot fall behind the types. In AsyncAPI's words the application is the server:
+it *receives* what clients send.
+"""
+
+from __future__ import annotations
+
+import sys
+from http import HTTPStatus
+from typing import Any, get_args
+
+import msgspec
+
+from chatserver.domain.text import (
+    BODY_BYTES_MAX,
+    BODY_CHARS_MAX,
+    EMOJI_CHARS_MAX,
+    NAME_CHARS_MAX,
+)
+from chatserver.protocol import frames
+from chatserver.protocol.codes import CODES, Close
+
+CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
+SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
+
+# What a request is answered with when it does not fail; a frame that is not here is not answered.
+ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = {
+    frames.Hello: (frames.Welcome,),
+    frames.Send: (frames.Ack,),
+    frames.Edit: (frames.Ack,),
+    frames.Delete: (frames.Ack,),
+    frames.React: (frames.Ack,),
+    frames.Mark: (frames.Ok,),
+    frames.Sync: (frames.EventPage, frames.TooLong, frames.Reset),
+    frames.History: (frames.HistoryPage,),
+    frames.Chats: (frames.ChatsPage,),
+    frames.Auth: (frames.Ok,),
+    frames.OpenDirect: (frames.Ok,),
+    frames.CreateChat: (frames.Ok,),
+    frames.Invite: (frames.Ok,),
+    frames.Join: (frames.Ok,),
+    frames.Leave: (frames.Ok,),
+    frames.Remove: (frames.Ok,),
+    frames.SetRole: (frames.Ok,),
+    frames.UpdateChat: (frames.Ok,),
+    frames.MuteMember: (frames.Ok,),
+    frames.BanMember: (frames.Ok,),
+    frames.UnbanMember: (frames.Ok,),
+    frames.Block: (frames.Ok,),
+    frames.Unblock: (frames.Ok,),
+    frames.Blocks: (frames.BlocksPage,),
+    frames.Report: (frames.Ok,),
+}
+
+_SCHEMAS = "#/components/schemas/"
+_CHANNEL = "#/channels/chat"
+
+# The types hold these as bytes that were encoded before, so they do not say what is in them.
+_RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
+    ("EventPage", "events"): frames.Event,
+    ("HistoryPage", "messages"): frames.Message,
+}
+
+# Bounds that are not in the types because they are checked with the text's characters.
+_TEXT_BOUNDS = {
+    ("Send", "body"): {
+        "minLength": 1,
+        "maxLength": BODY_CHARS_MAX,
+        "description": f"At most {BODY_BYTES_MAX} bytes of UTF-8.",
+    },
+    ("Edit", "body"): {
+        "minLength": 1,
+        "maxLength": BODY_CHARS_MAX,
+        "description": f"At most {BODY_BYTES_MAX} bytes of UTF-8.",
+    },
+    ("React", "emoji"): {"maxLength": EMOJI_CHARS_MAX},
+    ("CreateChat", "name"): {"minLength": 1, "maxLength": NAME_CHARS_MAX},
+    ("UpdateChat", "name"): {"minLength": 1, "maxLength": NAME_CHARS_MAX},
+}
+
+_CLOSES = {
+    Close.SHUTDOWN: "The server process ends.",
+    Close.SLOW: "The client does not read what it is sent.",
+    Close.OVERLOADED: "A bound of the server is reached.",
+    Close.NO_PONG: "A ping was not answered in time.",
+    Close.REPLACED: "The same device connected again, or one more than the user may have.",
+    Close.UNAUTHENTICATED: "The token does not hold, or none came in time.",
+    Close.BAD_PROTOCOL: "The peer does not speak the protocol.",
+    Close.BANNED: "The user may not come back.",
+    Close.TOO_MANY_SESSIONS: "The user has too many connections.",
+}
+
+
+def build_document() -> dict[str, Any]:
+    """Return the document as JSON-ready objects, the same for the same types."""
+    known = [*CLIENT_FRAMES, *SERVER_FRAMES]
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": f"chatserver {frames.SUBPROTOCOL}",
+            "version": f"{frames.PROTOCOL_VERSION}.0.0",
+            "description": (
+                "One JSON object per WebSocket text message, its `type` first. Unknown fields are"
+                " ignored. See protocol.md for the rules that a schema cannot say."
+            ),
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "servers": {"gateway": {"host": "localhost:8081", "protocol": "ws"}},
+        "channels": {
+            "chat": {
+                "address": "/",
+                "description": (
+                    f"A WebSocket of subprotocol `{frames.SUBPROTOCOL}`; with"
+                    f" `{frames.PACKED_SUBPROTOCOL}` the same objects are msgpack in binary"
+                    " messages."
+                ),
+                "messages": {cls.__name__: _ref("messages", cls) for cls in known},
+                "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},
+            }
+        },
+        "operations": {**_requests(), "push": _pushes()},
+        "components": {
+            "messages": {cls.__name__: _message(cls) for cls in known},
+            "schemas": _schemas(known),
+        },
+        "x-error-codes": _error_codes(),
+        "x-close-codes": _close_codes(),
+    }
+
+
+def tag_of(cls: type[msgspec.Struct]) -> str:
+    """Return the `type` of a frame on the wire."""
+    return str(cls.__struct_config__.tag)
+
+
+def _ref(kind: str, cls: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": f"#/components/{kind}/{cls.__name__}"}
+
+
+def _in_channel(cls: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": f"{_CHANNEL}/messages/{cls.__name__}"}
+
+
+def _requests() -> dict[str, Any]:
+    operations: dict[str, Any] = {}
+    for cls in CLIENT_FRAMES:
+        operation: dict[str, Any] = {
+            "action": "receive",
+            "channel": {"$ref": _CHANNEL},
+            "summary": _summary(cls),
+            "messages": [_in_channel(cls)],
+        }
+        if cls in ANSWERS:
+            answers: list[type[frames.ServerFrame]] = [*ANSWERS[cls], frames.Error]
+            operation["reply"] = {
+                "channel": {"$ref": _CHANNEL},
+                "messages": [_in_channel(answer) for answer in answers],
+            }
+        operations[tag_of(cls)] = operation
+    return operations
+
+
+def _pushes() -> dict[str, Any]:
+    pushed: tuple[type[frames.ServerFrame], ...]
+    pushed = (
+        frames.Event,
+        frames.Signal,
+        frames.PresenceSignal,
+        frames.Stored,
+        frames.TooLong,
+        frames.Reset,
+        frames.Bye,
+    )
+    return {
+        "action": "send",
+        "channel": {"$ref": _CHANNEL},
+        "summary": "What the server sends without being asked.",
+        "messages": [_in_channel(cls) for cls in pushed],
+    }
+
+
+def _message(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"name": tag_of(cls), "summary": _summary(cls), "payload": _ref("schemas", cls)}
+
+
+def _summary(cls: type[msgspec.Struct]) -> str:
+    return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+
+
+def _schemas(known: list[Any]) -> dict[str, Any]:
+    of_raw = _RAW_ITEMS.values()
+    _, schemas = msgspec.json.schema_components([*known, *of_raw], ref_template=_SCHEMAS + "{name}")
+    for (name, field), item in _RAW_ITEMS.items():
+        schemas[name]["properties"][field]["items"] = _ref("schemas", item)
+    for (name, field), bounds in _TEXT_BOUNDS.items():
+        schema = schemas[name]["properties"][field]
+        texts = [part for part in schema.get("anyOf", [schema]) if part.get("type") == "string"]
+        texts[0].update(bounds)
+    return dict(sorted(schemas.items()))
+
+
+def _error_codes() -> dict[str, Any]:
+    return {
+        code: {
+            "temporary": meaning.is_temporary,
+            "http": f"{meaning.http_status} {HTTPStatus(meaning.http_status).phrase}",
+            **({} if meaning.close is None else {"close": int(meaning.close)}),
+        }
+        for code, meaning in CODES.items()
+    }
+
+
+def _close_codes() -> dict[str, Any]:
+    return {
+        str(int(code)): {
+            "name": code.name.lower(),
+            "reconnect": code < 3500,
+            "description": _CLOSES[code],
+        }
+        for code in Close
+    }
+
+
+def main() -> None:
+    """Write the document to standard output."""
+    data = msgspec.json.format(msgspec.json.encode(build_document()), indent=2)
+    sys.stdout.write(data.decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""One table from an error's code to all that it means on any wire."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an error code stands for."""
+
+    http_status: int
+    is_temporary: bool
+    close: Close | None = None  # how a socket is closed when the error ends it
+
+
+class Close(enum.IntEnum):
+    """Close codes the server chooses. 3000-3499: come back. 3500-3999: do not."""
+
+    SHUTDOWN = 3000
+    SLOW = 3001
+    OVERLOADED = 3002
+    NO_PONG = 3003
+    REPLACED = 3004
+    UNAUTHENTICATED = 3500
+    BAD_PROTOCOL = 3501
+    BANNED = 3502
+    TOO_MANY_SESSIONS = 3503
+
+
+CODES: dict[str, Meaning] = {
+    "bad_request": Meaning(400, is_temporary=False, close=Close.BAD_PROTOCOL),
+    "too_large": Meaning(413, is_temporary=False, close=Close.BAD_PROTOCOL),
+    "unauthenticated": Meaning(401, is_temporary=False, close=Close.UNAUTHENTICATED),
+    "forbidden": Meaning(403, is_temporary=False),
+    "not_found": Meaning(404, is_temporary=False),
+    "conflict": Meaning(409, is_temporary=False),
+    "rate_limited": Meaning(429, is_temporary=True),
+    "unavailable": Meaning(503, is_temporary=True, close=Close.OVERLOADED),
+    "overloaded": Meaning(503, is_temporary=True, close=Close.OVERLOADED),
+    "internal": Meaning(500, is_temporary=False),
+}

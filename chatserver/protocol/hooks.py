@@ -1,0 +1,65 @@
+"""What webhooks say and answer, as types. One JSON object each; unknown fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from chatserver.protocol.frames import Id, Message
+
+ANSWER_BYTES_MAX = 65_536
+WHY_CHARS_MAX = 200
+
+
+class BeforeSend(msgspec.Struct, frozen=True):
+    """Asks `before_send` about a message that a user wants to send.
+
+    `kind` is the message's own, or ``edit``: then `target` is the message that gets another text.
+    """
+
+    chat: Id
+    sender: Id
+    ref: Id
+    kind: str
+    body: str
+    reply_to: int | None = None
+    target: int | None = None
+    attachments: list[str] = []
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What `before_send` answers: with `body` the message says that instead, `why` is refused."""
+
+    action: Literal["accept", "change", "refuse"]
+    body: str | None = None
+    why: Annotated[str, Meta(max_length=WHY_CHARS_MAX)] = ""
+
+
+class HookEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that happened. The same `id` is the same event, however often it comes.
+
+    `type` says which field is filled: `message` for ``message``, ``edit``, ``delete``,
+    ``reaction``, ``member`` and ``update``; `data` for all others.
+    """
+
+    id: str
+    type: str
+    ts: int
+    message: Message | None = None
+    data: dict[str, str | int] | None = None
+
+
+encode = msgspec.json.Encoder().encode
+decode_verdict = msgspec.json.Decoder(Verdict).decode
+decode_event = msgspec.json.Decoder(HookEvent).decode
+
+
+def event_of(message: Message) -> HookEvent:
+    """Return the event of an entry of a chat; its place is its name."""
+    kind = message.kind if message.kind in _ENTRIES else "message"
+    return HookEvent(f"{message.chat}.{message.seq}", kind, message.ts, message)
+
+
+_ENTRIES = frozenset({"edit", "delete", "reaction", "member", "update"})

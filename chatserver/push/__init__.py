@@ -1,0 +1,1 @@
+"""Push services: how a device that shows nothing is told. Browsers by Web Push, apps by FCM."""

@@ -1,0 +1,110 @@
+"""Web Push (RFC 8030, 8291): encrypted for one browser, handed to whichever service it chose."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from pywebpush import WebPusher  # type: ignore[import-untyped]  # it comes without types
+
+from chatserver.domain.pushes import (
+    AUTH_BYTES,
+    ENDPOINT_CHARS_MAX,
+    P256DH_BYTES,
+    Notice,
+    Subscription,
+    parse_key,
+)
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.outbound.destinations import Network, is_public, parse_url
+from chatserver.outbound.http import Outbound
+from chatserver.push.provider import Outcome, Verdict, judge, judge_failure
+from chatserver.push.vapid import VapidSigner
+
+ANSWER_BYTES_MAX = 4_096
+
+
+def check_endpoint(endpoint: str, private: Sequence[Network] = ()) -> str:
+    """Return the endpoint of a browser.
+
+    It names a public https service. Plain http is taken for an address, not a name, of `private`
+    (`outbound.allow_private`): for development. What a name stands for is judged when it is called.
+
+    Raises:
+        BadRequest: it does not.
+    """
+    if len(endpoint) > ENDPOINT_CHARS_MAX:
+        raise BadRequest(f"endpoint: must be at most {ENDPOINT_CHARS_MAX} characters")
+    url = parse_url(endpoint)
+    try:
+        address = ipaddress.ip_address(url.host or "")
+    except ValueError:
+        address = None
+    is_private = address is not None and any(address in network for network in private)
+    if url.scheme != "https" and not is_private:
+        raise BadRequest("endpoint: must begin with https://")
+    if address is not None and not is_private and not is_public(address):
+        raise BadRequest("endpoint: must be a public address")
+    return endpoint
+
+
+def check_keys(p256dh: str, auth: str) -> tuple[str, str]:
+    """Return the keys of a browser, without padding.
+
+    Raises:
+        BadRequest: they are none.
+    """
+    point = parse_key(p256dh, "keys.p256dh", P256DH_BYTES)
+    try:
+        raw = base64.urlsafe_b64decode(point + "=" * (-len(point) % 4))
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
+    except ValueError:
+        raise BadRequest("keys.p256dh: is not a point of the curve P-256") from None
+    return point, parse_key(auth, "keys.auth", AUTH_BYTES)
+
+
+class WebPush:
+    """Sends to browsers. A `Provider`."""
+
+    def __init__(
+        self, outbound: Outbound, signer: VapidSigner, *, timeout_s: float, ttl_s: int
+    ) -> None:
+        self._outbound = outbound
+        self._signer = signer
+        self._timeout_s = timeout_s
+        self._ttl_s = ttl_s
+
+    def lane_of(self, subscription: Subscription) -> str:
+        """Return the host of the browser's service."""
+        return urlsplit(subscription.target).netloc
+
+    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+        """Hand a notice over; see `Provider`."""
+        keys = {"p256dh": subscription.p256dh, "auth": subscription.auth}
+        pusher = WebPusher({"endpoint": subscription.target, "keys": keys})
+        try:
+            body = bytes(pusher.encode(notice.encode(), "aes128gcm")["body"])
+        except ValueError:
+            return Verdict(Outcome.GONE, why="its keys are not keys")
+        headers = {
+            "Authorization": self._signer.authorize(subscription.target),
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(self._ttl_s),
+            "Topic": notice.topic,
+            "Urgency": "high",
+        }
+        try:
+            answer = await self._outbound.post(
+                subscription.target,
+                body=body,
+                headers=headers,
+                timeout_s=self._timeout_s,
+                answer_bytes_max=ANSWER_BYTES_MAX,
+            )
+        except (BadRequest, Unavailable) as exc:
+            return judge_failure(exc)
+        return judge(answer)

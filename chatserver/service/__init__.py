@@ -1,0 +1,1 @@
+"""Use cases, shared by gateway, API and workers. They know adapters by the shape they need."""

@@ -1,0 +1,271 @@
+"""Accounts with a password, kept here; a host application that has its own needs none of this.
+
+Wrong name and wrong password are one answer, after the same work. Tries are counted before that
+work: by the name tried, and by the address that tries. A name that ran out of tries is not locked:
+who is logged in stays, and a try comes back every `1 / limits.logins_per_s` seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Protocol
+
+from chatserver.config import Auth
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.domain.logins import BANNED, Login
+from chatserver.domain.text import parse_name, parse_note
+from chatserver.errors import BadRequest, Banned, Conflict, Forbidden, NotFound, Unauthenticated
+from chatserver.service.logins import Endings, Grant, Logins
+
+WRONG = "user name or password: wrong"
+_USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
+
+
+class Rows(Protocol):
+    """The directory."""
+
+    async def create(
+        self, user: str, name: str | None, now_ms: int, hash_: str | None, login: Login | None
+    ) -> None: ...
+
+    async def find_user(self, user: str) -> Any: ...
+
+    async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> Any: ...
+
+    async def find_credential(self, user: str) -> Any: ...
+
+    async def put_hash(self, user: str, hash_: str, now_ms: int, instead_of: str) -> bool: ...
+
+    async def set_hash(self, user: str, hash_: str, now_ms: int) -> None: ...
+
+
+class AnyPasswords(Protocol):
+    """Hashes and checks passwords."""
+
+    def parse(self, password: str, user: str) -> str: ...
+
+    async def hash(self, password: str) -> str: ...
+
+    async def verify(self, stored: str | None, password: str) -> bool: ...
+
+    def is_outdated(self, stored: str) -> bool: ...
+
+
+class AnyTries(Protocol):
+    """Counts tries."""
+
+    async def take(self, kind: Literal["logins", "entries"], subject: str) -> None: ...
+
+    async def put_back(self, kind: Literal["logins", "entries"], subject: str) -> None: ...
+
+
+class Accounts:
+    """The use cases. `reserved`: names that nobody may register."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        passwords: AnyPasswords,
+        logins: Logins,
+        endings: Endings,
+        tries: AnyTries,
+        settings: Auth,
+        clock: Clock,
+        reserved: Collection[str] = (),
+    ) -> None:
+        self._rows = rows
+        self._passwords = passwords
+        self._logins = logins
+        self._endings = endings
+        self._tries = tries
+        self._settings = settings
+        self._clock = clock
+        self._reserved = frozenset(reserved)
+
+    async def register(
+        self, user_name: str, password: str, name: str | None, device: str | None, address: str
+    ) -> Grant:
+        """Make an account and log in.
+
+        Raises:
+            Forbidden: registration is closed.
+            BadRequest, TooLarge: the name or the password may not be chosen.
+            Conflict: the name is taken.
+            RateLimited: too many tries of this address.
+        """
+        if self._settings.registration == "closed":
+            raise Forbidden("registration is closed here")
+        await self._tries.take("entries", address)
+        user = parse_user_name(user_name)
+        if user in self._reserved:
+            raise Conflict("user: this name is taken")
+        text = self._passwords.parse(password, user)
+        shown = None if name is None else parse_name(name)
+        login = self._logins.new_login(user, _device_name(device))
+        hash_ = await self._passwords.hash(text)
+        await self._rows.create(user, shown, self._now_ms(), hash_, login)
+        return self._logins.grant(login)
+
+    async def create(self, user: UserId, name: str | None) -> None:
+        """Make an account for somebody else, without a password: the host application does.
+
+        Raises:
+            BadRequest, TooLarge: the name may not be chosen.
+            Conflict: there is a user of this name.
+        """
+        shown = None if name is None else parse_name(name)
+        await self._rows.create(user, shown, self._now_ms(), None, None)
+
+    async def set_password(self, user: UserId, password: str) -> None:
+        """Give somebody a password, in place of any other, and end all of the user's logins.
+
+        Raises:
+            BadRequest, TooLarge: the password may not be chosen, or the name cannot be typed at a
+                log in.
+            NotFound: there is no such user.
+            Unavailable: it may be set; do it again.
+        """
+        await self.get_profile(user)
+        if parse_user_name(user) != user:
+            raise BadRequest("user: has upper-case letters, so nobody can log in as this user")
+        hash_ = await self._passwords.hash(self._passwords.parse(password, user))
+        await self._rows.set_hash(user, hash_, self._now_ms())
+        await self._endings.end_all(user, "the password was changed")
+
+    async def log_in(
+        self, user_name: str, password: str, device: str | None, address: str
+    ) -> Grant:
+        """Log in with name and password.
+
+        Guarantees:
+            One answer, and the same work, for a name that nobody has and for a wrong password.
+
+        Raises:
+            Unauthenticated: name or password is wrong.
+            Banned: both are right, and the user is banned.
+            RateLimited: too many tries of this name, or of this address.
+        """
+        await self._tries.take("entries", address)
+        try:
+            user = parse_user_name(user_name)
+        except BadRequest:
+            raise Unauthenticated(WRONG) from None  # nobody can have it; the grammar is public
+        await self._tries.take("logins", user)
+        stored = await self._rows.find_credential(user)
+        if not await self._passwords.verify(stored.hash if stored else None, password):
+            raise Unauthenticated(WRONG)
+        record = await self._rows.find_user(user)
+        if record is None:
+            raise Unauthenticated(WRONG)
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+        await self._tries.put_back("logins", user)
+        grant = await self._logins.begin(user, _device_name(device))
+        await self._check_unchanged(user, grant, stored.changed_ms)
+        if self._passwords.is_outdated(stored.hash):
+            again = await self._passwords.hash(password)
+            await self._rows.put_hash(user, again, stored.changed_ms, stored.hash)
+        return grant
+
+    async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
+        """Of a log in that raced with a change of the password nothing may be left."""
+        now = await self._rows.find_credential(user)
+        if now is None or now.changed_ms != changed_ms:
+            await self._endings.end_logins(user, [grant.login], "the password was changed")
+            raise Unauthenticated(WRONG)
+
+    async def change_password(
+        self, user: UserId, current: str, wanted: str, login: str | None
+    ) -> None:
+        """Change the password and end every other login.
+
+        Guarantees:
+            Repeatable: if ending the others failed, the same request does it.
+
+        Raises:
+            Forbidden: `current` is not the password.
+            BadRequest, TooLarge: the new one may not be chosen.
+            NotFound: the user has no password here.
+            Conflict: another change came first.
+            RateLimited: too many tries.
+            Unavailable: the password may be changed, and others may go on; do it again.
+        """
+        await self._tries.take("logins", user)
+        stored = await self._rows.find_credential(user)
+        if stored is None:
+            raise NotFound("password: this user has none here")
+        text = self._passwords.parse(wanted, user)
+        if await self._passwords.verify(stored.hash, current):
+            hash_ = await self._passwords.hash(text)
+            if not await self._rows.put_hash(user, hash_, self._now_ms(), stored.hash):
+                raise Conflict("password: was changed by another request")
+        elif not await self._passwords.verify(stored.hash, text):
+            raise Forbidden("current: is not the password")
+        await self._tries.put_back("logins", user)
+        await self._endings.end_all(user, "the password was changed", but=login)
+
+    async def check_password(self, user: UserId, password: str | None) -> bool:
+        """Tell whether a user has a password here, which then has to be this one.
+
+        Raises:
+            Forbidden: it is not.
+            RateLimited: too many tries.
+        """
+        stored = await self._rows.find_credential(user)
+        if stored is None:
+            return False
+        await self._tries.take("logins", user)
+        if not await self._passwords.verify(stored.hash, password or ""):
+            raise Forbidden("password: is not the password")
+        await self._tries.put_back("logins", user)
+        return True
+
+    # profile
+
+    async def get_profile(self, user: UserId) -> Any:
+        """Return the user's record. Raises NotFound."""
+        record = await self._rows.find_user(user)
+        if record is None or record.erased_ms is not None:
+            raise NotFound("user: does not exist")
+        return record
+
+    async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> Any:
+        """Change `name` and `about`; None or an empty text takes one away.
+
+        Raises:
+            BadRequest, TooLarge: a text may not be chosen.
+            NotFound: there is no such user.
+        """
+        wanted: dict[str, str | None] = {}
+        for field, text in changes.items():
+            wanted[field] = (
+                None
+                if not text
+                else parse_note(text, "about")
+                if field == "about"
+                else parse_name(text)
+            )
+        if not wanted:
+            return await self.get_profile(user)
+        return await self._rows.put_profile(user, wanted)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+def parse_user_name(text: str) -> UserId:
+    """Return the user that a typed name stands for: upper case is not told apart.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    name = text.strip().lower() if len(text) <= 64 else text
+    if _USER_NAME.fullmatch(name) is None:
+        raise BadRequest("user: must be 3 to 32 characters of a-z 0-9 _ -, a letter or digit first")
+    return UserId(name)
+
+
+def _device_name(text: str | None) -> str | None:
+    return None if text is None else parse_name(text, "device")

@@ -1,0 +1,78 @@
+"""The entries of large chats, as a gateway's channels send them: bodies of events, in rising seq.
+
+What has expired is told without its text, and every change that was acked is laid over what the log
+holds of a message (`chatserver.service.views`), so that a reader who comes late reads no text that
+is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.messages import LogEntry
+from chatserver.protocol import codec
+from chatserver.service.views import NO_CHANGES, View, Views
+
+
+class LargeLog(Protocol):
+    """The chats' logs."""
+
+    async def list_large(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[LogEntry]]: ...
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
+
+
+class ChannelEntry(NamedTuple):
+    """An entry, as the shared part of an event frame."""
+
+    seq: Seq
+    body: bytes
+
+
+class ChannelLog:
+    """Reads for channels."""
+
+    def __init__(self, log: LargeLog, views: Views, clock: Clock) -> None:
+        self._log = log
+        self._views = views
+        self._clock = clock
+
+    async def list_live(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[ChannelEntry]]:
+        """Return what follows `after` for all members, and since which version the chat is large.
+
+        0 if it is not: then nothing of this may be sent by a channel. None: the chat is not open.
+        """
+        large, entries = await self._log.list_large(chat, after, limit)
+        if not large or not entries:
+            return large, []
+        view = await self._views.open_shared(chat, [entry.seq for entry in entries])
+        return large, self._bodies(chat, entries, view)
+
+    async def list_for(
+        self, user: UserId, chat: ChatId, after: Seq, limit: int
+    ) -> list[ChannelEntry]:
+        """Return what follows `after` as one member sees it."""
+        entries = await self._log.list_after(chat, after, limit)
+        if not entries:
+            return []
+        view = await self._views.open(user, chat, [entry.seq for entry in entries])
+        return self._bodies(chat, entries, view)
+
+    def _bodies(
+        self, chat: ChatId, entries: Sequence[LogEntry], view: View = NO_CHANGES
+    ) -> list[ChannelEntry]:
+        now_s = self._clock.time()
+        return [
+            ChannelEntry(
+                entry.seq,
+                codec.entry_event_body(chat, entry.seq, entry.ts, view.see_entry(entry, now_s)),
+            )
+            for entry in entries
+        ]

@@ -1,0 +1,348 @@
+"""Chats as a user sees them: open one, create one, list them, mark them, type in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
+from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
+from chatserver.domain.messages import Audience, LogEntry
+from chatserver.domain.text import parse_name
+from chatserver.errors import BadRequest, ChatError, NotFound
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entries import is_message
+from chatserver.service.history import HotLog, WarmLog
+from chatserver.service.views import NO_CHANGES, View, Views
+
+SNAPSHOT_CHATS = 50
+MEMBERS_SHOWN_MAX = 20
+PREVIEW_DEPTH = 20  # newest entries among which the list looks for a message
+WARM_PREVIEW_DEPTH = 5  # and so many below what Redis has
+READERS_TOLD_MAX = 32  # members who hear of each other's read marks at once
+
+
+class WarmChats(Protocol):
+    """Chats and users in the warm tier."""
+
+    async def load_user(self, user: UserId) -> None: ...
+
+    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo: ...
+
+    async def create_chat(
+        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+    ) -> frames.ChatInfo: ...
+
+
+class Boxes(Protocol):
+    """Users' boxes and inboxes."""
+
+    async def list_chats(self, user: UserId) -> list[BoxChat]: ...
+
+    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]: ...
+
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult: ...
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]: ...
+
+    async def append_marks(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
+    ) -> list[Place]: ...
+
+    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
+
+
+class Audiences(Protocol):
+    """Who is in a chat."""
+
+    async def get(self, chat: ChatId) -> Audience: ...
+
+    async def get_for_member(self, chat: ChatId, user: UserId) -> Audience: ...
+
+
+class Told(Protocol):
+    """Tells devices."""
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
+
+    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None: ...
+
+    def signal_channel(
+        self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
+    ) -> None: ...
+
+
+class WatchingGateways(Protocol):
+    """Which gateways have sessions of a large chat."""
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
+
+
+class Apart(Protocol):
+    """Who blocks whom, either way."""
+
+    async def list_apart(self, user: UserId) -> set[UserId]: ...
+
+
+class ListedLog(HotLog, Protocol):
+    """The hot part of a chat's history, and what a line of the list says of it."""
+
+    async def count_asides(self, chat: ChatId, after: Seq) -> int: ...
+
+    async def shows_all(self, chat: ChatId) -> bool: ...
+
+
+class Chats:
+    """The use cases."""
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        audiences: Audiences,
+        hot: ListedLog,
+        warm_log: WarmLog,
+        warm: WarmChats,
+        told: Told,
+        clock: Clock | None = None,
+        views: Views | None = None,
+        watchers: WatchingGateways | None = None,
+        apart: Apart | None = None,
+    ) -> None:
+        self._apart = apart
+        self._watchers = watchers
+        self._clock = clock or SystemClock()
+        self._views = views
+        self._boxes = boxes
+        self._audiences = audiences
+        self._hot = hot
+        self._warm_log = warm_log
+        self._warm = warm
+        self._told = told
+
+    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+        """Return the direct chat of two users, made if need be.
+
+        Guarantees:
+            Idempotent: the same chat for both, always.
+
+        Raises:
+            BadRequest: the two are one.
+            NotFound: there is no such user.
+        """
+        if user == other:
+            raise BadRequest("user: must be somebody else")
+        info = await self._warm.open_direct(user, other)
+        await self._list_for(info)
+        return info
+
+    async def create_chat(self, user: UserId, frame: frames.CreateChat) -> frames.ChatInfo:
+        """Create a group of the user and `frame.members`; the same `ref` finds it again.
+
+        Raises:
+            BadRequest: a member is named twice.
+            NotFound: a member does not exist.
+        """
+        members = [UserId(member) for member in frame.members]
+        if len(set(members)) != len(members):
+            raise BadRequest("members: each may be named once")
+        name = None if frame.name is None else parse_name(frame.name)
+        others = [member for member in members if member != user]
+        if not others:
+            raise BadRequest("members: must name somebody else")
+        info = await self._warm.create_chat(user, Ref(frame.ref), others, name)
+        await self._list_for(info)
+        return info
+
+    async def _list_for(self, info: frames.ChatInfo) -> None:
+        if info.large:
+            return  # who created it has told its members
+        users = [UserId(user) for user in info.members]
+        body = codec.chat_event_body(info)
+        for place in await self._boxes.append_event(users, ChatId(info.chat), body, is_listed=True):
+            if place.appended:
+                self._told.nudge(place.user, place.seq, place.gateways)
+
+    async def list_page(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[frames.ChatSummary], str | None]:
+        """Return a page of the user's chats, newest activity first, and where the next starts.
+
+        Guarantees:
+            Cost: one Redis call, and two to five per chat of the page, pipelined; one of the warm
+            tier for a chat without a message among its newest entries in Redis.
+        """
+        chats = await self._boxes.list_chats(user)
+        if after is not None:
+            order_text, _, name = after.partition("-")
+            place = (-int(order_text), name)
+            chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
+        page, rest = chats[:limit], chats[limit:]
+        lines = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
+        following = f"{page[-1].order}-{page[-1].chat}" if rest else None
+        return [line for line in lines if line is not None], following
+
+    async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
+        """Return the line of one chat in the user's list; None if it is not there."""
+        for box in await self._boxes.list_chats(user):
+            if box.chat == chat:
+                return await self._summarize(user, box)
+        return None
+
+    async def _summarize(self, user: UserId, box: BoxChat) -> frames.ChatSummary | None:
+        try:
+            audience = await self._audiences.get_for_member(box.chat, user)
+        except NotFound:
+            return None
+        head = await self._hot.get_head(box.chat)
+        peer = audience.receiver_of.get(user)
+        names: list[str] = [] if audience.is_large else list(audience.users)
+        return frames.ChatSummary(
+            chat=box.chat,
+            kind="direct" if audience.kind == "direct" else "group",
+            top=head.seq,
+            read=box.read,
+            unread=await self._count_unread(box.chat, box.read, head.seq),
+            members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
+            name=audience.name or None,
+            last=await self._find_last(user, audience, head.seq),
+            peer=(
+                None
+                if peer is None or audience.is_blocked
+                else await self._peer_marks(peer, box.chat)
+            ),
+        )
+
+    async def _peer_marks(self, peer: UserId, chat: ChatId) -> frames.Marks:
+        read, received = await self._boxes.get_marks(peer, chat)
+        return frames.Marks(peer, read, received)
+
+    async def _count_unread(self, chat: ChatId, read: Seq, top: Seq) -> int:
+        """Return how many messages stand after `read`; what changes others is none.
+
+        All of them are of others: who writes has read what stands before.
+        """
+        if top <= read:
+            return 0
+        return max(0, top - read - await self._hot.count_asides(chat, read))
+
+    async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
+        """Return the newest message that the user sees, if it is among the newest entries."""
+        if top == 0:
+            return None
+        chat = audience.chat
+        entries = await self._hot.list_before(chat, None, PREVIEW_DEPTH)
+        found = [entry for entry in entries if _tells(entry)]
+        view = await self._open_view(user, chat, [entry.seq for entry in found])
+        now_s = self._clock.time()
+        for entry in reversed(found):
+            if entry.seq not in view.hidden:
+                tail = view.see_entry(entry, now_s)
+                shown = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
+                return shown if await self._may_see(user, audience, entry.seq) else None
+        first = entries[0].seq if entries else top + 1
+        if first <= 1 or len(entries) >= PREVIEW_DEPTH:
+            return None
+        return await self._find_last_below(user, audience, Seq(first))
+
+    async def _find_last_below(
+        self, user: UserId, audience: Audience, before: Seq
+    ) -> frames.Message | None:
+        chat = audience.chat
+        depth = range(max(1, before - WARM_PREVIEW_DEPTH), before)
+        view = await self._open_view(user, chat, depth)
+        try:
+            found = await self._warm_log.read_history(chat, before, None, len(depth), None)
+        except ChatError:
+            return None  # a preview is not worth failing the list for
+        for message in reversed(found):
+            if is_message(message) and message.seq not in view.hidden:
+                if not await self._may_see(user, audience, Seq(message.seq)):
+                    return None
+                return view.see_message(message, self._clock.time())
+        return None
+
+    async def _may_see(self, user: UserId, audience: Audience, seq: Seq) -> bool:
+        """Return whether a message is the user's to read; it may be of before he joined."""
+        return seq >= audience.joined[user] or await self._hot.shows_all(audience.chat)
+
+    async def _open_view(self, user: UserId, chat: ChatId, seqs: Sequence[int]) -> View:
+        return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES
+
+    async def list_marks(self, user: UserId, chat: ChatId) -> list[frames.Marks]:
+        """Return how far each member has read a chat; nothing of a large one, or of more than 32.
+
+        Guarantees:
+            Cost: one Redis call for the members and one for each of them, pipelined.
+
+        Raises:
+            NotFound: no such chat, or the user is not a member.
+        """
+        audience = await self._audiences.get_for_member(chat, user)
+        if audience.is_large or len(audience.users) > READERS_TOLD_MAX:
+            return []
+        apart = await self._list_apart(user)
+        seen = [member for member in audience.users if member not in apart]
+        return list(await asyncio.gather(*(self._peer_marks(member, chat) for member in seen)))
+
+    async def _list_apart(self, user: UserId) -> set[UserId]:
+        return set() if self._apart is None else await self._apart.list_apart(user)
+
+    async def get_snapshot(
+        self, user: UserId, state: InboxState
+    ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
+        """Return where a device starts again: the inbox's head and the newest chats."""
+        chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
+        return frames.Cursor(state.epoch, state.head), chats
+
+    async def mark(self, user: UserId, frame: frames.Mark) -> None:
+        """Move the user's marks forward and tell the other members and the user's devices.
+
+        Raises:
+            NotFound: the user has no such chat.
+        """
+        chat = ChatId(frame.chat)
+        result = await self._boxes.mark(user, chat, Seq(frame.read or 0), Seq(frame.received or 0))
+        if not result.is_moved:
+            return
+        audience = await self._audiences.get_for_member(chat, user)
+        is_told = not audience.is_large and len(audience.users) <= READERS_TOLD_MAX
+        users = list(audience.users) if is_told else [user]
+        if len(users) > 1 and (apart := await self._list_apart(user)):
+            users = [member for member in users if member not in apart]
+        body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
+        # Both marks only rise, so their sum tells an older report from a newer one.
+        level = result.read + result.received
+        for place in await self._boxes.append_marks(users, chat, body, user, level):
+            if place.appended:
+                self._told.nudge(place.user, place.seq, place.gateways)
+
+    async def type(self, user: UserId, frame: frames.Typing) -> None:
+        """Tell the other members that the user writes. Best effort.
+
+        Nobody is told who is apart from the user, but in a large chat.
+
+        Raises:
+            NotFound: no such chat, or the user is not a member.
+        """
+        chat = ChatId(frame.chat)
+        audience = await self._audiences.get_for_member(chat, user)
+        signal = codec.encode(frames.Signal("typing", chat, user, frame.on))
+        if audience.is_large and self._watchers is not None:
+            self._told.signal_channel(chat, user, signal, await self._watchers.list_gateways(chat))
+            return
+        apart = await self._list_apart(user)
+        others = [m for m in audience.users if m != user and m not in apart]
+        if not others:
+            return
+        gateways = await self._boxes.list_gateways(others)
+        for member, where in zip(others, gateways, strict=True):
+            self._told.signal(member, signal, where)
+
+
+def _tells(entry: LogEntry) -> bool:
+    """Return whether it is a message, without parsing it."""
+    return codec.kind_of(entry.tail) not in frames.ENTRY_KINDS

@@ -1,0 +1,209 @@
+"""History: pages of a chat, from the hot tier as far as it reaches, from the warm tier below.
+
+A page is contiguous in seq, and that is proven, not assumed: what does not join is not served.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.views import NO_CHANGES, View, Views
+
+PAGE_BYTES_MAX = 262_144
+
+Tier = Literal["hot", "warm", "cold"]
+
+
+class HotLog(Protocol):
+    """The hot part of a chat's history."""
+
+    async def get_head(self, chat: ChatId) -> ChatHead: ...
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]: ...
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
+
+
+class WarmLog(Protocol):
+    """The warm part."""
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[frames.Message]: ...
+
+
+class MemberCheck(Protocol):
+    """Says who may read."""
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """Messages as JSON, in rising seq."""
+
+    messages: list[bytes]
+    tier: Tier
+    has_more: bool
+    stored: int = 0  # up to where the warm tier has the chat
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    seq: int
+    ts: int
+    json: bytes
+
+
+class History:
+    """The use case."""
+
+    def __init__(
+        self,
+        hot: HotLog,
+        warm: WarmLog,
+        members: MemberCheck,
+        clock: Clock | None = None,
+        views: Views | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._views = views
+        self._hot = hot
+        self._warm = warm
+        self._members = members
+
+    async def get_page(self, reader: UserId, frame: frames.History) -> Page:
+        """Return a page of the chat before or after a seq, or the newest one.
+
+        Guarantees:
+            Contiguous: no hole and no repeat within a page, nor between a page and the next.
+            Nothing beyond what the reader may read: neither of before he joined, unless the chat
+            shows all, nor of after he left while this was read (promise P7).
+            As now: it has every change that was acked before the call (promise P10, I15).
+            Cost: two to four Redis calls; one of the warm tier where the hot one ends.
+
+        Raises:
+            BadRequest: both `before` and `after` are given.
+            NotFound: no such chat, or the reader is not a member.
+            Unavailable: a tier that is needed does not answer.
+        """
+        if frame.before is not None and frame.after is not None:
+            raise BadRequest("before, after: give one of them, not both")
+        chat = ChatId(frame.chat)
+        span = await self._members.get_reader(chat, reader)
+        if frame.after is not None:
+            after = max(frame.after, span.first - 1)
+            limit, ts = min(frame.limit, span.head - after), frame.ts
+            if limit <= 0:
+                return Page([], "hot", has_more=False, stored=span.stored)
+            if after != frame.after:
+                ts = None  # it was a hint for another place
+            return await self._page_after(reader, chat, after, limit, ts)
+        end = span.head + 1
+        before = end if frame.before is None else min(frame.before, end)
+        limit = min(frame.limit, before - span.first)
+        if limit <= 0:
+            return Page([], "hot", has_more=False, stored=span.stored)
+        ts = frame.ts if before == frame.before else None
+        return await self._page_before(reader, chat, before, limit, ts, span.first)
+
+    async def _open_view(self, reader: UserId, chat: ChatId, first: int, limit: int) -> View:
+        if self._views is None:
+            return NO_CHANGES
+        return await self._views.open(reader, chat, range(max(1, first), first + limit))
+
+    async def _page_before(
+        self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, floor: int
+    ) -> Page:
+        head = await self._hot.get_head(chat)
+        # Beyond the head means up to the head as read: what was committed since is not asked for.
+        below = Seq(min(before, head.seq + 1))
+        entries = await self._hot.list_before(chat, below, limit)
+        top = below - 1
+        view = await self._open_view(reader, chat, top - limit + 1, limit)
+        rows = _contiguous_down_from(top, self._hot_rows(entries, view))
+        tier: Tier = "hot"
+        first = rows[0].seq if rows else top + 1
+        if len(rows) < limit and first > 1:
+            hint = rows[0].ts if rows else ts
+            found = await self._warm.read_history(chat, first, None, limit - len(rows), hint)
+            older = _contiguous_down_from(first - 1, self._warm_rows(found, view))
+            if not older:
+                raise Unavailable(f"history: message {first - 1} cannot be read now")
+            rows, tier = older + rows, "warm"
+        kept = _within_bytes(list(reversed(rows)))
+        kept.reverse()
+        has_more = bool(kept) and kept[0].seq > floor
+        return Page([row.json for row in kept], tier, has_more, head.stored)
+
+    async def _page_after(
+        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None
+    ) -> Page:
+        head = await self._hot.get_head(chat)
+        if after >= head.seq:
+            return Page([], "hot", has_more=False, stored=head.stored)
+        entries = await self._hot.list_after(chat, Seq(after), limit)
+        view = await self._open_view(reader, chat, after + 1, limit)
+        rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
+        tier: Tier = "hot"
+        last = after + len(rows)
+        # Tombstones of what only the warm tier has are hot: the hot run may end before the log.
+        if len(rows) < limit and last < head.seq:
+            hint = rows[-1].ts if rows else ts
+            found = await self._warm.read_history(chat, None, last, limit - len(rows), hint)
+            more = _contiguous_up_from(last + 1, self._warm_rows(found, view))
+            if not rows and not more:
+                raise Unavailable(f"history: message {after + 1} cannot be read now")
+            rows, tier = rows + more, "warm" if more else tier
+            if more and len(rows) < limit:
+                last = rows[-1].seq
+                newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
+                rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
+        rows = _within_bytes(rows)
+        return Page([row.json for row in rows], tier, rows[-1].seq < head.seq, head.stored)
+
+    def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
+        now_s = self._clock.time()
+        return [
+            _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.see_entry(e, now_s)))
+            for e in entries
+        ]
+
+    def _warm_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
+        now_s = self._clock.time()
+        return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
+
+
+def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
+    """Return the run of `rows` (rising) that ends in `top`."""
+    start, wanted = len(rows), top
+    while start > 0 and rows[start - 1].seq == wanted:
+        start -= 1
+        wanted -= 1
+    return rows[start:]
+
+
+def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
+    """Return the run of `rows` (rising) that starts with `first`."""
+    count = 0
+    while count < len(rows) and rows[count].seq == first + count:
+        count += 1
+    return rows[:count]
+
+
+def _within_bytes(rows: list[_Row]) -> list[_Row]:
+    """Return as many rows from the front as fit into a page, and at least one."""
+    size = 0
+    for index, row in enumerate(rows):
+        size += len(row.json)
+        if index > 0 and size > PAGE_BYTES_MAX:
+            return rows[:index]
+    return rows

@@ -1,0 +1,175 @@
+"""The keys of the host application, where they come from a URL: fetched, kept and changed.
+
+::
+
+    URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
+
+A gateway calls nobody outside: it reads the copy, and asks `workers.rpc` when that is too old or a
+token names a key that is not in it. The URL is the setting's; nothing that a token says is in it.
+
+Keys are fetched every `auth.jwks_ttl_s`, sooner when a token names a new one, and never more often
+than every `auth.jwks_refetch_s`, over all processes: a flood of made-up names is no flood of
+requests. While the URL does not answer, the last keys serve on, for a day at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+
+from chatserver.config import Auth
+from chatserver.domain.clock import Clock
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, CorruptData, Unavailable
+
+log = structlog.get_logger()
+
+STALE_S = 86_400
+
+
+class AnyCopy(Protocol):
+    """A key set as fetched."""
+
+    @property
+    def fetched_at(self) -> float: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class Copies(Protocol):
+    """Where the copy is."""
+
+    async def find(self) -> AnyCopy | None: ...
+
+    async def put(self, fetched_at: float, body: bytes) -> None: ...
+
+    async def claim_fetch(self, interval_s: int) -> bool: ...
+
+
+class KeyFetcher:
+    """Fetches the key set, and keeps the copy. `check` raises CorruptData for what is none."""
+
+    def __init__(
+        self,
+        settings: Auth,
+        copies: Copies,
+        fetch: Callable[[str], Awaitable[bytes]],
+        check: Callable[[bytes], object],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._copies = copies
+        self._fetch = fetch
+        self._check = check
+        self._clock = clock
+
+    async def get(self) -> bytes:
+        """Return the key set, fetched now unless that was done a moment ago.
+
+        Guarantees:
+            Bounded: one request in `jwks_refetch_s`, over all processes.
+            What is no key set replaces none.
+
+        Raises:
+            Unavailable: there is none, and it cannot be fetched now.
+        """
+        url = self._settings.host_jwks_url
+        assert url is not None
+        if await self._copies.claim_fetch(self._settings.jwks_refetch_s):
+            try:
+                body = await self._fetch(url)
+                self._check(body)
+            except ChatError as exc:
+                log.warning("keys.not_fetched", url=url, error=exc.message)
+            else:
+                await self._copies.put(self._clock.time(), body)
+                return body
+        copy = await self._copies.find()
+        if copy is None:
+            raise Unavailable("the keys of the host application cannot be fetched now")
+        return copy.body
+
+
+class KeyRing:
+    """The keys of one process. `get` brings a fresh key set; `use` takes it into use."""
+
+    def __init__(
+        self,
+        settings: Auth,
+        copies: Copies,
+        get: Callable[[], Awaitable[bytes]],
+        use: Callable[[bytes | None], None],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._copies = copies
+        self._get = get
+        self._use = use
+        self._clock = clock
+        self._body: bytes | None = None
+        self._good_at = float("-inf")  # when the keys in use were last known to be right
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[bool] | None = None
+
+    async def refetch(self) -> bool:
+        """A token names a key that is not known: look for newer keys; False if there are none.
+
+        Guarantees:
+            Bounded: one look in `jwks_refetch_s`; whoever comes while it lasts shares it.
+            Cancellation: safe; the look goes on for the others.
+        """
+        if self._settings.host_jwks_url is None:
+            return False
+        if self._asking is None:
+            now = self._clock.monotonic()
+            if now - self._asked_at < self._settings.jwks_refetch_s:
+                return False
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._look(is_urgent=True), name="host-keys-look")
+            self._asking.add_done_callback(self._looked)
+        return await asyncio.shield(self._asking)
+
+    def _looked(self, task: asyncio.Task[bool]) -> None:
+        self._asking = None
+
+    async def _look(self, *, is_urgent: bool) -> bool:
+        """Take newer keys into use; True if they differ from those of before."""
+        settings, before = self._settings, self._body
+        try:
+            copy = await self._copies.find()
+            age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
+            if copy is not None and copy.body != before and age_s < settings.jwks_ttl_s:
+                self._take(copy.body)  # somebody else has fetched them already
+            elif is_urgent or age_s >= settings.jwks_ttl_s:
+                self._take(await self._get())
+            elif copy is not None:
+                self._take(copy.body)
+        except ChatError as exc:
+            log.warning("keys.not_renewed", error=exc.message)
+            if self._clock.monotonic() - self._good_at > STALE_S and self._body is not None:
+                self._body = None
+                self._use(None)
+        return self._body != before and self._body is not None
+
+    def _take(self, body: bytes) -> None:
+        if body != self._body:
+            try:
+                self._use(body)
+            except CorruptData as exc:
+                log.error("keys.not_readable", error=exc.message)
+                return
+            self._body = body
+            log.info("keys.renewed")
+        self._good_at = self._clock.monotonic()
+
+    async def run(self) -> None:
+        """Keep the keys new until cancelled; where none are fetched, do nothing."""
+        if self._settings.host_jwks_url is None:
+            return
+        while True:
+            found = await self._look(is_urgent=False)
+            soon = self._body is None and not found
+            await asyncio.sleep(jittered(1.0 if soon else self._settings.jwks_ttl_s / 2, 0.8))

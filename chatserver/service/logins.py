@@ -1,0 +1,270 @@
+"""Logins: how a device that logged in stays in, and how it is put out.
+
+::
+
+    log in ──► access token (minutes) + refresh token n
+    refresh(n) ──► access token + refresh token n+1        n is spent
+    refresh(n) again, within the grace ──► the same n+1    the answer was lost, or two windows asked
+    refresh(n) later ──► the login ends                    two hold the chain: one of them stole it
+
+A refresh token is checked before it is compared with what is stored, so a made-up one ends nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from chatserver.config import Auth
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId, new_id
+from chatserver.domain.logins import BANNED, Login
+from chatserver.errors import Banned, NotFound, Unauthenticated, Unavailable
+
+log = structlog.get_logger()
+
+TRIES_MAX = 4
+REFUSED = "refresh token: does not hold: log in again"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grant:
+    """What a device is given: tokens, and when they end (seconds since 1970)."""
+
+    user: UserId
+    login: str
+    token: str
+    expires_at: int
+    refresh_token: str
+    refresh_expires_at: int
+
+
+class Rows(Protocol):
+    """The directory."""
+
+    async def find_user(self, user: str) -> Any: ...
+
+    async def find_login(self, user: str, login: str) -> Login | None: ...
+
+    async def list_logins(self, user: str) -> Sequence[Login]: ...
+
+    async def put_login(self, login: Login) -> None: ...
+
+    async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool: ...
+
+
+class Minter(Protocol):
+    """Makes access tokens."""
+
+    def mint(self, user: UserId, ttl_s: int, login: str | None = None) -> str: ...
+
+
+class AnyRefreshToken(Protocol):
+    """A refresh token, in its parts."""
+
+    @property
+    def user(self) -> UserId: ...
+    @property
+    def login(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+
+
+class Refreshing(Protocol):
+    """Makes and checks refresh tokens."""
+
+    def new_seed(self) -> bytes: ...
+
+    def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str: ...
+
+    def is_genuine(self, token: Any, seed: bytes) -> bool: ...
+
+
+class Endings(Protocol):
+    """Ends logins, everywhere."""
+
+    async def end_logins(self, user: UserId, logins: Sequence[str], reason: str) -> None: ...
+
+    async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None: ...
+
+
+class Logins:
+    """The use cases."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        minter: Minter,
+        refreshing: Refreshing,
+        parse: Callable[[str], AnyRefreshToken],
+        endings: Endings,
+        settings: Auth,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._minter = minter
+        self._refreshing = refreshing
+        self._parse = parse
+        self._endings = endings
+        self._settings = settings
+        self._clock = clock
+
+    # beginning
+
+    def new_login(self, user: UserId, name: str | None) -> Login:
+        """Return a login that begins now; it is nothing until it is stored."""
+        now = self._clock.time()
+        seed = base64.urlsafe_b64encode(self._refreshing.new_seed()).decode()
+        return Login(
+            user=user,
+            login=new_id().lower(),
+            name=name,
+            created_ms=int(now * 1000),
+            seen_ms=int(now * 1000),
+            seed=seed,
+            expires_at=int(now) + self._settings.refresh_ttl_s,
+            rotated_ms=int(now * 1000),
+        )
+
+    async def begin(self, user: UserId, name: str | None) -> Grant:
+        """Store a login and return its first tokens; the oldest ones make room for it.
+
+        Raises:
+            Unavailable: nothing was given out.
+        """
+        now = self._clock.time()
+        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        surplus = len(live) + 1 - self._settings.devices_max
+        if surplus > 0:
+            live.sort(key=lambda row: row.seen_ms)
+            oldest = [row.login for row in live[:surplus]]
+            await self._endings.end_logins(user, oldest, "too many devices are logged in")
+        login = self.new_login(user, name)
+        await self._rows.put_login(login)
+        return self.grant(login)
+
+    def grant(self, login: Login) -> Grant:
+        """Return the tokens of a login's present generation."""
+        user, now = UserId(login.user), int(self._clock.time())
+        ttl_s = min(self._settings.access_ttl_s, self._settings.lifetime_s_max)
+        seed = base64.urlsafe_b64decode(login.seed)
+        return Grant(
+            user=user,
+            login=login.login,
+            token=self._minter.mint(user, ttl_s, login.login),
+            expires_at=now + ttl_s,
+            refresh_token=self._refreshing.make(user, login.login, login.generation, seed),
+            refresh_expires_at=login.expires_at,
+        )
+
+    # going on
+
+    async def refresh(self, text: str) -> Grant:
+        """Return the next tokens for a refresh token; see the module.
+
+        Guarantees:
+            Repeats within the grace get the same refresh token.
+            Cancellation: safe; the token may be spent, and still gets its answer within the grace.
+
+        Raises:
+            Unauthenticated: it does not hold, or was spent long ago: then its login was ended.
+            Banned: its user is banned.
+            Unavailable: try again.
+        """
+        token = self._parse(text)
+        for _ in range(TRIES_MAX):
+            login = await self._rows.find_login(token.user, token.login)
+            now = self._clock.time()
+            if login is None or not login.is_live(now) or not self._is_genuine(token, login):
+                raise Unauthenticated(REFUSED)
+            await self._check_user(token.user)
+            grace_ms = self._settings.refresh_grace_s * 1000
+            if token.generation == login.generation:
+                expires_at = int(now) + self._settings.refresh_ttl_s
+                if await self._rows.rotate(login, int(now * 1000), expires_at):
+                    return self.grant(
+                        dataclasses.replace(
+                            login, generation=login.generation + 1, expires_at=expires_at
+                        )
+                    )
+            elif (
+                token.generation == login.generation - 1
+                and now * 1000 - login.rotated_ms <= grace_ms
+            ):
+                return self.grant(login)
+            else:
+                await self._end_stolen(token.user, login)
+                raise Unauthenticated(REFUSED)
+        raise Unavailable("refresh token: others keep refreshing this login")
+
+    def _is_genuine(self, token: AnyRefreshToken, login: Login) -> bool:
+        seed = base64.urlsafe_b64decode(login.seed)
+        return len(seed) > 0 and self._refreshing.is_genuine(token, seed)
+
+    async def _check_user(self, user: UserId) -> None:
+        record = await self._rows.find_user(user)
+        if record is None:
+            raise Unauthenticated(REFUSED)
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+
+    async def _end_stolen(self, user: UserId, login: Login) -> None:
+        log.warning("logins.refresh_token_reused", user=user, login=login.login)
+        why = "a refresh token was used twice: log in again"
+        await self._endings.end_logins(user, [login.login], why)
+
+    # ending
+
+    async def log_out(self, user: UserId, login: str | None) -> None:
+        """End the login of a token. A token without one ends with all others of its kind.
+
+        Raises:
+            Unavailable: it may go on; do it again.
+        """
+        if login is None:
+            await self.log_out_everywhere(user)
+        else:
+            await self._endings.end_logins(user, [login], "logged out")
+
+    async def log_out_by_refresh(self, text: str) -> None:
+        """End the login of a refresh token; one that does not hold ends nothing.
+
+        Raises:
+            Unavailable: it may go on; do it again.
+        """
+        try:
+            token = self._parse(text)
+        except Unauthenticated:
+            return
+        login = await self._rows.find_login(token.user, token.login)
+        if login is not None and login.ended_ms is None and self._is_genuine(token, login):
+            await self._endings.end_logins(token.user, [login.login], "logged out")
+
+    async def log_out_everywhere(self, user: UserId) -> None:
+        """End all that lets a user in, now.
+
+        Raises:
+            Unavailable: some may go on; do it again.
+        """
+        await self._endings.end_all(user, "logged out everywhere")
+
+    async def list_live(self, user: UserId) -> list[Login]:
+        """Return the user's logins, the one used last first."""
+        now = self._clock.time()
+        live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
+        return sorted(live, key=lambda row: row.seen_ms, reverse=True)
+
+    async def end_one(self, user: UserId, login: str, reason: str = "ended by the user") -> None:
+        """End one login of a user.
+
+        Raises:
+            NotFound: the user has no such login.
+            Unavailable: it may go on; do it again.
+        """
+        if await self._rows.find_login(user, login) is None:
+            raise NotFound("device: does not exist")
+        await self._endings.end_logins(user, [login], reason)

@@ -1,0 +1,342 @@
+"""Sending: from a client's `send` to its ack, the inboxes and the devices.
+
+::
+
+    send ──► draft ──► commit (one per tick and partition) ──► ack
+               │ chat not open: load it, drafts wait in order  └─► push to devices, or fan out first
+
+Two outcomes of a commit: the message is in every inbox already (`committed`), or it is in the chat
+and somebody has to deliver it (`undelivered`): then this process does, and if it dies on the way
+`workers.repair` does, because the commit has noted the chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import collections
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import structlog
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, MidSource, Ref, Seq, Ts, UserId
+from chatserver.domain.inboxes import Delivery, Place
+from chatserver.domain.messages import Audience, Draft, OnAnswer, Places, digest_of, parse_place
+from chatserver.domain.text import parse_body
+from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.telemetry.failpoints import failpoint
+
+log = structlog.get_logger()
+
+WAITING_MAX = 20_000
+LOADS_MAX = 3
+NOT_A_MEMBER = "chat: no such chat, or you are not a member"
+
+
+class Commits(Protocol):
+    """Where drafts are committed."""
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        """Queue a draft; one method of its owner is called later. Raises Overloaded."""
+
+
+class AudienceSource(Protocol):
+    """Who gets a chat's messages."""
+
+    def find(self, chat: ChatId) -> Audience | None: ...
+
+    def drop(self, chat: ChatId) -> None: ...
+
+    async def get(self, chat: ChatId) -> Audience: ...
+
+    async def get_fresh(self, chat: ChatId) -> Audience: ...
+
+
+class Deliverer(Protocol):
+    """Appends to inboxes, idempotently."""
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]: ...
+
+
+class Settler(Protocol):
+    """Takes chats off the list of unfinished fan-outs, unless they have moved on."""
+
+    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None: ...
+
+    def settle_soon(self, chat: ChatId, upto: Seq) -> None: ...
+
+
+class WatchingGateways(Protocol):
+    """Which gateways have sessions of a large chat."""
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
+
+
+class Pushes(Protocol):
+    """Tells the devices of users, here and on other gateways."""
+
+    def push(self, users: Sequence[UserId], epoch: Epoch, places: Places, body: bytes) -> None:
+        """An event, to each of `users` at its place of the inbox."""
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """The inbox has grown to `seq`: read it."""
+
+    def publish(
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+    ) -> None:
+        """An entry of a large chat, to its members here; `far`: gateways with others, or 0."""
+
+    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """A large chat has grown to `seq`: read it."""
+
+
+class Messaging:
+    """The use case. One per gateway process."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        audiences: AudienceSource,
+        inboxes: Deliverer,
+        settler: Settler,
+        pushes: Pushes,
+        watchers: WatchingGateways,
+        expires_s_max: int = frames.EXPIRES_S_MAX,
+        clock: Clock | None = None,
+    ) -> None:
+        self._expires_s_max = expires_s_max
+        self._clock = clock or SystemClock()
+        self._commits = commits
+        self._audiences = audiences
+        self._inboxes = inboxes
+        self._settler = settler
+        self._pushes = pushes
+        self._watchers = watchers
+        self._mids = MidSource()
+        self._count = 0
+        self._waiting: dict[ChatId, list[Draft]] = {}
+        self._waiting_count = 0
+        self._fan_outs: dict[ChatId, collections.deque[Seq]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(
+        self,
+        sender: UserId,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment] = (),
+        said: str | None = None,
+    ) -> None:
+        """Take a message; `on_answer` hears of it exactly once, later.
+
+        `attachments` are what the frame's ids stand for (`chatserver.service.attachments`). `said`
+        is what the sender wrote where a webhook gave the message another body.
+
+        Guarantees:
+            Order: messages of one sender to one chat get rising seqs in the order of `send`.
+            Idempotent: by (chat, sender, ref).
+
+        Raises:
+            BadRequest, TooLarge: the body, or how long it is to live, is not allowed.
+            Overloaded: too many messages wait; nothing was taken.
+        """
+        body = parse_body(frame.body) if frame.body or not attachments else ""
+        chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
+        reply_to, expires_at = frame.reply_to, self._expiry_of(frame)
+        draft = Draft(
+            chat,
+            sender,
+            ref,
+            mid,
+            # A retry is the same message if the sender says the same, whatever was made of it.
+            digest_of(frame.kind, body if said is None else said, reply_to, frame.attachments),
+            codec.encode_message_tail(
+                chat, mid, sender, ref, frame.kind, body, reply_to, expires_at, attachments
+            ),
+            frame.id,
+            frame.durability == "stored",
+            self,
+            on_answer,
+            self._count,
+        )
+        self._count += 1
+        if said is not None:
+            draft.made = digest_of(frame.kind, body, reply_to, frame.attachments)
+        audience = self._audiences.find(chat)
+        if audience is None or chat in self._waiting:
+            self._wait_for_chat(draft)
+        else:
+            self._commits.submit(draft, audience)
+
+    def _expiry_of(self, frame: frames.Send) -> int | None:
+        """Return when the message ends, in seconds since 1970, rounded up; None if it does not."""
+        if frame.expires_s is None:
+            return None
+        if frame.expires_s > self._expires_s_max:
+            raise BadRequest(f"expires_s: must be 1 to {self._expires_s_max}")
+        return math.ceil(self._clock.time() + frame.expires_s)
+
+    async def drain(self) -> None:
+        """Wait until what was taken is delivered."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # a chat that is not open here: drafts wait, in order
+
+    def _wait_for_chat(self, draft: Draft) -> None:
+        if self._waiting_count >= WAITING_MAX:
+            raise Overloaded("too many messages wait for their chats; slow down")
+        self._waiting_count += 1
+        waiting = self._waiting.setdefault(draft.chat, [])
+        # By number: one that was sent before others may come back from the commit after them.
+        bisect.insort(waiting, draft, key=operator.attrgetter("number"))
+        if len(waiting) == 1:
+            self._spawn(self._load(draft.chat), f"load-{draft.chat}")
+
+    async def _load(self, chat: ChatId) -> None:
+        try:
+            audience = await self._audiences.get(chat)
+        except ChatError as exc:
+            error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
+            for draft in self._take_waiting(chat):
+                draft.on_answer.refused(draft, error)
+            return
+        for draft in self._take_waiting(chat):
+            try:
+                self._commits.submit(draft, audience)
+            except Overloaded as exc:
+                draft.on_answer.refused(draft, exc)
+
+    def _take_waiting(self, chat: ChatId) -> list[Draft]:
+        drafts = self._waiting.pop(chat)
+        self._waiting_count -= len(drafts)
+        return drafts
+
+    # what the commit says
+
+    def committed(
+        self,
+        draft: Draft,
+        seq: Seq,
+        ts: Ts,
+        epoch: Epoch,
+        audience: Audience,
+        places: Places,
+    ) -> None:
+        """Ack, and push to every device."""
+        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        body = codec.event_body(draft.chat, seq, ts, draft.tail)
+        self._pushes.push(audience.inline_users, epoch, places, body)
+        if places.far is not None:
+            # Behind the mail on the same connection: when this runs, the mail is posted.
+            self._settler.settle_soon(draft.chat, seq)
+
+    def published(
+        self, draft: Draft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
+    ) -> None:
+        """Ack, and push to every device in the large chat."""
+        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        body = codec.event_body(draft.chat, seq, ts, draft.tail)
+        self._pushes.publish(draft.chat, epoch, seq, body, gateways)
+        if gateways:
+            self._settler.settle_soon(draft.chat, seq)
+
+    def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
+        """Ack, and deliver what the commit could not."""
+        draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        self.fan_out(draft.chat, seq, draft.sender)
+
+    def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
+        """Deliver an entry that is committed and marked undelivered; it is done later, in order."""
+        pending = self._fan_outs.get(chat)
+        if pending is not None:
+            pending.append(seq)
+            return
+        self._fan_outs[chat] = collections.deque([seq])
+        self._spawn(self._fan_out(chat), f"fan-out-{chat}")
+
+    def known(self, draft: Draft, place: bytes) -> None:
+        """Ack again, if it is the same message."""
+        seq, ts, mid, digest = parse_place(place)
+        # Without a digest: the text is gone or changed since, and there is nothing to compare.
+        if digest and digest not in (draft.digest, draft.made):
+            error = Conflict("ref: was used before for another message")
+            draft.on_answer.refused(draft, error)
+        else:
+            draft.on_answer.acked(draft, seq, ts, mid, dup=True)
+
+    def chat_closed(self, draft: Draft) -> None:
+        """Load the chat and try again."""
+        self._audiences.drop(draft.chat)
+        draft.loads += 1
+        if draft.loads >= LOADS_MAX:
+            draft.on_answer.refused(draft, Unavailable("chat: could not be opened, try again"))
+            return
+        try:
+            self._wait_for_chat(draft)
+        except Overloaded as exc:
+            draft.on_answer.refused(draft, exc)
+
+    def not_member(self, draft: Draft) -> None:
+        """Refuse, without telling whether the chat exists."""
+        self._audiences.drop(draft.chat)
+        draft.on_answer.refused(draft, NotFound(NOT_A_MEMBER))
+
+    def failed(self, draft: Draft, error: ChatError) -> None:
+        """Refuse with the reason."""
+        draft.on_answer.refused(draft, error)
+
+    # fan-out in a call of its own
+
+    async def _fan_out(self, chat: ChatId) -> None:
+        pending = self._fan_outs[chat]
+        try:
+            while pending:
+                upto = pending[-1]
+                pending.clear()
+                # Read after these were committed: what the commit served meanwhile is in `done`.
+                audience = await self._audiences.get_fresh(chat)
+                failpoint("send.before_deliver")
+                # A Redis that came back without them has nothing of them to deliver.
+                upto = min(upto, audience.top)
+                if audience.is_turning:
+                    continue  # whoever tells the members that it turned brings this, too
+                await deliver_to_all(self._inboxes, self._pushes, audience, upto)
+                if audience.is_large:
+                    gateways = await self._watchers.list_gateways(chat)
+                    self._pushes.nudge_channel(chat, upto, gateways)
+                await self._settler.settle([(chat, upto)])
+        except ChatError as exc:
+            log.warning("fan_out.left_to_repair", chat=chat, error=exc.message)
+        finally:
+            del self._fan_outs[chat]
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def deliver_to_all(inboxes: Deliverer, pushes: Pushes, audience: Audience, upto: Seq) -> None:
+    """Deliver what a chat committed up to `upto`: to inboxes, where it is not a large one.
+
+    `audience` was read after `upto` was committed: its `done` says what needs no delivery.
+
+    Guarantees:
+        Idempotent: whoever was served is not served again; only those with something new are told.
+    """
+    deliveries = [
+        Delivery(user, audience.chat, first, last, audience.epoch)
+        for user, after in audience.users.items()
+        for first, last in audience.inbox_spans(max(after, audience.done), upto)
+    ]
+    if not deliveries:
+        return
+    for place in await inboxes.deliver(deliveries):
+        if place.appended:
+            pushes.nudge(place.user, place.seq, place.gateways)

@@ -1,0 +1,395 @@
+"""Between the warm tier and the hot one: users and chats are loaded, opened and created.
+
+Runs in `workers.rpc`, on behalf of gateways. Membership is written to the directory first, to
+Redis second; what dies in between is mended by the next call, because both are idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import (
+    ChatId,
+    Epoch,
+    Ref,
+    Seq,
+    UserId,
+    derived_chat_id,
+    direct_chat_id,
+)
+from chatserver.domain.inboxes import ListedChat
+from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
+from chatserver.domain.moderation import BLOCKED, format_strictness
+from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
+from chatserver.protocol import frames
+from chatserver.service.apartness import Apartness
+from chatserver.service.changes import ChangeRecord, encode_record
+
+log = structlog.get_logger()
+
+RECENT_MESSAGES = 100
+LOADS_MAX = 3
+CHATS_PER_USER_MAX = 2_000
+_PAGE = 100
+
+
+class ChatRecord(Protocol):
+    """A chat of the directory."""
+
+    @property
+    def chat(self) -> str: ...
+    @property
+    def kind(self) -> Any: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def joining(self) -> Any: ...
+    @property
+    def history(self) -> Any: ...
+    @property
+    def change(self) -> str | None: ...
+    @property
+    def large(self) -> int: ...
+    @property
+    def slow_s(self) -> int: ...
+    @property
+    def blockers(self) -> Collection[str]: ...
+
+
+class MemberRecord(Protocol):
+    """A membership of the directory."""
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def role(self) -> Any: ...
+    @property
+    def joined(self) -> int: ...
+    @property
+    def read(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def muted_until(self) -> int | None: ...
+
+
+class DirectoryShape(Protocol):
+    """Users, chats and memberships."""
+
+    async def put_user_if_absent(self, user: str, name: str | None, now: float) -> Any: ...
+
+    async def get_user(self, user: str) -> Any: ...
+
+    async def create_direct(self, chat: str, a: str, b: str, now: float) -> ChatRecord: ...
+
+    async def create_group(
+        self,
+        chat: str,
+        creator: str,
+        members: Sequence[str],
+        name: str | None,
+        now: float,
+        first_change: str | None = None,
+    ) -> ChatRecord: ...
+
+    async def get_chat_with_members(
+        self, chat: str
+    ) -> tuple[ChatRecord, Sequence[MemberRecord]]: ...
+
+    async def list_memberships(self, user: str, *, limit: int, start: Any = None) -> Any: ...
+
+
+class MessagesShape(Protocol):
+    """Messages of the warm tier."""
+
+    async def find_head(self, chat: str) -> frames.Message | None: ...
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[frames.Message]: ...
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[frames.Message]: ...
+
+
+class HotOpening(Protocol):
+    """Writes to the hot tier."""
+
+    async def open_chat(
+        self,
+        chat: ChatId,
+        kind: str,
+        name: str | None,
+        version: int,
+        members: Mapping[UserId, tuple[str, int]],
+        head: tuple[int, int],
+        newest: Sequence[frames.Message],
+        history: str = "joined",
+        epoch: Epoch | None = None,
+        large: int = 0,
+        strictness: str = "",
+        muted: Mapping[UserId, int] | None = None,
+    ) -> bool: ...
+
+    async def note_unfinished(self, chat: ChatId) -> None: ...
+
+    async def get_seq(self, chat: ChatId) -> Seq: ...
+
+    def epoch_of_chat(self, chat: ChatId) -> Epoch: ...
+
+    def epoch_of_user(self, user: UserId) -> Epoch: ...
+
+
+class HotBoxes(Protocol):
+    """Users' boxes."""
+
+    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None: ...
+
+
+class HotHidden(Protocol):
+    """What users deleted for themselves."""
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
+
+
+class Opener:
+    """The use cases."""
+
+    def __init__(
+        self,
+        directory: DirectoryShape,
+        messages: MessagesShape,
+        opening: HotOpening,
+        boxes: HotBoxes,
+        clock: Clock,
+        hidden: HotHidden | None = None,
+        members_max: int = frames.MEMBERS_MAX,
+        fanout_members_max: int = frames.MEMBERS_MAX,
+        restore_revoked: Callable[[UserId], Awaitable[None]] | None = None,
+        apart: Apartness | None = None,
+    ) -> None:
+        self._restore_revoked = restore_revoked
+        self._fanout_members_max = fanout_members_max
+        self._hidden = hidden
+        self._apart = apart
+        self._members_max = members_max
+        self._directory = directory
+        self._messages = messages
+        self._opening = opening
+        self._boxes = boxes
+        self._clock = clock
+
+    async def load_user(self, user: UserId) -> None:
+        """Make the user known, and fill the box with the user's chats and marks.
+
+        Guarantees:
+            Idempotent. First sight creates the user: the token has vouched for the name.
+        """
+        epoch = self._opening.epoch_of_user(user)
+        record = await self._directory.put_user_if_absent(user, None, self._clock.time())
+        chats: list[ListedChat] = []
+        hidden: dict[ChatId, tuple[int, ...]] = {}
+        start = None
+        while len(chats) < CHATS_PER_USER_MAX:
+            page = await self._directory.list_memberships(user, limit=_PAGE, start=start)
+            chats += [_list(row.chat, row.member) for row in page.items]
+            if self._hidden is not None:
+                hidden |= {
+                    ChatId(row.chat.chat): row.member.hidden
+                    for row in page.items
+                    if row.member.hidden
+                }
+            start = page.next
+            if start is None:
+                break
+        if self._restore_revoked is not None:
+            # Before the box, too: who finds it filled trusts the marks that are there.
+            await self._restore_revoked(user)
+        if getattr(record, "erased_ms", None) is not None:
+            # The marks keep the user out; filled in, nobody would ask the directory any more.
+            return
+        if self._apart is not None:
+            await self._apart.restore(user)
+        if self._hidden is not None:
+            # Before the box: from then on the user counts as filled in.
+            await self._hidden.open_hidden(user, hidden)
+        await self._boxes.open_box(user, chats, epoch)
+
+    async def load_chat(self, chat: ChatId) -> None:
+        """Open a chat in the hot tier.
+
+        Raises:
+            NotFound: there is no such chat.
+            Unavailable: it keeps changing while it is read.
+        """
+        for _ in range(LOADS_MAX):
+            if await self._load_chat(chat):
+                return
+        raise Unavailable(f"chat {chat}: could not be opened, try again")
+
+    async def _load_chat(self, chat: ChatId) -> bool:
+        epoch = self._opening.epoch_of_chat(chat)
+        record, members = await self._directory.get_chat_with_members(chat)
+        # The head counts even if it has expired: its seq was given out.
+        head = await self._messages.find_head(chat)
+        newest = await self._read_newest(chat, head) if head is not None else []
+        is_open = await self._opening.open_chat(
+            chat,
+            record.kind,
+            record.name,
+            record.version,
+            {UserId(member.user): (member.role, member.joined) for member in members},
+            (head.seq, head.ts) if head else (0, 0),
+            newest,
+            record.history,
+            epoch,
+            record.large,
+            format_strictness(record.slow_s, is_blocked=bool(record.blockers)),
+            {
+                UserId(member.user): member.muted_until
+                for member in members
+                if member.muted_until is not None
+            },
+        )
+        if record.change is not None:
+            await self._opening.note_unfinished(chat)
+        return is_open
+
+    async def _read_newest(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
+        """Return the chat's newest messages, and fill the places of lost ones among them.
+
+        If the persist worker and Redis die together, the warm tier may lack messages below its head
+        that Redis has no more: nobody would ever be able to read past them (invariant I4).
+        """
+        held = await self._opening.get_seq(chat)
+        while True:
+            newest = await self._messages.list_before(
+                chat, head.seq + 1, RECENT_MESSAGES, head.ts + 1
+            )
+            # What Redis has, the persist worker is going to store.
+            if not newest or len(newest) == RECENT_MESSAGES or newest[0].seq <= held + 1:
+                return newest
+            first = newest[0]
+            if first.seq == 1 or not await self._messages.fill_hole(
+                chat, first.seq - 1, first.ts - 1
+            ):
+                return newest
+            log.error("opening.message_lost", chat=chat, seq=first.seq - 1)
+
+    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+        """Return the direct chat of two users, created if need be.
+
+        Raises:
+            NotFound: there is no such user.
+        """
+        await self._require_users([other])
+        chat = direct_chat_id(user, other)
+        first, second = sorted((user, other))
+        is_apart = self._apart is not None and await self._apart.is_apart(user, other)
+        if is_apart:
+            await self._require_chat(chat)
+        else:
+            await self._directory.create_direct(chat, first, second, self._clock.time())
+            if self._apart is not None:
+                # Who blocked after we looked found no chat to note it in.
+                await self._apart.mark_new_chat(chat, user, other)
+        await self.load_chat(chat)
+        return frames.ChatInfo(chat, "direct", [first, second], blocked=is_apart)
+
+    async def _require_chat(self, chat: ChatId) -> None:
+        """Let two users who are apart read what they wrote before, and begin nothing new."""
+        try:
+            await self._directory.get_chat_with_members(chat)
+        except NotFound:
+            raise Forbidden(BLOCKED) from None
+
+    async def create_chat(
+        self, user: UserId, ref: Ref, members: Sequence[UserId], name: str | None
+    ) -> frames.ChatInfo:
+        """Create a group; the same creator and `ref` find the same one again.
+
+        Raises:
+            BadRequest: a chat may not have so many members.
+            NotFound: a member does not exist; the message names the first such.
+            NotFound: it was created before, and the user has left it.
+            Conflict: `ref` was used before for another group.
+            Forbidden: a member blocks the creator, or the other way round.
+        """
+        if len(members) + 1 > self._members_max:
+            raise BadRequest(f"members: must be at most {self._members_max}, you included")
+        await self._require_users(members)
+        if self._apart is not None:
+            await self._apart.require_together(user, members)
+        chat = derived_chat_id(user, ref)
+        first = None
+        if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
+            first = encode_record(ChangeRecord(user, ref, "", turn="up"))
+        record = await self._directory.create_group(
+            chat, user, members, name, self._clock.time(), first
+        )
+        await self.load_chat(chat)
+        if record.version > 1:
+            return await self._describe_changed(chat, user)
+        everybody: list[str] = [user, *members]
+        return frames.ChatInfo(
+            chat,
+            "group",
+            everybody[: frames.MEMBERS_SHOWN_MAX] if record.large else everybody,
+            name,
+            len(everybody),
+            {user: "owner"},
+            large=record.large > 0,
+        )
+
+    async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:
+        """Return what a group is now that was created long ago, if its creator is still in it."""
+        record, members = await self._directory.get_chat_with_members(chat)
+        roles = {member.user: member.role for member in members if member.role != "member"}
+        names = [member.user for member in members]
+        if user not in names:
+            raise NotFound(NOT_A_MEMBER)
+        shown = names[: frames.MEMBERS_SHOWN_MAX]
+        return frames.ChatInfo(
+            chat,
+            "group",
+            shown,
+            record.name,
+            len(names),
+            roles,
+            record.joining,
+            record.history,
+            large=record.large > 0,
+        )
+
+    async def _require_users(self, users: Sequence[UserId]) -> None:
+        for user in users:
+            try:
+                await self._directory.get_user(user)
+            except NotFound:
+                raise NotFound(f"{user}: there is no such user") from None
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[frames.Message]:
+        """Return messages of the warm tier, contiguous, in rising seq."""
+        if after is not None:
+            return await self._messages.list_after(chat, after, limit, ts)
+        return await self._messages.list_before(chat, before, limit, ts)
+
+
+def _list(chat: ChatRecord, member: MemberRecord) -> ListedChat:
+    since = Seq(max(0, member.joined - 1)) if chat.large else None
+    return ListedChat(
+        ChatId(chat.chat), Seq(member.read), Seq(member.received), since, chat.version
+    )

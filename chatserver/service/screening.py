@@ -1,0 +1,246 @@
+"""The webhook `before_send`: what a user wants to say is shown to the host application first.
+
+::
+
+    send ──► asked, together with others ──► verdict ──► in the order of `send` ──► messaging
+                                                         (of one sender in one chat)
+
+Made only where the webhook is configured: else messages take the short way. A verdict that does
+not come in time, or that makes no sense, counts as what `policy` says: ``open`` lets the message
+pass, ``closed`` refuses it as temporarily unavailable. After some failures in a row nobody is asked
+for a while (the breaker), so a dead hook costs its deadline seldom, not with each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from chatserver.config import Webhooks
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Mid, Ref, UserId
+from chatserver.domain.messages import Draft, OnAnswer
+from chatserver.domain.text import parse_body
+from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
+from chatserver.protocol import frames, hooks
+from chatserver.service.messaging import Messaging
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+REFUSED = "body: this message is not allowed"
+
+
+class Asked(Protocol):
+    """Who has the verdict."""
+
+    async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
+        """Return the verdict. Raises ChatError where there is none in time."""
+
+
+class References(Protocol):
+    """What was done under which reference."""
+
+    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
+
+
+class Screening:
+    """Asks, and decides where there is no answer. One per process."""
+
+    def __init__(
+        self, asked: Asked, references: References, settings: Webhooks, clock: Clock
+    ) -> None:
+        self._asked = asked
+        self._references = references
+        self._settings = settings
+        self._clock = clock
+        self._failures = 0
+        self._closed_until = float("-inf")
+
+    async def screen(self, question: hooks.BeforeSend) -> str:
+        """Return what the message is to say.
+
+        Guarantees:
+            Bounded: it ends within `before_send_timeout_s`.
+            What was committed is not refused: for a retry of it the answer is the text as given.
+
+        Raises:
+            Forbidden: the host application does not allow it.
+            Unavailable: there is no answer, and the policy is to refuse then.
+        """
+        verdict = await self._ask(question)
+        if verdict is None:
+            if self._settings.before_send_policy == "open":
+                return question.body
+            raise Unavailable("messages cannot be checked at the moment; try again")
+        if verdict.action == "refuse":
+            if await self._was_done(question):
+                return question.body
+            raise Forbidden(f"body: {verdict.why}" if verdict.why else REFUSED)
+        if verdict.action == "change" and verdict.body is not None:
+            return verdict.body
+        return question.body
+
+    async def _was_done(self, question: hooks.BeforeSend) -> bool:
+        chat, sender = ChatId(question.chat), UserId(question.sender)
+        return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
+
+    async def _ask(self, question: hooks.BeforeSend) -> hooks.Verdict | None:
+        """Return the verdict; None if there is none."""
+        if self._clock.monotonic() < self._closed_until:
+            metrics.SCREENED.labels("passed_over").inc()
+            return None
+        try:
+            async with asyncio.timeout(self._settings.before_send_timeout_s):
+                verdict = await self._asked.ask(question)
+            _check(verdict)
+        except (ChatError, TimeoutError) as exc:
+            self._failed(exc)
+            return None
+        self._failures = 0
+        metrics.SCREENED.labels(verdict.action).inc()
+        return verdict
+
+    def _failed(self, error: Exception) -> None:
+        metrics.SCREENED.labels("failed").inc()
+        self._failures += 1
+        log.warning("before_send.failed", error=str(error) or "no answer in time")
+        if self._failures >= self._settings.breaker_failures:
+            self._failures = 0
+            self._closed_until = self._clock.monotonic() + self._settings.breaker_s
+            log.error("before_send.passed_over", for_s=self._settings.breaker_s)
+
+
+def _check(verdict: hooks.Verdict) -> None:
+    """Refuse a change that no user could have sent. Raises ChatError."""
+    if verdict.action == "change":
+        parse_body(verdict.body or "")
+
+
+class _Waiting:
+    """A message whose verdict is awaited, and then that of those before it."""
+
+    __slots__ = ("attachments", "frame", "on_answer", "outcome")
+
+    def __init__(
+        self, frame: frames.Send, on_answer: OnAnswer, attachments: Sequence[frames.Attachment]
+    ) -> None:
+        self.frame = frame
+        self.on_answer = on_answer
+        self.attachments = attachments
+        self.outcome: str | ChatError | None = None
+
+
+class ScreenedMessaging(Messaging):
+    """Sending, where each message is shown to `before_send` first.
+
+    Bound: `before_send_in_flight_max` messages are being asked about, or wait for earlier ones.
+    """
+
+    def __init__(self, screening: Screening, in_flight_max: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._screening = screening
+        self._in_flight_max = in_flight_max
+        self._lines: dict[tuple[ChatId, UserId], collections.deque[_Waiting]] = {}
+        self._in_flight = 0
+
+    def send(
+        self,
+        sender: UserId,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment] = (),
+        said: str | None = None,
+    ) -> None:
+        """Take a message; see `Messaging.send`, whose promises hold."""
+        if frame.body or not attachments:
+            frame = msgspec.structs.replace(frame, body=parse_body(frame.body))
+        if self._in_flight >= self._in_flight_max:
+            raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
+        self._in_flight += 1
+        waiting = _Waiting(frame, on_answer, attachments)
+        line = self._lines.setdefault((ChatId(frame.chat), sender), collections.deque())
+        line.append(waiting)
+        self._spawn(self._screen(sender, waiting), "before-send")
+
+    async def _screen(self, sender: UserId, waiting: _Waiting) -> None:
+        frame = waiting.frame
+        try:
+            waiting.outcome = await self._screening.screen(
+                hooks.BeforeSend(
+                    frame.chat,
+                    sender,
+                    frame.ref,
+                    frame.kind,
+                    frame.body,
+                    frame.reply_to,
+                    attachments=[each.id for each in waiting.attachments],
+                )
+            )
+        except ChatError as exc:
+            waiting.outcome = exc
+        finally:
+            if waiting.outcome is None:  # cancelled, or a mistake of ours: those behind go on
+                waiting.outcome = Unavailable("the message was not checked")
+            self._move_on((ChatId(frame.chat), sender))
+
+    def _move_on(self, place: tuple[ChatId, UserId]) -> None:
+        """Send what has its verdict, and nothing before it that has none."""
+        line = self._lines[place]
+        while line and line[0].outcome is not None:
+            waiting = line.popleft()
+            self._in_flight -= 1
+            self._go(place[1], waiting)
+        if not line:
+            del self._lines[place]
+
+    def _go(self, sender: UserId, waiting: _Waiting) -> None:
+        frame, outcome = waiting.frame, waiting.outcome
+        if isinstance(outcome, str):
+            said = None if outcome == frame.body else frame.body
+            changed = msgspec.structs.replace(frame, body=outcome)
+            try:
+                super().send(sender, changed, waiting.on_answer, waiting.attachments, said)
+            except ChatError as exc:
+                outcome = exc
+        if isinstance(outcome, ChatError):
+            if isinstance(outcome, ClientError):
+                log.info("before_send.refused", chat=frame.chat, sender=sender)
+            waiting.on_answer.refused(self._stub(sender, frame, waiting.on_answer), outcome)
+
+    def _stub(self, sender: UserId, frame: frames.Send, on_answer: OnAnswer) -> Draft:
+        """Return what names a message that never became a draft."""
+        return Draft(
+            ChatId(frame.chat),
+            sender,
+            Ref(frame.ref),
+            Mid(""),
+            "",
+            b"",
+            frame.id,
+            frame.durability == "stored",
+            self,
+            on_answer,
+        )
+
+
+def make_messaging(
+    screening: Screening | None, in_flight_max: int, *args: Any, **kwargs: Any
+) -> Messaging:
+    """Return the use case of sending; with `screening`, messages are shown to it first."""
+    if screening is None:
+        return Messaging(*args, **kwargs)
+    return ScreenedMessaging(screening, in_flight_max, *args, **kwargs)
+
+
+async def screen_edit(screening: Screening, user: UserId, frame: frames.Edit) -> frames.Edit:
+    """Return an edit with the text that `before_send` lets it have; see `Screening.screen`."""
+    question = hooks.BeforeSend(
+        frame.chat, user, frame.ref, "edit", parse_body(frame.body), target=frame.seq
+    )
+    return msgspec.structs.replace(frame, body=await screening.screen(question))

@@ -1,0 +1,102 @@
+"""Sends that asked for `durability: "stored"` and wait for the persist worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Protocol
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import ChatError
+
+WAITS_MAX = 50_000
+LOOK_S = 0.5
+LOOKS_MAX = 500  # chats looked at in a turn
+
+
+class StoredLog(Protocol):
+    """Knows how far chats are stored."""
+
+    async def get_stored(self, chat: ChatId) -> Seq: ...
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Wait:
+    seq: Seq
+    on_stored: Callable[[], None]
+    on_timeout: Callable[[], None]
+    timer: asyncio.TimerHandle
+
+
+class StoredWaits:
+    """Calls back when a message is in the warm tier, or says that it took too long.
+
+    Bound: `WAITS_MAX` sends wait.
+    """
+
+    def __init__(self, timeout_s: float, look_s: float = LOOK_S) -> None:
+        self._timeout_s = timeout_s
+        self._look_s = look_s
+        self._waits: dict[ChatId, list[_Wait]] = {}
+        self._count = 0
+
+    def add(
+        self,
+        chat: ChatId,
+        seq: Seq,
+        on_stored: Callable[[], None],
+        on_timeout: Callable[[], None],
+    ) -> bool:
+        """Wait for message `seq`; exactly one callback runs, later. False: too many wait."""
+        if self._count >= WAITS_MAX:
+            return False
+
+        def give_up() -> None:
+            self._waits[chat].remove(wait)
+            self._forget(chat, 1)
+            on_timeout()
+
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, give_up)
+        wait = _Wait(seq, on_stored, on_timeout, timer)
+        self._waits.setdefault(chat, []).append(wait)
+        self._count += 1
+        return True
+
+    def reached(self, chat: ChatId, upto: Seq) -> None:
+        """All messages of the chat up to `upto` are in the warm tier."""
+        waits = self._waits.get(chat)
+        if waits is None:
+            return
+        done = [wait for wait in waits if wait.seq <= upto]
+        waits[:] = [wait for wait in waits if wait.seq > upto]
+        self._forget(chat, len(done))
+        for wait in done:
+            wait.timer.cancel()
+            wait.on_stored()
+
+    def give_up_all(self) -> None:
+        """End every wait: Redis is in another epoch, in which these seqs may be other messages."""
+        waits, self._waits, self._count = self._waits, {}, 0
+        for wait in itertools.chain.from_iterable(waits.values()):
+            wait.timer.cancel()
+            wait.on_timeout()
+
+    async def watch(self, log: StoredLog) -> None:
+        """Look now and then how far the chats are stored in which somebody waits, until cancelled.
+
+        The worker tells the gateway that took a message first, and its mail may be lost: a send
+        that was repeated here hears of it this way, and so does all in a process without a mailbox.
+        """
+        while True:
+            await asyncio.sleep(self._look_s)
+            for chat in list(self._waits)[:LOOKS_MAX]:
+                with contextlib.suppress(ChatError):
+                    self.reached(chat, await log.get_stored(chat))
+
+    def _forget(self, chat: ChatId, count: int) -> None:
+        self._count -= count
+        if not self._waits[chat]:
+            del self._waits[chat]

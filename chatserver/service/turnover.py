@@ -1,0 +1,449 @@
+"""Brings a change of a group from the directory to Redis, and tells those whom it concerns.
+
+The second half of `chatserver.service.membership`; see there for its steps. Everything here may be
+done twice, by two processes at once, or by another one than began it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
+from chatserver.domain.inboxes import Delivery, MarkResult, Place
+from chatserver.domain.messages import Audience
+from chatserver.domain.moderation import format_strictness
+from chatserver.errors import ChatError, NotFound, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.changes import ChangeRecord, decode_record
+from chatserver.service.opening import ChatRecord
+
+log = structlog.get_logger()
+
+LOADS_MAX = 3
+ROUNDS_MAX = 5  # of bringing what was committed while members were told
+_LISTED = UserId("+")  # no user: in a box, what it was told of the chat itself
+
+
+class ChangedChat(ChatRecord, Protocol):
+    """A chat of the directory, with how many members it has."""
+
+    @property
+    def count(self) -> int | None: ...
+
+
+class ChangedDirectory(Protocol):
+    """The directory, as far as a change is finished there."""
+
+    async def get_chat(self, chat: str) -> Any: ...
+
+    async def list_first(self, chat: str, limit: int) -> tuple[Any, Sequence[Any]]: ...
+
+    async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None: ...
+
+    async def clear_change(self, chat: str, version: int) -> None: ...
+
+
+class Turn(Protocol):
+    """A user who came or went, or all of them; see `chatserver.hot.membership`."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def user(self) -> UserId | None: ...
+    @property
+    def is_in(self) -> bool: ...
+    @property
+    def seq(self) -> Seq: ...
+    @property
+    def after(self) -> Seq: ...
+    @property
+    def is_large(self) -> bool: ...
+
+
+class HotChanges(Protocol):
+    """Changes in Redis."""
+
+    async def apply(
+        self,
+        chat: ChatId,
+        version: int,
+        settings: tuple[str, str],
+        name: tuple[UserId, Ref, str, str],
+        entries: Sequence[tuple[str, str, bool, bytes]],
+        large: int = 0,
+        turn: str = "",
+    ) -> bool: ...
+
+    async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool: ...
+
+    async def list_turnover(self, chat: ChatId) -> Sequence[Turn]: ...
+
+    async def forget_turnover(self, chat: ChatId, turns: Sequence[Any]) -> None: ...
+
+    async def find_head(self, chat: ChatId) -> Seq | None: ...
+
+
+class Boxes(Protocol):
+    """Users' boxes and inboxes."""
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]: ...
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]: ...
+
+    async def append_marks(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
+    ) -> list[Place]: ...
+
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult: ...
+
+    async def turn(
+        self,
+        chat: ChatId,
+        version: int,
+        news: Sequence[tuple[UserId, Seq, str, bytes]],
+        *,
+        is_large: bool,
+    ) -> list[Place]: ...
+
+
+class Audiences(Protocol):
+    """Who is in a chat."""
+
+    async def get_fresh(self, chat: ChatId) -> Audience: ...
+
+    async def get_whole(self, chat: ChatId) -> Audience: ...
+
+    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]: ...
+
+
+class Settler(Protocol):
+    """Takes chats off the list of unfinished fan-outs, unless they have moved on."""
+
+    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None: ...
+
+
+class WatchingGateways(Protocol):
+    """Which gateways have sessions of a large chat."""
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
+
+
+class Told(Protocol):
+    """Tells gateways."""
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
+
+    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
+
+
+class Turnover:
+    """The use case. `load_chat` opens a chat in Redis."""
+
+    def __init__(
+        self,
+        directory: ChangedDirectory,
+        hot: HotChanges,
+        boxes: Boxes,
+        audiences: Audiences,
+        settler: Settler,
+        load_chat: Callable[[ChatId], Awaitable[None]],
+        told: Told,
+        watchers: WatchingGateways,
+    ) -> None:
+        self._directory = directory
+        self._hot = hot
+        self._boxes = boxes
+        self._audiences = audiences
+        self._settler = settler
+        self._load_chat = load_chat
+        self._told = told
+        self._watchers = watchers
+
+    async def finish(self, chat: ChatId) -> None:
+        """Finish what a process began with a chat and left; does nothing if all is done.
+
+        Raises:
+            NotFound: there is no such chat.
+            Unavailable: a tier does not answer; later again.
+        """
+        record = await self._directory.get_chat(chat)
+        if record.kind == "direct":
+            await self.restrict(record)  # all that changes in one
+            return
+        if record.change is not None:
+            await self.bring(record)
+        await self.tell(record)
+
+    async def bring(self, record: ChangedChat) -> None:
+        """Make in Redis the change that the chat's row keeps.
+
+        Guarantees:
+            When it returns, no commit sees the membership as it was before (promise P7).
+
+        Raises:
+            Unavailable: Redis does not answer, or the chat cannot be opened.
+        """
+        if record.change is None:
+            return
+        chat, change = ChatId(record.chat), decode_record(record.change)
+        entries = _entries_of(chat, change)
+        first_mid = change.members[0].mid if change.members else change.update_mid
+        for _ in range(LOADS_MAX):
+            if await self._hot.apply(
+                chat,
+                record.version,
+                (record.name or "", record.history),
+                (UserId(change.sender), Ref(change.ref), first_mid, change.digest),
+                entries,
+                record.large,
+                change.turn,
+            ):
+                break
+            await self._load_chat(chat)
+        else:
+            raise Unavailable(f"chat {chat}: could not be opened, try again")
+        if change.update_mid:
+            await self.restrict(record)
+
+    async def restrict(self, record: ChangedChat) -> None:
+        """Make the gate in Redis demand what the chat's row says: no block, or patience.
+
+        Guarantees:
+            When it returns, no commit takes whom that keeps from writing.
+
+        Raises:
+            Unavailable: Redis does not answer, or the chat cannot be opened.
+        """
+        chat = ChatId(record.chat)
+        strictness = format_strictness(record.slow_s, is_blocked=bool(record.blockers))
+        for _ in range(LOADS_MAX):
+            if await self._hot.restrict(chat, record.version, strictness):
+                return
+            await self._load_chat(chat)
+        raise Unavailable(f"chat {chat}: could not be opened, try again")
+
+    async def open(self, chat: ChatId) -> Seq:
+        """Return the newest seq of a chat, loaded into Redis if need be.
+
+        Raises:
+            Unavailable: Redis does not answer, or the chat cannot be opened.
+        """
+        for _ in range(LOADS_MAX):
+            head = await self._hot.find_head(chat)
+            if head is not None:
+                return head
+            await self._load_chat(chat)
+        raise Unavailable(f"chat {chat}: could not be opened, try again")
+
+    async def see_off(self, record: ChangedChat, users: Collection[UserId]) -> None:
+        """Tell those of `users` who left, and were not told yet, before they come again.
+
+        What is told of a chat later would overtake what they are owed, and hide it for ever.
+
+        Raises:
+            Unavailable: something is left to do.
+        """
+        turns = await self._hot.list_turnover(ChatId(record.chat))
+        if any(turn.user in users and not turn.is_in for turn in turns):
+            await self.tell(record)
+
+    async def tell(self, record: ChangedChat) -> None:
+        """Bring the chat's entries to all inboxes; tell who came of the chat; clean up behind.
+
+        Where the chat turned large or small, each inbox gets what lies before that, then that it
+        turned, then what comes after: so every device goes from one way to the other without a
+        hole and without a repeat (promise P4).
+
+        Raises:
+            Unavailable: something is left to do.
+        """
+        chat = ChatId(record.chat)
+        turns = await self._hot.list_turnover(chat)
+        # The head before the audience: who is in that was a member when the head was committed.
+        head = await self.open(chat)
+        audience = await self._audiences.get_fresh(chat)
+        if audience.is_turning or any(turn.user is None for turn in turns):
+            audience = await self._audiences.get_whole(chat)
+        newcomers = [turn.user for turn in turns if turn.is_in and turn.user is not None]
+        members = await self._audiences.find_members(chat, newcomers)
+        came = [turn for turn in turns if turn.is_in and turn.user in members]
+        await self._list_for(
+            [turn.user for turn in came if turn.user and not turn.is_large], record
+        )
+        for turn in turns:
+            await self._take_turn(chat, audience, turn)
+        await self._deliver_upto(audience, head)
+        for turn in came:
+            assert turn.user is not None
+            await self._mark_as_read(turn.user, chat, Seq(turn.seq - 1))
+        joined = [(turn.user, turn.seq) for turn in came if turn.user]
+        await self._directory.fix_joined(chat, joined)
+        await self._settle(audience, head)
+        await self._hot.forget_turnover(chat, turns)
+        if record.change is not None:
+            await self._directory.clear_change(chat, record.version)
+
+    async def _take_turn(self, chat: ChatId, audience: Audience, turn: Turn) -> None:
+        """Tell one user, or all, what follows from a change that was made."""
+        if turn.user is None:
+            await self._deliver_upto(audience, turn.seq)
+            # Who joined later has a turn of his own.
+            first_own = max(turn.seq, 1)
+            users = [user for user, first in audience.joined.items() if first <= first_own]
+            await self._tell_turn(chat, turn, users, turn.seq)
+        elif not turn.is_in:
+            spans = [(turn.after, turn.seq)]
+            if turn.is_large or audience.turns:
+                # Part of what is owed came by the channel, if it was a large one until just now.
+                spans = audience.inbox_spans(turn.after, turn.seq)
+            await self._deliver_spans(audience, turn.user, spans)
+            if turn.is_large:
+                # The entry that says so is the last, and comes by the inbox.
+                entry = (turn.user, Seq(turn.seq - 1), chat, b"%d" % turn.seq)
+                self._tell_of(await self._boxes.turn(chat, turn.version, [entry], is_large=False))
+        elif turn.is_large:
+            await self._tell_turn(chat, turn, [turn.user], Seq(turn.seq - 1))
+
+    async def _tell_turn(
+        self, chat: ChatId, turn: Turn, users: Sequence[UserId], since: Seq
+    ) -> None:
+        info = await self.describe(chat)
+        info = msgspec.structs.replace(info, large=turn.is_large, since=since)
+        body = codec.chat_event_body(info)
+        news = [(user, since, "!", body) for user in users]
+        self._tell_of(await self._boxes.turn(chat, turn.version, news, is_large=turn.is_large))
+
+    async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
+        """Bring to every member's inbox what belongs there."""
+        deliveries = [
+            Delivery(user, audience.chat, first, last, audience.epoch)
+            for user, after in audience.users.items()
+            for first, last in audience.inbox_spans(max(after, audience.done), upto)
+        ]
+        if deliveries:
+            self._tell_of(await self._boxes.deliver(deliveries))
+
+    async def _deliver_spans(
+        self, audience: Audience, user: UserId, spans: Sequence[tuple[Seq, Seq]]
+    ) -> None:
+        deliveries = [
+            Delivery(user, audience.chat, first, last, audience.epoch) for first, last in spans
+        ]
+        if deliveries:
+            self._tell_of(await self._boxes.deliver(deliveries))
+
+    async def _settle(self, audience: Audience, head: Seq) -> None:
+        """Say that all is told up to `head`; what came meanwhile was left to us, if it turned."""
+        for _ in range(ROUNDS_MAX):
+            if audience.is_large:
+                gateways = await self._watchers.list_gateways(audience.chat)
+                self._told.nudge_channel(audience.chat, head, gateways)
+            # Its turn comes after the nudges: they are sent in this tick, on the same connection.
+            await asyncio.sleep(0)
+            await self._settler.settle([(audience.chat, head)])
+            if not audience.is_turning:
+                return
+            audience = await self._audiences.get_whole(audience.chat)
+            if audience.top <= head:
+                return
+            head = audience.top
+            await self._deliver_upto(audience, head)
+
+    async def _list_for(self, users: list[UserId], record: ChangedChat) -> None:
+        if not users:
+            return
+        chat = ChatId(record.chat)
+        body = codec.chat_event_body(await self.describe(chat))
+        places = await self._boxes.append_event(users, chat, body, is_listed=True)
+        # Who was a member before has the chat listed, and yet has to hear of it.
+        again = [place.user for place in places if not place.appended]
+        if again:
+            places += await self._boxes.append_marks(again, chat, body, _LISTED, record.version)
+        self._tell_of(places)
+
+    def _tell_of(self, places: Sequence[Place]) -> None:
+        for place in places:
+            if place.appended:
+                self._told.nudge(place.user, place.seq, place.gateways)
+
+    async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
+        """What was said before one came does not count as unread."""
+        if seq > 0:
+            try:
+                await self._boxes.mark(user, chat, seq, seq)
+            except NotFound as exc:
+                log.info("membership.not_marked", chat=chat, user=user, why=exc.message)
+
+    async def describe(self, chat: ChatId) -> frames.ChatInfo:
+        """Return what a chat is now. Raises NotFound."""
+        record, members = await self._directory.list_first(chat, frames.MEMBERS_SHOWN_MAX)
+        return frames.ChatInfo(
+            chat=chat,
+            kind=record.kind,
+            members=[member.user for member in members],
+            name=record.name,
+            count=record.count if record.count is not None else len(members),
+            roles={member.user: member.role for member in members if member.role != "member"},
+            joining=record.joining,
+            history=record.history,
+            large=record.large > 0,
+            slow_s=record.slow_s,
+            muted={
+                member.user: member.muted_until
+                for member in members
+                if member.muted_until is not None
+            },
+            blocked=bool(record.blockers),
+        )
+
+    async def try_to_tell(self, record: ChangedChat) -> bool:
+        """As `tell`; what fails is left to `workers.repair`, and False returned."""
+        try:
+            await self.tell(record)
+        except ChatError as exc:
+            log.warning("membership.left_to_repair", chat=record.chat, error=exc.message)
+            return False
+        return True
+
+
+def _entries_of(chat: ChatId, change: ChangeRecord) -> list[tuple[str, str, bool, bytes]]:
+    """Return (user, role, is new, tail) of each entry; the first one has the request's `ref`."""
+    entries = []
+    for number, member in enumerate(change.members):
+        message = frames.Message(
+            seq=0,
+            ts=0,
+            chat=chat,
+            mid=member.mid,
+            sender=change.sender,
+            ref=change.ref if number == 0 else member.mid,
+            kind="member",
+            body="",
+            user=member.user,
+            role=member.role,
+            muted_until=member.muted_until,
+            banned=member.is_banned,
+        )
+        role = member.role + member.mute
+        entries.append((member.user, role, member.is_new, codec.tail_of(message)))
+    if change.update_mid:
+        message = frames.Message(
+            seq=0,
+            ts=0,
+            chat=chat,
+            mid=change.update_mid,
+            sender=change.sender,
+            ref=change.ref,
+            kind="update",
+            body=change.body,
+            name=change.name,
+        )
+        entries.append(("", "", False, codec.tail_of(message)))
+    return entries

@@ -1,0 +1,95 @@
+"""How one reader sees the entries of a chat: as they are now, without what he deleted for himself.
+
+What a tier holds of an entry may be older than a change that was acked: the hot log keeps entries
+as they came, the warm tier learns of a change some time later. The overlay has every change until
+it is applied below, so it is read after the log and before the warm tier, and laid over both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import LogEntry
+from chatserver.protocol import codec, expiry
+from chatserver.protocol.entries import tombstone_of
+from chatserver.protocol.frames import Message
+
+
+class OverlaySource(Protocol):
+    """Entries that were changed, or lost their text."""
+
+    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]: ...
+
+
+class HiddenSource(Protocol):
+    """What users deleted for themselves."""
+
+    async def list_hidden(
+        self, user: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The changes to a part of a chat, and what its reader does not see."""
+
+    overlay: Mapping[int, bytes]
+    hidden: frozenset[int]
+
+    def see_entry(self, entry: LogEntry, now_s: float) -> bytes:
+        """Return the tail of a log's entry. One that nothing happened to is not parsed."""
+        value = self.overlay.get(entry.seq)
+        tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
+        if self.hidden:
+            message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
+            if self._is_hidden(message):
+                return codec.tail_of(tombstone_of(message, message.rev))
+        return expiry.tail_as_of(entry.seq, entry.ts, tail, now_s)
+
+    def see_message(self, message: Message, now_s: float) -> Message:
+        """Return an entry of the warm tier."""
+        value = self.overlay.get(message.seq)
+        if value is not None:
+            is_whole = value[:1] == b"{"
+            newer = codec.decode_message(value) if is_whole else tombstone_of(message, int(value))
+            # The warm tier was read later, and may have caught up.
+            message = newer if newer.rev > message.rev else message
+        if self._is_hidden(message):
+            return tombstone_of(message, message.rev)
+        return expiry.as_of(message, now_s)
+
+    def _is_hidden(self, message: Message) -> bool:
+        seq = message.target if message.kind == "edit" else message.seq
+        return seq in self.hidden
+
+
+NO_CHANGES = View({}, frozenset())
+
+
+class Views:
+    """Opens views."""
+
+    def __init__(self, overlays: OverlaySource, hidden: HiddenSource) -> None:
+        self._overlays = overlays
+        self._hidden = hidden
+
+    async def open(self, reader: UserId, chat: ChatId, seqs: Sequence[int]) -> View:
+        """Return how `reader` sees these entries. Costs two Redis calls, at once."""
+        overlay, hidden = await asyncio.gather(
+            self._overlays.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
+        )
+        return View(overlay, hidden.get(chat, frozenset()))
+
+    async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
+        """Return how those see these entries who hid none of them. Costs one Redis call."""
+        return View(await self._overlays.list_overlay(chat, seqs), frozenset())
+
+    async def list_hidden(
+        self, reader: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]:
+        """Return what `reader` does not see, of those chats in which there is something."""
+        return await self._hidden.list_hidden(reader, chats)

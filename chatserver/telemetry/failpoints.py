@@ -1,0 +1,48 @@
+"""Named places where a test may kill or hold a process: the gaps that random kills rarely hit.
+
+``CHAT_FAILPOINT="persist.before_write:kill"`` kills the process (SIGKILL) the first time it gets
+there, ``…:kill:3`` the third time; ``…:stop`` sends SIGSTOP. Without the variable a place costs one
+comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from chatserver.errors import ConfigError
+
+_ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+class _Armed:
+    def __init__(self, text: str) -> None:
+        name, _, rest = text.partition(":")
+        action, _, times = rest.partition(":")
+        if action not in _ACTIONS or not (times or "1").isdigit():
+            raise ConfigError([f"CHAT_FAILPOINT: must be NAME:kill or NAME:stop, is {text!r}"])
+        self.name = name
+        self.signal = _ACTIONS[action]
+        self.left = int(times or "1")
+
+
+_armed: _Armed | None = None
+
+
+def arm_failpoint() -> None:
+    """Read ``CHAT_FAILPOINT``; called once by processes that have such places.
+
+    Raises:
+        ConfigError: it is set and makes no sense.
+    """
+    global _armed
+    text = os.environ.get("CHAT_FAILPOINT")
+    _armed = _Armed(text) if text else None
+
+
+def failpoint(name: str) -> None:
+    """Die or stop here, if a test asked for it."""
+    if _armed is not None and _armed.name == name:
+        _armed.left -= 1
+        if _armed.left == 0:
+            os.kill(os.getpid(), _armed.signal)

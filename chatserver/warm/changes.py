@@ -1,0 +1,105 @@
+"""Changes to messages that the warm tier has: edits, deletes and reactions, applied by seq.
+
+Owns nothing: the items are those of `chatserver.warm.messages`. An item is read, changed by the one
+rule (`chatserver.protocol.entries`) and written if nobody changed it meanwhile. A repeat, or an
+older change that comes late, does nothing: all orders end with the same item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.errors import Unavailable
+from chatserver.protocol.entries import apply_entry, tombstone_of
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.messages import PersistItem, decode_item, encode_item
+from chatserver.warm.tables import MESSAGES
+from chatserver.warm.tables import MessageField as Field
+
+TRIES_MAX = 8
+
+Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
+
+
+class MessageChanges:
+    """Changes items of table `messages`."""
+
+    def __init__(
+        self, client: DynamoClient, settings: Warm, release: Release | None = None
+    ) -> None:
+        """`release` hears of the files that a message is about to lose, as often as it is tried."""
+        self._client = client
+        self._release = release
+        self._table = MESSAGES.name_in(settings)
+
+    async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
+        """Apply entries, in rising seq, to the message at `ts`; nothing if it is not there.
+
+        Guarantees:
+            Idempotent, and an entry that is not newer than the item's `rev` does nothing.
+            Cancellation: safe; all of them are applied, or none.
+            Cost: one GetItem and one UpdateItem, however many entries.
+
+        Raises:
+            Unavailable: it may be applied, or not.
+        """
+
+        def change(message: Message) -> Message:
+            for entry in entries:
+                message = apply_entry(message, entry)
+            return message
+
+        await self._change(chat, ts, change)
+
+    async def blank(self, chat: str, ts: int, rev: int) -> None:
+        """Take the text from the edit at `ts`, which entry `rev` replaced. As `apply`."""
+
+        def change(entry: Message) -> Message:
+            return tombstone_of(entry, rev) if entry.rev < rev else entry
+
+        await self._change(chat, ts, change)
+
+    async def _change(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
+        key: Item = {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}}
+        place = {"TableName": self._table, "Key": key}
+        for _ in range(TRIES_MAX):
+            answer = await self._client.call("get_item", {**place, "ConsistentRead": True})
+            item: Item | None = answer.get("Item")
+            if item is None:
+                return
+            message = decode_item(item)
+            changed = change(message)
+            if changed == message:
+                return
+            if self._release is not None and message.attachments and not changed.attachments:
+                # First: a message without its files names none of them to the next try.
+                await self._release(message.seq, message.attachments)
+            try:
+                await self._client.call("update_item", {**place, **_difference(item, changed)})
+            except ConditionFailed:
+                continue
+            return
+        raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+
+
+def _difference(item: Item, changed: Message) -> dict[str, Any]:
+    """Return the update that makes `item` store `changed`, if it still is at its `rev`."""
+    receiver = item.get(Field.RECEIVER)
+    wanted = encode_item(PersistItem(changed, None if receiver is None else receiver["S"]))
+    new = {name: value for name, value in wanted.items() if item.get(name) != value}
+    gone = [name for name in item if name not in wanted]
+    names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
+    sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
+    removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))
+    return {
+        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if gone else ""),
+        "ConditionExpression": "#rev = :rev",
+        "ExpressionAttributeNames": {**names, "#rev": Field.REV},
+        "ExpressionAttributeValues": {
+            **{f":{n}": value for n, value in enumerate(new.values())},
+            ":rev": item[Field.REV],
+        },
+    }

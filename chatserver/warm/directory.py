@@ -1,0 +1,368 @@
+"""Who there is and who chats with whom: users, chats, memberships and read marks.
+
+Owns table `directory`; `chatserver.warm.records` has its rows. A chat's own row and its memberships
+share a partition, so one Query reads a chat whole; index `by_member` turns the keys round and lists
+a user's chats.
+
+Creating a chat takes one transaction for each 99 members, 100 actions being DynamoDB's limit. Each
+of them also writes the chat's row, on the condition that there is none or that the same request is
+still forming it; only the last one writes it as ready. So
+
+- a chat exists, for every reader here, only once its row is ready, and then it is whole;
+- a creator that dies leaves a forming row, which the same request takes up again and no other can:
+  an id stands for one request for ever;
+- members are only written while the chat is forming, so a late retry cannot put back one who has
+  left since, nor a read mark that has moved on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.membership import Role
+from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
+from chatserver.protocol.frames import MEMBERS_MAX
+from chatserver.warm import records
+from chatserver.warm.batches import get_items
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.paging import Page, Span, Token, read_page
+from chatserver.warm.records import Chat, Member, User
+from chatserver.warm.tables import DIRECTORY, MEMBER_INDEX
+from chatserver.warm.tables import DirectoryField as Field
+
+MEMBERS_IN_TRANSACTION = 99
+MEMBERS_READ_MAX = 100_000
+MARKS_IN_FLIGHT_MAX = 16
+MARK_TRIES_MAX = 8
+
+
+class Mark(NamedTuple):
+    """How far a user has read and received a chat; 0 leaves that one where it is."""
+
+    chat: str
+    user: str
+    read: int
+    received: int
+
+
+class Membership(NamedTuple):
+    """A chat of a user, and what the user is in it."""
+
+    chat: Chat
+    member: Member
+
+
+class Directory:
+    """Reads and writes table `directory`. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    # users
+
+    async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
+        """Make sure that a user exists and return the record that is stored.
+
+        Guarantees:
+            Idempotent: a user that exists is left as it is, whatever the name.
+            Cost: one write unit, also when the user exists; ask `get_user` first on hot ways.
+        """
+        wanted = User(user, name, int(now * 1000))
+        request = {
+            "TableName": self._table,
+            "Item": wanted.encode(),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            return User.decode(exc.stored[0]) if exc.stored[0] else await self.get_user(user)
+        return wanted
+
+    async def get_user(self, user: str) -> User:
+        """Return a user. Consistent.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        item = await self._find_row(records.user_key(user), records.user_key(user))
+        found = None if item is None else User.decode(item)
+        if found is None or found.erased_ms is not None:
+            raise NotFound(f"user {user}: does not exist")
+        return found
+
+    async def check(self) -> None:
+        """See that the table can be read, for one read unit.
+
+        Raises:
+            Unavailable: it does not answer.
+            ConfigError: there is no such table, or we may not read it.
+        """
+        await self._find_row(records.user_key("-"), records.user_key("-"))
+
+    # chats
+
+    async def create_direct(self, chat: str, a: str, b: str, now: float) -> Chat:
+        """Create the direct chat of two users, or return it; see `create_group`."""
+        roles: dict[str, Role] = {a: "member", b: "member"}
+        return await self._create(Chat(chat, "direct", None, 1, int(now * 1000)), roles)
+
+    async def create_group(
+        self,
+        chat: str,
+        creator: str,
+        members: Iterable[str],
+        name: str | None,
+        now: float,
+        first_change: str | None = None,
+    ) -> Chat:
+        """Create a group of `creator`, its owner, and `members`; return the stored record.
+
+        With `first_change` it is a large chat from the start, and that is what has to be told.
+
+        Guarantees:
+            Idempotent: the same request returns what the first one stored, its time included.
+            Whole or not at all: it exists with all its members or does not exist, wherever the
+            process dies; the same request then finishes it.
+            Cancellation: safe, as death is.
+            Cost: one transaction for each 99 members.
+
+        Raises:
+            Conflict: the id stands for another request: another kind, name or membership.
+            BadRequest: there would be more than 256 members.
+        """
+        roles: dict[str, Role] = dict.fromkeys(members, "member")
+        roles[creator] = "owner"
+        if len(roles) > MEMBERS_MAX:
+            raise BadRequest(f"members: must be at most {MEMBERS_MAX}, the creator included")
+        large = 0 if first_change is None else 1
+        created = Chat(chat, "group", name, 1, int(now * 1000), change=first_change, large=large)
+        return await self._create(created, roles)
+
+    async def _create(self, chat: Chat, roles: Mapping[str, Role]) -> Chat:
+        chat = dataclasses.replace(chat, count=len(roles))
+        origin = records.describe_origin(chat.kind, chat.name, roles)
+        members = [Member(chat.chat, user, roles[user]).encode() for user in sorted(roles)]
+        starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
+        async with self._client.deadline():
+            for at in starts:
+                state = records.READY if at == starts[-1] else records.FORMING
+                actions = [self._put_if_forming(chat.encode(state, origin), origin)]
+                actions += [
+                    {"Put": {"TableName": self._table, "Item": member}}
+                    for member in members[at : at + MEMBERS_IN_TRANSACTION]
+                ]
+                try:
+                    await self._client.call("transact_write_items", {"TransactItems": actions})
+                except ConditionFailed as exc:
+                    return await self._existing(chat.chat, origin, exc.stored[0])
+        return chat
+
+    def _put_if_forming(self, row: Item, origin: str) -> dict[str, Any]:
+        put = {
+            "TableName": self._table,
+            "Item": row,
+            "ConditionExpression": (
+                "attribute_not_exists(#pk) OR (#state = :forming AND #origin = :origin)"
+            ),
+            "ExpressionAttributeNames": {
+                "#pk": Field.PK,
+                "#state": Field.STATE,
+                "#origin": Field.ORIGIN,
+            },
+            "ExpressionAttributeValues": {
+                ":forming": {"S": records.FORMING},
+                ":origin": {"S": origin},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Put": put}
+
+    async def _existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
+        """Return the chat that stood in the way of creating it, if it is the same one."""
+        key = records.chat_key(chat)
+        row = stored or await self._find_row(key, key)
+        if row is None:
+            raise Unavailable(f"chat {chat}: changed while it was created")
+        if records.origin_of(row) != origin:
+            raise Conflict(f"chat {chat}: exists with another kind, name or membership")
+        return Chat.decode(row)
+
+    async def get_chat(self, chat: str) -> Chat:
+        """Return a chat. Consistent.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        row = await self._find_row(records.chat_key(chat), records.chat_key(chat))
+        if row is None or not records.is_ready(row):
+            raise NotFound(f"chat {chat}: does not exist")
+        return Chat.decode(row)
+
+    async def list_members(self, chat: str) -> list[Member]:
+        """Return all members of a chat, by id; see `get_chat_with_members`."""
+        return (await self.get_chat_with_members(chat))[1]
+
+    async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
+        """Return a chat and all its members, by id. Consistent.
+
+        Guarantees:
+            Cost: a read unit for each 40 members or so, a page of 1 MB at a time.
+
+        Raises:
+            NotFound: there is no such chat.
+            CorruptData: it has more members than any chat may have.
+        """
+        key = records.chat_key(chat)
+        # The chat's own row sorts before its members', so it comes first.
+        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        rows: list[Item] = []
+        async with self._client.deadline():
+            while True:
+                answer = await self._client.call("query", request)
+                rows += answer["Items"]
+                if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+                    raise NotFound(f"chat {chat}: does not exist")
+                members = [row for row in rows[1:] if _is_member(row)]
+                if len(members) > MEMBERS_READ_MAX:
+                    raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    return Chat.decode(rows[0]), [Member.decode(row) for row in members]
+                request["ExclusiveStartKey"] = last
+
+    async def list_memberships(
+        self, user: str, *, limit: int, start: Token | None = None
+    ) -> Page[Membership]:
+        """Return a page of a user's chats, by chat id.
+
+        Guarantees:
+            What a chat and a mark are is read consistently; that a chat is in the list is not: one
+            created a moment ago may be absent.
+            Cost: a Query of the index, and a BatchGetItem for each 50 chats.
+        """
+        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
+        query = span.query(self._settings)
+        return await read_page(
+            self._client, span, query, self._load_memberships, limit=limit, start=start
+        )
+
+    async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
+        keys: list[Item] = []
+        for row in rows:
+            chat = row[Field.PK]["S"]
+            keys += [records.row_key(chat, row[Field.SK]["S"]), records.row_key(chat, chat)]
+        items = await get_items(self._client, self._table, keys)
+        found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        memberships: list[Membership | None] = []
+        for row in rows:
+            key = row[Field.PK]["S"]
+            chat, member = found.get((key, key)), found.get((key, row[Field.SK]["S"]))
+            if chat is None or member is None or not records.is_ready(chat):
+                memberships.append(None)
+            else:
+                memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
+        return memberships
+
+    # marks
+
+    async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
+        """Move members' marks forward, each of the two by itself.
+
+        Guarantees:
+            A mark never moves back, whoever else moves it; repeats do nothing.
+            Marks of one who is no member are dropped.
+            Cancellation: safe; some may have moved.
+            Cost: one UpdateItem a mark, two where another writer was ahead in one of the two.
+
+        Raises:
+            Unavailable: some may not have moved.
+        """
+        furthest: dict[tuple[str, str], tuple[int, int]] = {}
+        for chat, user, read, received in marks:
+            known = furthest.get((chat, user), (0, 0))
+            furthest[chat, user] = (max(known[0], read), max(known[1], received))
+        wanted = [Mark(*key, *value) for key, value in furthest.items()]
+        async with self._client.deadline():
+            for at in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
+                moves = [self._put_mark(mark) for mark in wanted[at : at + MARKS_IN_FLIGHT_MAX]]
+                # All of them end before the first failure is raised: none is left behind running.
+                for outcome in await asyncio.gather(*moves, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+
+    async def _put_mark(self, mark: Mark) -> None:
+        for _ in range(MARK_TRIES_MAX):
+            try:
+                await self._client.call("update_item", self._move(mark))
+            except ConditionFailed as exc:
+                if exc.stored[0] is None:
+                    return  # not a member
+                stored = Member.decode(exc.stored[0])
+                further = mark._replace(
+                    read=max(mark.read, stored.read), received=max(mark.received, stored.received)
+                )
+                if (further.read, further.received) == (stored.read, stored.received):
+                    return
+                mark = further
+            else:
+                return
+        raise Unavailable(f"marks of {mark.user} in {mark.chat}: others keep moving them")
+
+    def _move(self, mark: Mark) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
+            "UpdateExpression": "SET #read = :read, #received = :received",
+            # False, too, where there is no row and thus no attribute.
+            "ConditionExpression": "#read <= :read AND #received <= :received",
+            "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
+            "ExpressionAttributeValues": {
+                ":read": {"N": str(mark.read)},
+                ":received": {"N": str(mark.received)},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    async def add_hidden(self, chat: str, user: str, seqs: Iterable[int]) -> None:
+        """Add to what a member deleted for himself. Of one who is no member it is dropped.
+
+        Guarantees:
+            Idempotent, and in any order.
+
+        Raises:
+            Unavailable: it may be added, or not.
+        """
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
+            "UpdateExpression": "ADD #hidden :seqs",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
+            "ExpressionAttributeValues": {":seqs": {"NS": [str(seq) for seq in sorted(seqs)]}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
+
+    async def _find_row(self, partition: str, sort: str) -> Item | None:
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(partition, sort),
+            "ConsistentRead": True,
+        }
+        return (await self._client.call("get_item", request)).get("Item")
+
+
+def _is_member(row: Item) -> bool:
+    is_member: bool = row[Field.SK]["S"].startswith(records.MEMBER_PREFIX)
+    return is_member

@@ -1,0 +1,279 @@
+"""Changes of a chat's membership and settings, in table `directory`.
+
+The chat's row has a `version` that rises with each change, and every change writes it in the same
+transaction as the rows of the members, on the condition that nobody else did meanwhile. So what a
+caller decided on rows that it read after the chat's own holds at the moment of the write, or
+nothing is written. Invariant: `members` counts the member rows.
+
+The row also keeps what the change says (`change`) until the hot tier has it, too: whoever finds it
+there finishes what another process began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.membership import Role
+from chatserver.errors import NotFound
+from chatserver.warm import moderation, records
+from chatserver.warm.batches import get_items
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.directory import Directory
+from chatserver.warm.paging import Span
+from chatserver.warm.records import Chat, Member
+from chatserver.warm.tables import DIRECTORY
+from chatserver.warm.tables import DirectoryField as Field
+
+CHANGED_MAX: Final = 99  # members in one change: a transaction takes 100 actions
+_FIXES_IN_FLIGHT_MAX = 16
+
+
+class Memberships:
+    """Reads what decides about a change, and writes it."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+        self._directory = Directory(client, settings)
+        self._moderation = moderation.Moderation(client, settings)
+        self._clock = clock or SystemClock()
+
+    async def get_chat(self, chat: str) -> Chat:
+        """Return a chat. Consistent. Raises NotFound."""
+        return await self._directory.get_chat(chat)
+
+    async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
+        """Return a chat, and those of `users` who are members.
+
+        Guarantees:
+            Order: the members are read after the chat, so they are of its version or of a later
+            one; a `commit` on that version then proves that they were of that version.
+
+        Raises:
+            NotFound: there is no such chat.
+        """
+        row = await self._directory.get_chat(chat)
+        if row.count is None:
+            row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, records.member_key(user)) for user in set(users)]
+        found = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
+        return row, {member.user: member for member in found}
+
+    async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
+        """Return all members of a chat and their roles, those first who joined first."""
+        members = await self._directory.list_members(chat)
+        members.sort(key=lambda member: (member.joined, member.user))
+        return [(member.user, member.role) for member in members]
+
+    async def list_first(self, chat: str, limit: int) -> tuple[Chat, list[Member]]:
+        """Return a chat and its first members by id, at most `limit`, in one read. Consistent.
+
+        Raises:
+            NotFound: there is no such chat.
+        """
+        key = records.chat_key(chat)
+        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+            raise NotFound(f"chat {chat}: does not exist")
+        return Chat.decode(rows[0]), [Member.decode(row) for row in rows[1:]]
+
+    async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
+        """Return members of a chat by id, from the one after `after` on. Consistent."""
+        key = records.chat_key(chat)
+        first = records.MEMBER_PREFIX if after is None else records.member_key(after)
+        span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
+        # One more: both ends belong to the span, and `after` itself is not wanted.
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        members = [Member.decode(row) for row in rows if row[Field.SK]["S"] != first]
+        return members[:limit]
+
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        """Return those of `users` who have an account. Consistent."""
+        keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
+        items = await get_items(self._client, self._table, keys)
+        found = [records.User.decode(item) for item in items]
+        return {user.user for user in found if user.erased_ms is None}
+
+    async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
+        """Return those of `users` who may not come back to a chat. Consistent."""
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, moderation.ban_key(user)) for user in set(users)]
+        items = await get_items(self._client, self._table, keys)
+        return {moderation.Ban.decode(item).user for item in items}
+
+    async def commit(
+        self,
+        chat: Chat,
+        change: str,
+        added: Mapping[str, tuple[Role, int]],
+        roles: Mapping[str, Role],
+        removed: Collection[str],
+        settings: Mapping[str, str | int],
+        large: int = 0,
+        muted: Mapping[str, int | None] | None = None,
+        banned: Mapping[str, str] | None = None,
+    ) -> Chat | None:
+        """Write a change of `chat`, as it was read; None if another change came before.
+
+        `added` are new members, with the least chat seq at which they join; `roles` new roles of
+        those who are members; `removed` those who no longer are; `settings` name, joining, history,
+        slow_s; `muted` members and until when they may not write, or None; `banned` are users who
+        may not come back, and who says so.
+        `large` is the version with which the chat has become a large one, 0 if it is none then.
+
+        Guarantees:
+            Whole or not at all. A write whose answer was lost is recognised when it is tried again.
+            Cancellation: it may be written.
+
+        Raises:
+            Unavailable: it may be written.
+        """
+        after = dataclasses.replace(
+            chat,
+            version=chat.version + 1,
+            change=change,
+            count=(chat.count or 0) + len(added) - len(removed),
+            large=large,
+            **settings,  # type: ignore[arg-type]  # the frame's types have checked the values
+        )
+        actions = [self._move_chat(after, settings)]
+        actions += self._move_members(chat.chat, added, roles, removed)
+        actions += [self._mute(chat.chat, user, until) for user, until in (muted or {}).items()]
+        actions += [self._ban(chat.chat, user, by) for user, by in (banned or {}).items()]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            stored = Chat.decode(exc.stored[0]) if exc.stored and exc.stored[0] else None
+            if stored is None or (stored.version, stored.change) != (after.version, change):
+                return None
+        return after
+
+    def _ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
+        ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))
+        return {"Put": {"TableName": self._table, "Item": ban.encode()}}
+
+    async def delete_ban(self, chat: str, user: str) -> None:
+        """Let a user come back who was banned. Idempotent."""
+        await self._moderation.delete_ban(chat, user)
+
+    def _mute(self, chat: str, user: str, until: int | None) -> dict[str, Any]:
+        update: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "REMOVE #until" if until is None else "SET #until = :until",
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": {"#until": Field.MUTED_UNTIL, "#role": Field.ROLE},
+        }
+        if until is not None:
+            update["ExpressionAttributeValues"] = {":until": {"N": str(until)}}
+        return {"Update": update}
+
+    def _move_chat(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
+        key = records.chat_key(after.chat)
+        values: dict[str, dict[str, str]] = {
+            Field.VERSION: {"N": str(after.version)},
+            Field.MEMBERS: {"N": str(after.count)},
+            Field.CHANGE: {"S": after.change or ""},
+            Field.LARGE: {"N": str(after.large)},
+            **{
+                name: {"N": str(value)} if isinstance(value, int) else {"S": value}
+                for name, value in settings.items()
+            },
+        }
+        update = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            "ConditionExpression": f"#{Field.VERSION} = :before AND #{Field.STATE} = :ready",
+            "ExpressionAttributeNames": {f"#{name}": name for name in (*values, Field.STATE)},
+            "ExpressionAttributeValues": {
+                ":before": {"N": str(after.version - 1)},
+                ":ready": {"S": records.READY},
+                **{f":{name}": value for name, value in values.items()},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Update": update}
+
+    def _move_members(
+        self,
+        chat: str,
+        added: Mapping[str, tuple[Role, int]],
+        roles: Mapping[str, Role],
+        removed: Collection[str],
+    ) -> list[dict[str, Any]]:
+        actions: list[dict[str, Any]] = []
+        for user, (role, joined) in added.items():
+            row = Member(chat, user, role, joined, read=joined - 1, received=joined - 1)
+            actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
+        for user, role in roles.items():
+            update = {
+                "TableName": self._table,
+                "Key": self._member_row(chat, user),
+                "UpdateExpression": "SET #role = :role",
+                "ConditionExpression": "attribute_exists(#role)",
+                "ExpressionAttributeNames": {"#role": Field.ROLE},
+                "ExpressionAttributeValues": {":role": {"S": role}},
+            }
+            actions.append({"Update": update})
+        for user in removed:
+            key = self._member_row(chat, user)
+            actions.append({"Delete": {"TableName": self._table, "Key": key}})
+        return actions
+
+    def _member_row(self, chat: str, user: str) -> Item:
+        return records.row_key(records.chat_key(chat), records.member_key(user))
+
+    # afterwards
+
+    async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None:
+        """Note at which chat seq members joined, now that it is known.
+
+        Guarantees:
+            Idempotent; it only rises, and who is no member any more is passed over.
+        """
+        for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
+            batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]
+            fixes = [self._fix_one(chat, user, seq) for user, seq in batch]
+            # All of them end before the first failure is raised: none is left behind running.
+            for outcome in await asyncio.gather(*fixes, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, ConditionFailed):
+                    raise outcome
+
+    async def _fix_one(self, chat: str, user: str, seq: int) -> None:
+        request = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "SET #joined = :seq",
+            # False, too, where there is no row and thus no attribute.
+            "ConditionExpression": "#joined < :seq",
+            "ExpressionAttributeNames": {"#joined": Field.JOINED},
+            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
+        }
+        await self._client.call("update_item", request)
+
+    async def clear_change(self, chat: str, version: int) -> None:
+        """Note that the hot tier has the change to `version`; does nothing if another followed."""
+        key = records.chat_key(chat)
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": "REMOVE #change",
+            "ConditionExpression": "#version = :version",
+            "ExpressionAttributeNames": {"#change": Field.CHANGE, "#version": Field.VERSION},
+            "ExpressionAttributeValues": {":version": {"N": str(version)}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return

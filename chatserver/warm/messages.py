@@ -1,0 +1,495 @@
+"""The warm tier's messages: written in batches by `workers.persist`, read as pages and as history.
+
+Owns table `messages`, one item a message, key ``(chatid, ts)``:
+
+    chatid S  ts N  seq N  mid S  ref S  sender_id S  receiver_id S (direct chats only)  kind S
+    body S  reply_to N (if it is one)  status S  status_ts S "<status>#<ts, 20 digits>"  rev N
+    expires_at N (if it ends)  attachments S (if it has files: JSON)
+    if it was changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
+    of other entries: target N  user S  role S  name S
+
+Entries that are not messages are items, too: seq has no holes. `status` tells them apart: `active`
+and `deleted` messages, and `event`.
+
+Invariants: an item is made from the message alone, so writing it again changes nothing; within a
+chat ts rises with seq. A body has at most 16 KB, so no item comes near DynamoDB's 400 KB.
+
+Two ways to read, for two needs. The five queries of the table page through it by time and are
+eventually consistent. `find_head`, `list_before` and `list_after` go by seq, read consistently and
+return a contiguous run or nothing: history joins them to what the hot tier holds.
+
+From the moment of its expiry, however late DynamoDB removes it, a message is absent from the five
+queries, and a tombstone where it is read by seq: what expired is told from what is not stored. Once
+its item is gone, a marker (`chatserver.warm.markers`) still says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import BadRequest, CorruptData
+from chatserver.protocol import expiry
+from chatserver.protocol.entries import is_message
+from chatserver.protocol.frames import ENTRY_KINDS, Attachment, Message
+from chatserver.warm import markers
+from chatserver.warm.batches import WRITES_MAX, get_items, put_items
+from chatserver.warm.client import DynamoClient, Item
+from chatserver.warm.paging import Page, Span, Token, check_limit, read_page
+from chatserver.warm.seqsearch import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
+from chatserver.warm.tables import MESSAGES, RECEIVER_INDEX, SENDER_INDEX, STATUS_INDEX, Index
+from chatserver.warm.tables import MessageField as Field
+
+STATUS_ACTIVE = "active"
+STATUS_DELETED = "deleted"
+STATUS_EVENT = "event"
+EVER = (0, TS_MAX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PersistItem:
+    """A message on its way into the warm tier. `receiver` is the other user of a direct chat."""
+
+    message: Message
+    receiver: str | None
+
+
+def encode_item(item: PersistItem) -> Item:
+    """Return the item that stores a message. The same message makes the same item, at any time.
+
+    Raises:
+        CorruptData: its body is not Unicode, which not every server would say of itself.
+    """
+    message = item.message
+    try:
+        message.body.encode()
+    except UnicodeEncodeError as exc:
+        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
+    status = _status_of(message)
+    encoded: Item = {
+        Field.CHAT: {"S": message.chat},
+        Field.TS: {"N": str(message.ts)},
+        Field.SEQ: {"N": str(message.seq)},
+        Field.MID: {"S": message.mid},
+        Field.REF: {"S": message.ref},
+        Field.SENDER: {"S": message.sender},
+        Field.KIND: {"S": message.kind},
+        Field.BODY: {"S": message.body},
+        Field.STATUS: {"S": status},
+        Field.STATUS_TS: {"S": f"{status}#{message.ts:020d}"},
+        Field.REV: {"N": str(message.rev or 1)},
+    }
+    if item.receiver is not None:
+        encoded[Field.RECEIVER] = {"S": item.receiver}
+    if message.reply_to is not None:
+        encoded[Field.REPLY_TO] = {"N": str(message.reply_to)}
+    if message.expires_at is not None:
+        encoded[Field.EXPIRES_AT] = {"N": str(message.expires_at)}
+    if message.attachments:
+        files = msgspec.json.encode(message.attachments)
+        encoded[Field.ATTACHMENTS] = {"S": files.decode()}
+    if message.rev or message.deleted or status == STATUS_EVENT:
+        encoded |= _encode_more(message)
+    return encoded
+
+
+def _status_of(message: Message) -> str:
+    if not is_message(message):
+        return STATUS_EVENT
+    return STATUS_DELETED if message.deleted else STATUS_ACTIVE
+
+
+def _encode_more(message: Message) -> Item:
+    """Return the attributes of changed messages and of other entries."""
+    more: Item = {}
+    numbers = {
+        Field.TARGET: message.target,
+        Field.EDITED_TS: message.edited_ts or None,
+        Field.EDITED_SEQ: message.edited_seq or None,
+        Field.MUTED_UNTIL: message.muted_until,
+    }
+    texts = {Field.USER: message.user, Field.ROLE: message.role, Field.NAME: message.name}
+    more |= {name: {"N": str(value)} for name, value in numbers.items() if value is not None}
+    more |= {name: {"S": value} for name, value in texts.items() if value is not None}
+    if message.reactions:
+        reactions = {user: {"S": emoji} for user, emoji in message.reactions.items()}
+        more[Field.REACTIONS] = {"M": reactions}
+    for name, is_so in ((Field.DELETED, message.deleted), (Field.BANNED, message.banned)):
+        if is_so:
+            more[name] = {"BOOL": True}
+    return more
+
+
+def decode_item(item: Item) -> Message:
+    """Return the message that an item stores.
+
+    Raises:
+        CorruptData: it is not an item of ours.
+    """
+    try:
+        reply_to, ends = item.get(Field.REPLY_TO), item.get(Field.EXPIRES_AT)
+        message = Message(
+            seq=int(item[Field.SEQ]["N"]),
+            ts=int(item[Field.TS]["N"]),
+            chat=item[Field.CHAT]["S"],
+            mid=item[Field.MID]["S"],
+            sender=item[Field.SENDER]["S"],
+            ref=item[Field.REF]["S"],
+            kind=item[Field.KIND]["S"],
+            body=item[Field.BODY]["S"],
+            reply_to=None if reply_to is None else int(reply_to["N"]),
+            expires_at=None if ends is None else int(ends["N"]),
+            attachments=_decode_files(item) if Field.ATTACHMENTS in item else [],
+        )
+        is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
+        if is_as_sent and message.kind not in ENTRY_KINDS:
+            return message
+        return _decode_more(message, item)
+    except (KeyError, ValueError, msgspec.DecodeError) as exc:
+        key = {name: item.get(name) for name in MESSAGES.key.names}
+        raise CorruptData(f"messages: the item at {key} is not a message: {exc!r}") from exc
+
+
+def _decode_files(item: Item) -> list[Attachment]:
+    return msgspec.json.decode(item[Field.ATTACHMENTS]["S"], type=list[Attachment])
+
+
+def _decode_more(message: Message, item: Item) -> Message:
+    """Return an entry with the attributes that only changed messages and other entries have."""
+
+    def number(name: str) -> int | None:
+        return int(item[name]["N"]) if name in item else None
+
+    def text(name: str) -> str | None:
+        return item[name]["S"] if name in item else None
+
+    rev = number(Field.REV) or 1
+    reactions = item.get(Field.REACTIONS, {"M": {}})["M"]
+    return msgspec.structs.replace(
+        message,
+        target=number(Field.TARGET),
+        user=text(Field.USER),
+        role=text(Field.ROLE),
+        name=text(Field.NAME),
+        rev=rev if rev > 1 else 0,
+        edited_ts=number(Field.EDITED_TS) or 0,
+        edited_seq=number(Field.EDITED_SEQ) or 0,
+        deleted=Field.DELETED in item,
+        muted_until=number(Field.MUTED_UNTIL),
+        banned=Field.BANNED in item,
+        reactions={user: emoji["S"] for user, emoji in reactions.items()},
+    )
+
+
+class MessageRepository:
+    """Reads and writes table `messages`."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._table = MESSAGES.name_in(settings)
+
+    async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
+        """Store messages, 25 in a call, one call after the other.
+
+        Who wants several calls in flight calls it several times. Two items of one key, which
+        DynamoDB would refuse, are one: the later one is stored.
+
+        Guarantees:
+            All are stored when it returns. Idempotent: it may be repeated as a whole.
+            Cancellation: safe; some may be stored.
+            Cost: one BatchWriteItem for 25 messages; a message of 1 KB takes 4 write units, 3 of
+            them in indexes (a group's 3 and 2), and one more if it expires.
+
+        Raises:
+            Unavailable: not all could be stored within `attempts_max` tries of a call, `timeout_s`
+                in all. Some may be.
+            CorruptData: an item cannot be stored, for itself; some of the others may not be.
+        """
+        encoded = {(item.message.chat, item.message.ts): encode_item(item) for item in items}
+        marked = {
+            (item.message.chat, item.message.ts): markers.encode_marker(item.message)
+            for item in items
+            if item.message.expires_at is not None
+        }
+        unique = [*marked.values(), *encoded.values()]
+        give_up = self._clock.monotonic() + timeout_s
+        for at in range(0, len(unique), WRITES_MAX):
+            left_s = max(0.0, give_up - self._clock.monotonic())
+            await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
+
+    # the five queries
+
+    async def list_chat(
+        self, chat: str, *, limit: int, start: Token | None = None, newest_first: bool = True
+    ) -> Page[Message]:
+        """Return a page of a chat's messages."""
+        span = Span(MESSAGES, chat)
+        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
+
+    async def list_chat_between(
+        self,
+        chat: str,
+        from_ts: int,
+        to_ts: int,
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+    ) -> Page[Message]:
+        """Return a page of a chat's messages of ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
+        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
+
+    async def list_sent(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+    ) -> Page[Message]:
+        """Return a page of what a user sent, to any chat, in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
+
+    async def list_received(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+    ) -> Page[Message]:
+        """Return a page of what a user was sent in direct chats, in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
+
+    async def list_active(
+        self, chat: str, *, limit: int, start: Token | None = None, newest_first: bool = True
+    ) -> Page[Message]:
+        """Return a page of a chat's messages that are active: neither deleted nor withdrawn."""
+        span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
+        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
+
+    async def _list(
+        self, span: Span, *, limit: int, start: Token | None, newest_first: bool
+    ) -> Page[Message]:
+        """Return a page of a span's live messages; see `read_page` for what it guarantees."""
+        now_s = int(self._clock.time())
+        query = span.query(self._settings)
+        query["ScanIndexForward"] = not newest_first
+        query["ConsistentRead"] = False
+        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
+        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
+        query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
+
+        async def load(rows: list[Item]) -> list[Message | None]:
+            if span.index is None:
+                return [decode_item(row) for row in rows]
+            return await self._load(rows, span.index, now_s)
+
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
+
+    async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
+        """Return the messages that an index's rows stand for, as the table has them now.
+
+        Read consistently: an item that the index already shows could otherwise seem absent. One
+        that has left the index's partition since, or expired, is None.
+        """
+        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
+        items = await get_items(self._client, self._table, keys)
+        found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
+        return [
+            decode_item(item)
+            if (item := found.get(_key_of(row))) is not None
+            and all(item.get(name) == row[name] for name in index.key.names)
+            else None
+            for row in rows
+        ]
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        """Put a tombstone where no tier has a message; False at the chat's beginning.
+
+        `ts` lies between those of its neighbours. Should the message come after all, it counts.
+
+        Guarantees:
+            Idempotent. Nothing is put below the oldest message that is stored.
+        """
+        probe = Probe(ts - 1, is_newest_first=True)
+        if not await self._read(chat, probe) and not await self._read(
+            markers.partition_of(chat), probe
+        ):
+            return False
+        marker = markers.encode_marker(markers.lost_message(chat, seq, ts))
+        await put_items(self._client, self._table, [marker])
+        return True
+
+    # by seq
+
+    async def find_head(self, chat: str) -> Message | None:
+        """Return the newest stored message of a chat: the floor of seq and ts.
+
+        One that has expired counts, as a tombstone, even when its item is gone.
+
+        Guarantees:
+            Consistent: every message stored before the call counts.
+        """
+        async with self._client.deadline():
+            probe = Probe(TS_MAX, is_newest_first=True)
+            items, gone = await asyncio.gather(
+                self._read(chat, probe), self._read(markers.partition_of(chat), probe)
+            )
+        if gone and (not items or _place_of(items[0]).seq < _place_of(gone[0]).seq):
+            return markers.decode_marker(gone[0])
+        return expiry.as_of(decode_item(items[0]), self._clock.time()) if items else None
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of messages that ends just before seq `before`, in rising seq.
+
+        Without `before`, the run that ends with the newest message. `ts_hint` is what the caller
+        believes to be the ts of the message at `before`; it saves a search.
+
+        Guarantees:
+            Contiguous, and the last one has seq ``before - 1``. Empty if that one is not stored.
+            It ends short of `limit` at the chat's beginning, or where a message is not stored.
+            Consistent, whatever the hint is worth.
+            Cost: one Query with a good hint, else a search of 3 to 15 small ones more.
+
+        Raises:
+            CorruptData: ts does not rise with seq.
+        """
+        check_limit(limit)
+        if before is None:
+            head = await self.find_head(chat)
+            if head is None:
+                return []
+            before, ts_hint = head.seq + 1, head.ts + 1
+        target = before - 1
+        if target < 1:
+            return []
+        async with self._client.deadline():
+            hint = None if ts_hint is None else ts_hint - 1
+            run = await self._read_run(chat, target, limit, hint, is_newest_first=True)
+        return run[::-1]
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of messages that begins just after seq `after`, in rising seq.
+
+        Guarantees and costs as `list_before`: the first one has seq ``after + 1``, or it is empty.
+        """
+        check_limit(limit)
+        target = after + 1
+        async with self._client.deadline():
+            hint = None if ts_hint is None else ts_hint + 1
+            return await self._read_run(chat, target, limit, hint, is_newest_first=False)
+
+    async def _read_run(
+        self, chat: str, target: int, limit: int, hint: int | None, *, is_newest_first: bool
+    ) -> list[Message]:
+        """Return the run of messages from seq `target` on, in a direction; empty without that one.
+
+        A hint is right if what is read from there begins with the target. What a wrong one finds
+        is a known place for the search.
+        """
+        known: list[Place] = []
+        if hint is not None and 0 <= hint <= TS_MAX:
+            items = await self._read(chat, Probe(hint, is_newest_first, limit))
+            if items and _place_of(items[0]).seq == target:
+                return await self._join(chat, target, Probe(hint, is_newest_first, limit), items)
+            known = [_place_of(item) for item in items]
+        place = await self._search(chat, target, known)
+        if place is None:
+            place = await self._search(markers.partition_of(chat), target, ())
+        if place is None:
+            return []
+        probe = Probe(place.ts, is_newest_first, limit)
+        return await self._join(chat, target, probe, await self._read(chat, probe))
+
+    async def _join(
+        self, chat: str, target: int, probe: Probe, items: Sequence[Item]
+    ) -> list[Message]:
+        """Return the run that `items`, the answer to `probe`, and markers for its holes make up."""
+        now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
+        held = {_place_of(item).seq: expiry.as_of(decode_item(item), now_s) for item in items}
+        run = _run(held, target, step, probe.count)
+        if len(run) < probe.count and target + step * len(run) >= 1:
+            # A message is not there. If it was sent to expire, a marker says so.
+            gone = await self._read(markers.partition_of(chat), probe)
+            held = {_place_of(item).seq: markers.decode_marker(item) for item in gone} | held
+            run = _run(held, target, step, probe.count)
+        return run
+
+    async def _search(self, chat: str, target: int, known: Iterable[Place]) -> Place | None:
+        search = SeqSearch(target, known)
+        for _ in range(PROBES_MAX):
+            probe = search.next_probe()
+            if probe is None:
+                return search.found
+            items = await self._read(chat, probe, places_only=True)
+            search.feed(probe, [_place_of(item) for item in items])
+        raise AssertionError("the search halves the time left with every second probe")
+
+    async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
+        """Return what `probe` asks for, consistently. Large items may take several Queries."""
+        between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
+        request: dict[str, Any] = {
+            **Span(MESSAGES, chat, between=between).query(self._settings),
+            "ScanIndexForward": not probe.is_newest_first,
+            "ConsistentRead": True,
+        }
+        if places_only:
+            request["ProjectionExpression"] = "#seq, #sort"
+            request["ExpressionAttributeNames"] |= {"#seq": Field.SEQ}
+        items: list[Item] = []
+        while True:
+            answer = await self._client.call(
+                "query", {**request, "Limit": probe.count - len(items)}
+            )
+            items += answer["Items"]
+            last = answer.get("LastEvaluatedKey")
+            if last is None or len(items) >= probe.count:
+                return items
+            request["ExclusiveStartKey"] = last
+
+
+def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
+    if not 0 <= from_ts <= to_ts <= TS_MAX:
+        raise BadRequest("from_ts, to_ts: must be timestamps in microseconds, in this order")
+    return from_ts, to_ts
+
+
+def _key_of(item: Item) -> tuple[str, str]:
+    return item[Field.CHAT]["S"], item[Field.TS]["N"]
+
+
+def _place_of(item: Item) -> Place:
+    return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
+
+
+def _has_expired(item: Item, now_s: int) -> bool:
+    ends = item.get(Field.EXPIRES_AT)
+    return ends is not None and int(ends["N"]) <= now_s
+
+
+def _run(held: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:
+    """Return the messages at `first`, `first` + `step` …, at most `count`, up to the first hole."""
+    run: list[Message] = []
+    while len(run) < count and (message := held.get(first + step * len(run))) is not None:
+        run.append(message)
+    return run

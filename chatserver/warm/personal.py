@@ -1,0 +1,143 @@
+"""All that the warm tier has of one user, for who copies it or takes it away.
+
+Owns nothing: the rows are those of the other modules of this package. What is below ``u#<user>`` is
+found by a Query; what stands elsewhere has a row there that leads to it: a file ``file#<id>``, a
+report ``reported#<chat>#<seq>``. What the user said is found by the index `sender`, which is
+eventually consistent: who has to find all of it looks again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.protocol.frames import Message
+from chatserver.warm.batches import get_items
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.messages import decode_item
+from chatserver.warm.moderation import REPORT_PREFIX
+from chatserver.warm.paging import Span
+from chatserver.warm.records import chat_key, member_key, row_key, user_key
+from chatserver.warm.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
+from chatserver.warm.tables import MessageField as Field
+
+PAGE_MAX: Final = 100
+FILE_PREFIX: Final = "file#"
+REPORTED_PREFIX: Final = "reported#"
+
+
+class PersonalRows:
+    """Reads and removes the rows of one user."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._directory = DIRECTORY.name_in(settings)
+        self._messages = MESSAGES.name_in(settings)
+
+    # the directory
+
+    async def list_names(self, user: str, prefix: str) -> list[str]:
+        """Return the ends of the user's sort keys that begin with `prefix`. Consistent."""
+        rows = await self._list_rows(user, prefix)
+        return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
+
+    async def remove_row(self, user: str, sort: str) -> None:
+        """Remove one row below the user. Idempotent."""
+        key = row_key(user_key(user), sort)
+        await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
+
+    async def remove_rows(self, user: str) -> int:
+        """Remove all rows below the user but his own; return how many there were. Idempotent."""
+        rows = await self._list_rows(user, "")
+        sorts = [row[DirectoryField.SK]["S"] for row in rows]
+        gone = [sort for sort in sorts if sort != user_key(user)]
+        for sort in gone:
+            await self.remove_row(user, sort)
+        return len(gone)
+
+    async def _list_rows(self, user: str, prefix: str) -> list[Item]:
+        span = Span(DIRECTORY, user_key(user), prefix=prefix or None)
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        found: list[Item] = []
+        while True:
+            answer = await self._client.call("query", request)
+            found += answer["Items"]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return found
+            request["ExclusiveStartKey"] = last
+
+    async def strip_membership(self, chat: str, user: str) -> None:
+        """Take from a membership that stays what the user chose for himself. Idempotent."""
+        request = {
+            "TableName": self._directory,
+            "Key": row_key(chat_key(chat), member_key(user)),
+            "UpdateExpression": "REMOVE #hidden, #quiet",
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": {
+                "#hidden": DirectoryField.HIDDEN,
+                "#quiet": DirectoryField.QUIET,
+                "#role": DirectoryField.ROLE,
+            },
+        }
+        await self._update(request)
+
+    async def blank_report(self, reported: str, user: str) -> None:
+        """Take the words from a report of the user, named ``<chat>#<seq>``. Idempotent."""
+        chat, _, seq = reported.partition("#")
+        request = {
+            "TableName": self._directory,
+            "Key": row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}"),
+            "UpdateExpression": "REMOVE #reason",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#reason": DirectoryField.REASON,
+                "#pk": DirectoryField.PK,
+            },
+        }
+        await self._update(request)
+
+    async def find_reason(self, reported: str, user: str) -> str:
+        """Return the words of a report of the user."""
+        chat, _, seq = reported.partition("#")
+        key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
+        answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
+        reason: str = answer.get("Item", {}).get(DirectoryField.REASON, {"S": ""})["S"]
+        return reason
+
+    async def _update(self, request: dict[str, Any]) -> None:
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return  # there is nothing
+
+    # messages
+
+    async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
+        """Yield all entries that the user sent, oldest first, what has expired included, by page.
+
+        Each as the table has it now, read consistently; which there are the index says.
+        """
+        span = Span(MESSAGES, user, SENDER_INDEX)
+        request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
+        while True:
+            answer = await self._client.call("query", request)
+            keys = [{name: row[name] for name in MESSAGES.key.names} for row in answer["Items"]]
+            items = await get_items(self._client, self._messages, keys)
+            found = [decode_item(item) for item in items if item[Field.SENDER]["S"] == user]
+            if found:
+                yield sorted(found, key=lambda message: message.ts)
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def find_entry(self, chat: str, ts: int) -> Message | None:
+        """Return an entry, as the table has it. Consistent."""
+        request = {
+            "TableName": self._messages,
+            "Key": {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}},
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else decode_item(item)

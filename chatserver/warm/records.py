@@ -1,0 +1,248 @@
+"""The rows of table `directory`, as records that encode and decode themselves.
+
+| record   | `PK`        | `SK`         | attributes                                    |
+|----------|-------------|--------------|-----------------------------------------------|
+| `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
+|          |             |              | erased? receipt?`                             |
+| `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
+|          |             |              | members joining? history? change? large?`            |
+| `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
+|          |             |              | muted_until?`                                 |
+
+Ids contain no ``#``, so no two records share a key. A user's and a chat's own row repeat the `PK`
+as `SK`: index `by_member` has the keys turned round, and a common `SK` would make all of them one
+partition there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from chatserver.domain.membership import HistoryFrom, Joining, Role
+from chatserver.errors import CorruptData
+from chatserver.warm.client import Item
+from chatserver.warm.tables import DirectoryField as Field
+
+ChatKind = Literal["direct", "group"]
+
+FORMING = "forming"  # its members are being written; it does not exist for anybody
+READY = "ready"
+
+MEMBER_PREFIX = "m#"
+AFTER_MEMBERS = "m$"  # '$' follows '#': greater than every member's key, and none itself
+
+
+def user_key(user: str) -> str:
+    """Return the key of a user's own row."""
+    return f"u#{user}"
+
+
+def chat_key(chat: str) -> str:
+    """Return the key of a chat's own row, and the partition of all its rows."""
+    return f"c#{chat}"
+
+
+def member_key(user: str) -> str:
+    """Return the sort key of a membership, and the partition of a user's chats in `by_member`."""
+    return f"{MEMBER_PREFIX}{user}"
+
+
+def row_key(partition: str, sort: str) -> Item:
+    """Return the key of a row."""
+    return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who may chat."""
+
+    user: str
+    name: str | None
+    created_ms: int
+    about: str | None = None
+    banned_ms: int | None = None
+    before: int = 0  # tokens without a login that were issued up to then (s) hold no more
+    erased_ms: int | None = None  # gone for good; the row keeps the id from anybody else
+
+    def encode(self) -> Item:
+        """Return the row."""
+        item = row_key(user_key(self.user), user_key(self.user))
+        item[Field.CREATED] = {"N": str(self.created_ms)}
+        if self.name is not None:
+            item[Field.NAME] = {"S": self.name}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> User:
+        """Return the user of a row. Raises CorruptData."""
+        return cls(
+            user=_id_of(item, Field.PK, "u#"),
+            name=_find_text(item, Field.NAME),
+            created_ms=_number(item, Field.CREATED),
+            about=_find_text(item, Field.ABOUT),
+            banned_ms=_number(item, Field.BANNED) if Field.BANNED in item else None,
+            before=_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
+            erased_ms=_number(item, Field.ERASED) if Field.ERASED in item else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat. `version` counts the changes of its membership and settings, from 1.
+
+    `change` is the last one of them until the hot tier has it, too; see
+    `chatserver.service.membership`. `count` is how many members there are, if the row says so:
+    rows of before there were changes do not. `large` is the version with which it became a large
+    chat (it has no inboxes), 0 while it is none.
+    """
+
+    chat: str
+    kind: ChatKind
+    name: str | None
+    version: int
+    created_ms: int
+    joining: Joining = "invited"
+    history: HistoryFrom = "joined"
+    change: str | None = None
+    large: int = 0
+    count: int | None = dataclasses.field(default=None, compare=False)
+    slow_s: int = 0
+    blockers: frozenset[str] = frozenset()  # of a direct chat: which of its users block the other
+
+    def encode(self, state: str, origin: str) -> Item:
+        """Return the row of a chat in `state` that was asked for as `origin`."""
+        item = row_key(chat_key(self.chat), chat_key(self.chat))
+        item[Field.KIND] = {"S": self.kind}
+        item[Field.VERSION] = {"N": str(self.version)}
+        item[Field.CREATED] = {"N": str(self.created_ms)}
+        item[Field.STATE] = {"S": state}
+        item[Field.ORIGIN] = {"S": origin}
+        if self.count is not None:
+            item[Field.MEMBERS] = {"N": str(self.count)}
+        if self.large:
+            item[Field.LARGE] = {"N": str(self.large)}
+        if self.change is not None:
+            item[Field.CHANGE] = {"S": self.change}
+        if self.name is not None:
+            item[Field.NAME] = {"S": self.name}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> Chat:
+        """Return the chat of a row. Raises CorruptData."""
+        kind = _text(item, Field.KIND)
+        if kind not in {"direct", "group"}:
+            raise CorruptData(f"directory: chat {item.get(Field.PK)} has kind {kind!r}")
+        return cls(
+            chat=_id_of(item, Field.PK, "c#"),
+            kind=cast(ChatKind, kind),
+            name=_find_text(item, Field.NAME),
+            version=_number(item, Field.VERSION),
+            created_ms=_number(item, Field.CREATED),
+            joining="open" if _find_text(item, Field.JOINING) == "open" else "invited",
+            history="all" if _find_text(item, Field.HISTORY) == "all" else "joined",
+            change=_find_text(item, Field.CHANGE),
+            large=_number(item, Field.LARGE) if Field.LARGE in item else 0,
+            count=_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
+            slow_s=_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
+            blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
+        )
+
+
+def is_ready(item: Item) -> bool:
+    """Tell whether the chat of a row exists, rather than being written."""
+    return _text(item, Field.STATE) == READY
+
+
+def origin_of(item: Item) -> str:
+    """Return what a chat was asked for as; see `describe_origin`."""
+    return _text(item, Field.ORIGIN)
+
+
+def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
+    """Return a digest of what a chat is created as: a retry has the same, another request not."""
+    parts = [kind, "-" if name is None else f"={name}"]
+    parts += [f"{user}#{roles[user]}" for user in sorted(roles)]
+    # A name may hold anything, so each part is preceded by its length.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A user in a chat, with the chat seqs at which he joined and up to which he read.
+
+    `hidden` are the seqs of what he deleted for himself.
+    """
+
+    chat: str
+    user: str
+    role: Role
+    joined: int = 0
+    read: int = 0
+    received: int = 0
+    hidden: tuple[int, ...] = ()
+    muted_until: int | None = None  # seconds since 1970, 0 for ever; None: may write
+
+    def encode(self) -> Item:
+        """Return the row."""
+        item = row_key(chat_key(self.chat), member_key(self.user))
+        item[Field.ROLE] = {"S": self.role}
+        item[Field.JOINED] = {"N": str(self.joined)}
+        item[Field.READ] = {"N": str(self.read)}
+        item[Field.RECEIVED] = {"N": str(self.received)}
+        if self.hidden:
+            item[Field.HIDDEN] = {"NS": [str(seq) for seq in self.hidden]}
+        if self.muted_until is not None:
+            item[Field.MUTED_UNTIL] = {"N": str(self.muted_until)}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> Member:
+        """Return the member of a row. Raises CorruptData."""
+        role = _text(item, Field.ROLE)
+        if role not in {"owner", "admin", "member"}:
+            raise CorruptData(f"directory: member {item.get(Field.SK)} has role {role!r}")
+        return cls(
+            chat=_id_of(item, Field.PK, "c#"),
+            user=_id_of(item, Field.SK, MEMBER_PREFIX),
+            role=cast(Role, role),
+            joined=_number(item, Field.JOINED),
+            read=_number(item, Field.READ),
+            received=_number(item, Field.RECEIVED),
+            hidden=tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"]))),
+            muted_until=_number(item, Field.MUTED_UNTIL) if Field.MUTED_UNTIL in item else None,
+        )
+
+
+def _text(item: Item, name: str) -> str:
+    try:
+        text: str = item[name]["S"]
+    except KeyError as exc:
+        raise CorruptData(f"directory: {_where(item)} has no text {name}") from exc
+    return text
+
+
+def _find_text(item: Item, name: str) -> str | None:
+    return _text(item, name) if name in item else None
+
+
+def _number(item: Item, name: str) -> int:
+    try:
+        return int(item[name]["N"])
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {_where(item)} has no whole number {name}") from exc
+
+
+def _id_of(item: Item, name: str, prefix: str) -> str:
+    text = _text(item, name)
+    if not text.startswith(prefix):
+        raise CorruptData(f"directory: {_where(item)} is not a row of {prefix}")
+    return text.removeprefix(prefix)
+
+
+def _where(item: Item) -> str:
+    return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

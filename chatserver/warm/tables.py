@@ -1,0 +1,459 @@
+"""The four tables of DynamoDB, and the only place that spells an attribute name.
+
+| table          | keys           | indexes                                 | content           |
+|----------------|----------------|-----------------------------------------|-------------------|
+| `messages`     | `chatid`, `ts` | `sender`, `receiver` (sparse), `status` | one row a message |
+| `chat_session` | `PK`, `SK`     | `GSI1_chat`                             | AI companions     |
+| `social`       | `PK`, `SK`     | none                                    | the social graph  |
+| `directory`    | `PK`, `SK`     | `by_member` (the keys turned round)     | users, chats, who |
+
+Projections. Every message is written once into each index and seldom read through one, so the
+indexes hold keys and the expiry alone: a write costs one unit an index whatever the body's size,
+where a projected body would cost its size again three times. Who reads through an index takes the
+keys from it and the items from the table, which also means that what he sees is never the index's
+older copy. The expiry is there so that rows which TTL has yet to remove are skipped inside the
+index, not fetched first. `by_member` holds keys alone, so moving a read mark does not touch it.
+
+`status` has the table's own partition key and is a global index all the same: a local one would
+bound a chat to 10 GB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any, Final, Literal
+
+from chatserver.config import Warm
+from chatserver.errors import ConfigError, Conflict
+from chatserver.warm.client import DynamoClient, TableMissing
+
+POLL_S = 0.5
+APPLY_TIMEOUT_S = 300.0
+
+
+class MessageField:
+    """Attributes of `messages`."""
+
+    CHAT: Final = "chatid"
+    TS: Final = "ts"  # microseconds since 1970; rises with seq within a chat
+    SEQ: Final = "seq"
+    MID: Final = "mid"
+    REF: Final = "ref"
+    SENDER: Final = "sender_id"
+    RECEIVER: Final = "receiver_id"  # direct chats only
+    KIND: Final = "kind"
+    BODY: Final = "body"
+    REPLY_TO: Final = "reply_to"
+    STATUS: Final = "status"
+    STATUS_TS: Final = "status_ts"  # "<status>#<ts, 20 digits>"
+    REV: Final = "rev"  # 1 as sent, then the seq of the entry that changed it last
+    TARGET: Final = "target"  # of an entry that changes a message: the message's seq
+    USER: Final = "user"  # of an entry about a member
+    ROLE: Final = "role"  # of an entry about a member
+    NAME: Final = "name"  # of an entry about the chat
+    MUTED_UNTIL: Final = "muted_until"  # of an entry about a member: s since 1970, 0 for ever
+    BANNED: Final = "banned"  # of an entry about a member
+    EDITED_TS: Final = "edited_ts"  # of the edit that gave it its body
+    EDITED_SEQ: Final = "edited_seq"  # of the edit that gave it its body
+    REACTIONS: Final = "reactions"  # user to emoji
+    DELETED: Final = "deleted"  # its text is gone, its place stays
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970; what DynamoDB's TTL reads
+    ATTACHMENTS: Final = "attachments"  # JSON: the files, as readers get them
+    AUTHOR: Final = "author"  # of a marker: its message's sender, and in no index
+    ENDS: Final = "ends"  # of a marker: its message's `expires_at`, and no TTL
+
+
+class SessionField:
+    """Attributes of `chat_session`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    GSI1_PK: Final = "GSI1PK"  # the chat id
+
+
+class SocialField:
+    """Attributes of `social`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+
+
+class DirectoryField:
+    """Attributes of `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    NAME: Final = "name"
+    CREATED: Final = "created"  # milliseconds since 1970
+    KIND: Final = "kind"  # of a chat: direct or group
+    STATE: Final = "state"  # of a chat: forming or ready
+    ORIGIN: Final = "origin"  # of a chat: digest of what it was created as
+    VERSION: Final = "version"  # of a chat's membership and settings
+    JOINING: Final = "joining"  # of a chat: invited or open
+    HISTORY: Final = "history"  # of a chat: joined or all
+    MEMBERS: Final = "members"  # of a chat: how many there are
+    CHANGE: Final = "change"  # of a chat: the last change, until the hot tier has it, too
+    LARGE: Final = "large"  # of a chat: the version with which it became a large one, or 0
+    ROLE: Final = "role"
+    JOINED: Final = "joined"  # chat seq
+    READ: Final = "read"  # chat seq
+    RECEIVED: Final = "received"  # chat seq
+    HIDDEN: Final = "hidden"  # seqs that the member deleted for himself
+    MUTED_UNTIL: Final = "muted_until"  # of a member: seconds since 1970, 0 for ever
+    SLOW_S: Final = "slow_s"  # of a chat: slow mode
+    BLOCKED: Final = "blocked"  # of a direct chat: which of its users block the other
+    REASON: Final = "reason"  # of a report
+    AUTHOR: Final = "author"  # of a ban: who banned
+    RESOLVED_BY: Final = "resolved_by"  # of a report
+    QUIET: Final = "quiet"  # of a member: wants no pushes of the chat until then (ms)
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970, of rows that end by themselves
+    ABOUT: Final = "about"  # of a user, by himself
+    BANNED: Final = "banned"  # of a user: milliseconds since 1970; absent if not
+    BEFORE: Final = "before"  # of a user: tokens of up to here hold no more, seconds since 1970
+    HASH: Final = "hash"  # of a password, argon2id with its parameters
+    CHANGED: Final = "changed"  # of a password: milliseconds since 1970
+    SEED: Final = "seed"  # of a login: what its refresh tokens are made with, base64url
+    GENERATION: Final = "generation"  # of a login: number of its newest refresh token
+    ROTATED: Final = "rotated"  # of a login: when that one was made, milliseconds since 1970
+    SEEN: Final = "seen"  # of a login or a key: last used, milliseconds since 1970
+    ENDED: Final = "ended"  # of a login or a key: milliseconds since 1970; absent while it holds
+    DIGEST: Final = "digest"  # of the secret of a key
+    OLD_DIGEST: Final = "old_digest"  # of the secret that it had before
+    OLD_UNTIL: Final = "old_until"  # how long that one holds, seconds since 1970
+    SCOPES: Final = "scopes"  # of a key
+    ERASED: Final = "erased"  # of a user who is gone for good: milliseconds since 1970
+    RECEIPT: Final = "receipt"  # of such a user: the job that erases
+
+
+class PushField:
+    """Attributes of push subscriptions, in `directory`."""
+
+    USER: Final = "user"  # of the row that says whose a subscription is
+    KIND: Final = "kind"  # web or fcm
+    TARGET: Final = "target"  # endpoint of a browser, token of an application
+    P256DH: Final = "p256dh"  # the browser's public key
+    AUTH: Final = "auth"  # the browser's secret
+    DEVICE: Final = "device"  # that registered it
+    CREATED: Final = "created"  # milliseconds since 1970, of the newest registration
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
+
+
+class JobField:
+    """Attributes of exports and erasures, in `directory`."""
+
+    KIND: Final = "kind"  # export or erasure
+    USER: Final = "user"
+    STATE: Final = "state"  # waiting, running, ready, done or failed
+    CREATED: Final = "created"  # milliseconds since 1970
+    CHANGED: Final = "changed"  # milliseconds since 1970
+    PROGRESS: Final = "progress"  # percent
+    STEPS: Final = "steps"  # of an erasure, JSON: what was done where
+    WHY: Final = "why"  # it failed, or waits
+    SIZE: Final = "size"  # bytes, of an export
+    TRIES: Final = "tries"  # how often a worker took it
+    HOLDER: Final = "holder"  # the worker that has it
+    HELD_UNTIL: Final = "held_until"  # nobody else takes it before, milliseconds since 1970
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
+    JOB: Final = "job"  # of a user: the newest export
+    DAY: Final = "day"  # on which it was asked for, since 1970
+    EXPORTS: Final = "exports"  # how many were asked for on that day
+
+
+class FileField:
+    """Attributes of `directory` that files have, and what counts a user's uploads."""
+
+    OWNER: Final = "owner"
+    CHAT: Final = "chat"
+    NAME: Final = "name"
+    TYPE: Final = "type"
+    SIZE: Final = "size"  # bytes
+    SHA256: Final = "sha256"  # hex
+    CREATED: Final = "created"  # milliseconds since 1970
+    DUE: Final = "due"  # seconds since 1970: when it is to be removed
+    STATE: Final = "state"  # waiting or ready
+    SEQS: Final = "seqs"  # of the messages that have it
+    WIDTH: Final = "width"
+    HEIGHT: Final = "height"
+    THUMB: Final = "thumb"  # there is one
+    LOOKED_AT: Final = "looked_at"  # there will be no thumbnail if there is none
+    REV: Final = "rev"  # counts the writes
+    UPLOADS: Final = "uploads"  # of a user: how many files no message has
+    BYTES: Final = "bytes"  # of a user: how large they are together
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """The attributes that find an item. `sort` is absent in an index of one attribute."""
+
+    partition: str
+    sort: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, partition first."""
+        return (self.partition,) if self.sort is None else (self.partition, self.sort)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Index:
+    """A global secondary index: its own key, the table's key and `includes`, nothing else."""
+
+    name: str
+    key: Key
+    includes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """A table. `numbers` are the key attributes of type N; all others are S."""
+
+    name: str
+    key: Key
+    indexes: tuple[Index, ...] = ()
+    numbers: frozenset[str] = frozenset()
+    expiry: str | None = None
+    is_streamed: bool = False
+
+    def type_of(self, attribute: str) -> Literal["S", "N"]:
+        """Return the type of a key attribute."""
+        return "N" if attribute in self.numbers else "S"
+
+    def name_in(self, settings: Warm) -> str:
+        """Return the table's name with the prefix of this installation."""
+        return settings.table_prefix + self.name
+
+
+SENDER_INDEX: Final = Index(
+    "sender", Key(MessageField.SENDER, MessageField.TS), (MessageField.EXPIRES_AT,)
+)
+RECEIVER_INDEX: Final = Index(
+    "receiver", Key(MessageField.RECEIVER, MessageField.TS), (MessageField.EXPIRES_AT,)
+)
+STATUS_INDEX: Final = Index(
+    "status", Key(MessageField.CHAT, MessageField.STATUS_TS), (MessageField.EXPIRES_AT,)
+)
+SESSION_CHAT_INDEX: Final = Index("GSI1_chat", Key(SessionField.GSI1_PK, None))
+MEMBER_INDEX: Final = Index("by_member", Key(DirectoryField.SK, DirectoryField.PK))
+
+MESSAGES: Final = Table(
+    "messages",
+    Key(MessageField.CHAT, MessageField.TS),
+    (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX),
+    numbers=frozenset({MessageField.TS}),
+    expiry=MessageField.EXPIRES_AT,
+    is_streamed=True,
+)
+CHAT_SESSION: Final = Table(
+    "chat_session", Key(SessionField.PK, SessionField.SK), (SESSION_CHAT_INDEX,)
+)
+SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK))
+DIRECTORY: Final = Table(
+    "directory",
+    Key(DirectoryField.PK, DirectoryField.SK),
+    (MEMBER_INDEX,),
+    expiry=DirectoryField.EXPIRES_AT,
+)
+TABLES: Final = (MESSAGES, CHAT_SESSION, SOCIAL, DIRECTORY)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What `apply_tables` did, or found done."""
+
+    table: str
+    action: Literal["created", "enabled", "kept"]
+    what: str
+
+
+async def apply_tables(
+    client: DynamoClient,
+    settings: Warm,
+    *,
+    timeout_s: float = APPLY_TIMEOUT_S,
+    poll_s: float = POLL_S,
+) -> list[Change]:
+    """Make the four tables as the settings want them, and report each of them.
+
+    Guarantees:
+        Idempotent: a second call finds all in order. Two at once do no harm.
+        Nothing is created while an existing table has other keys, indexes or TTL.
+        Nothing is ever removed, disabled or changed in price: billing is looked at on creation
+        only, and a stream that the settings do not ask for stays.
+
+    Raises:
+        ConfigError: with everything about the existing tables that does not fit.
+        Unavailable: DynamoDB did not answer, or a table was not ready in `timeout_s`.
+    """
+    found = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
+    problems: list[str] = []
+    for table, description in found.items():
+        if description is not None:
+            problems += _differences(table, table.name_in(settings), description)
+            problems += await _expiry_problems(client, table, table.name_in(settings))
+    if problems:
+        raise ConfigError(problems)
+    changes: list[Change] = []
+    async with client.deadline(timeout_s, "tables to become active"):
+        for table, description in found.items():
+            name = table.name_in(settings)
+            if description is None:
+                await _create(client, table, settings)
+            changes.append(Change(name, "kept" if description else "created", "table"))
+        for table in TABLES:
+            name = table.name_in(settings)
+            active = await _wait_active(client, name, poll_s)
+            changes += await _apply_expiry(client, table, name)
+            changes += await _apply_stream(client, table, settings, active)
+            await _wait_active(client, name, poll_s)
+    return changes
+
+
+async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
+    try:
+        answer = await client.call("describe_table", {"TableName": name})
+    except TableMissing:
+        return None
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+def _differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
+    """Say how an existing table differs in what cannot be changed in place."""
+    types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+    problems: list[str] = []
+
+    def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
+        wanted = _schema(key)
+        if sorted(schema, key=str) != sorted(wanted, key=str):
+            problems.append(f"table {name}{where}: its keys are {schema}, ours {wanted}")
+            return
+        problems.extend(
+            f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
+            f"ours {table.type_of(attribute)}"
+            for attribute in key.names
+            if types.get(attribute) != table.type_of(attribute)
+        )
+
+    compare("", table.key, description["KeySchema"])
+    indexes = {i["IndexName"]: i for i in description.get("GlobalSecondaryIndexes", [])}
+    for index in table.indexes:
+        where = f", index {index.name}"
+        if index.name not in indexes:
+            problems.append(f"table {name}{where}: does not exist")
+            continue
+        compare(where, index.key, indexes[index.name]["KeySchema"])
+        projection = indexes[index.name]["Projection"]
+        included = set(projection.get("NonKeyAttributes", ()))
+        if projection["ProjectionType"] != "ALL" and not included.issuperset(index.includes):
+            problems.append(f"table {name}{where}: lacks {', '.join(index.includes)}")
+    return problems
+
+
+def _schema(key: Key) -> list[dict[str, str]]:
+    kinds = ("HASH", "RANGE")
+    return [
+        {"AttributeName": name, "KeyType": kind}
+        for name, kind in zip(key.names, kinds, strict=False)
+    ]
+
+
+async def _expiry(client: DynamoClient, name: str) -> dict[str, str]:
+    answer = await client.call("describe_time_to_live", {"TableName": name})
+    description: dict[str, str] = answer["TimeToLiveDescription"]
+    return description
+
+
+async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
+    if table.expiry is None:
+        return []
+    state = await _expiry(client, name)
+    attribute = state.get("AttributeName")
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and attribute != table.expiry:
+        return [f"table {name}: TTL reads {attribute}, ours {table.expiry}"]
+    return []
+
+
+async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
+    keys = [table.key, *(index.key for index in table.indexes)]
+    attributes = sorted({name for key in keys for name in key.names})
+    request: dict[str, Any] = {
+        "TableName": table.name_in(settings),
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": table.type_of(name)} for name in attributes
+        ],
+        "KeySchema": _schema(table.key),
+    }
+    throughput: dict[str, Any] = {}
+    if settings.billing == "on_demand":
+        request["BillingMode"] = "PAY_PER_REQUEST"
+    else:
+        request["BillingMode"] = "PROVISIONED"
+        throughput["ProvisionedThroughput"] = {
+            "ReadCapacityUnits": settings.read_units,
+            "WriteCapacityUnits": settings.write_units,
+        }
+    request |= throughput
+    if table.indexes:
+        request["GlobalSecondaryIndexes"] = [
+            {
+                "IndexName": index.name,
+                "KeySchema": _schema(index.key),
+                "Projection": _projection(index),
+                **throughput,
+            }
+            for index in table.indexes
+        ]
+    if settings.stream and table.is_streamed:
+        request["StreamSpecification"] = _STREAM
+    try:
+        await client.call("create_table", request)
+    except Conflict:
+        # Somebody else, or an earlier try of ours whose answer was lost, is making it.
+        return
+
+
+def _projection(index: Index) -> dict[str, Any]:
+    if not index.includes:
+        return {"ProjectionType": "KEYS_ONLY"}
+    return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
+
+
+# The archive needs what a removed row held, and nothing of what is written.
+_STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
+
+
+async def _wait_active(client: DynamoClient, name: str, poll_s: float) -> dict[str, Any]:
+    """Return the description once the table and its indexes serve; the caller has the deadline."""
+    while True:
+        description = await _find_table(client, name)
+        if description is not None:
+            states = [description["TableStatus"]]
+            states += [i["IndexStatus"] for i in description.get("GlobalSecondaryIndexes", [])]
+            if all(state == "ACTIVE" for state in states):
+                return description
+        await asyncio.sleep(poll_s)
+
+
+async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
+    if table.expiry is None:
+        return []
+    if (await _expiry(client, name))["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
+        return [Change(name, "kept", f"TTL on {table.expiry}")]
+    specification = {"Enabled": True, "AttributeName": table.expiry}
+    await client.call(
+        "update_time_to_live", {"TableName": name, "TimeToLiveSpecification": specification}
+    )
+    return [Change(name, "enabled", f"TTL on {table.expiry}")]
+
+
+async def _apply_stream(
+    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+) -> list[Change]:
+    if not (settings.stream and table.is_streamed):
+        return []
+    name = table.name_in(settings)
+    if description.get("StreamSpecification", {}).get("StreamEnabled"):
+        return [Change(name, "kept", "stream")]
+    await client.call("update_table", {"TableName": name, "StreamSpecification": _STREAM})
+    return [Change(name, "enabled", "stream")]

@@ -1,0 +1,123 @@
+// Accounts with a password. The access token lives in memory alone, and for minutes; what keeps a
+// login going is a cookie that no script can read, this one included. So a script that somebody
+// managed to inject finds nothing here that would outlive the page.
+
+import { SessionFailed } from "./session.js";
+
+const TIMEOUT_MS = 10_000;
+
+/** What the server says of fields, in the words of the form. */
+const WORDS = new Map([
+  ["user name or password: wrong", "User name or password is wrong. Check both, then try again."],
+  ["current: is not the password", "The current password is wrong. Type it again."],
+  ["password: is not the password", "The password is wrong. Type it again."],
+  ["export: one is being made already", "Your export is being made already."],
+  ["export: no more of them today", "There are no more exports today. Try again tomorrow."],
+]);
+
+/** `expect`: statuses that are answers, not failures; they resolve to null. */
+export async function call(method, path, { body, token, expect = [] } = {}) {
+  const headers = { "x-chat-client": "web" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  if (token !== undefined) headers.authorization = `Bearer ${token}`;
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      credentials: "same-origin",
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+  } catch {
+    throw new SessionFailed(
+      "The server cannot be reached. Check that it is running, then try again.",
+    );
+  }
+  if (response.status === 204 || expect.includes(response.status)) return null;
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer !== null) return answer;
+  throw new SessionFailed(explain(answer, response.status));
+}
+
+function explain(problem, status) {
+  const words = WORDS.get(problem?.detail);
+  if (words !== undefined) return words;
+  if (status === 429) {
+    const seconds = Math.max(1, Math.ceil((problem?.retry_after_ms ?? 1000) / 1000));
+    return `Too many tries. Wait ${seconds} s, then try again.`;
+  }
+  if (problem?.code === "conflict") return "This name is taken. Choose another one.";
+  const detail = String(problem?.detail ?? `status ${status}`);
+  return `${detail.charAt(0).toUpperCase()}${detail.slice(1)}.`;
+}
+
+function sessionOf(granted) {
+  return {
+    token: granted.token,
+    user: granted.user,
+    expiresAt: Date.now() + granted.expires_in_s * 1000, // the clocks may differ
+    isDemo: false,
+    isAccount: true,
+  };
+}
+
+/** What the list of devices will call this one. */
+function deviceName() {
+  const { userAgent } = navigator;
+  const find = (names) => names.find(([mark]) => userAgent.includes(mark))?.[1];
+  const browser = find([
+    ["Firefox/", "Firefox"],
+    ["Edg/", "Edge"],
+    ["Chrome/", "Chrome"],
+    ["Safari/", "Safari"],
+  ]);
+  const system = find([
+    ["Android", "Android"],
+    ["iPhone", "iPhone"],
+    ["iPad", "iPad"],
+    ["Windows", "Windows"],
+    ["Mac OS", "macOS"],
+    ["Linux", "Linux"],
+  ]);
+  return [browser ?? "Browser", system].filter(Boolean).join(" on ");
+}
+
+export async function register(user, password) {
+  const body = { user, password, device: deviceName(), cookie: true };
+  return sessionOf(await call("POST", "/v1/auth/register", { body }));
+}
+
+export async function logIn(user, password) {
+  const body = { user, password, device: deviceName(), cookie: true };
+  return sessionOf(await call("POST", "/v1/auth/login", { body }));
+}
+
+/** Go on with the cookie; null if there is none that holds. */
+export async function refreshLogin() {
+  const granted = await call("POST", "/v1/auth/refresh", { body: {}, expect: [401, 403, 404] });
+  return granted === null ? null : sessionOf(granted);
+}
+
+/** End this login, in all windows of this browser. */
+export async function logOut() {
+  await call("POST", "/v1/auth/logout", { body: {} });
+}
+
+export async function logOutEverywhere(token) {
+  await call("POST", "/v1/auth/logout-everywhere", { token });
+}
+
+/** The user's devices: `[{device, name, seen, is_current}]`. */
+export async function listDevices(token) {
+  return (await call("GET", "/v1/me/devices", { token })).items;
+}
+
+export async function endDevice(token, device) {
+  await call("DELETE", `/v1/me/devices/${encodeURIComponent(device)}`, { token });
+}
+
+export async function changePassword(token, current, password) {
+  await call("PUT", "/v1/me/password", { token, body: { current, password } });
+}

@@ -1,0 +1,54 @@
+// Blocks, mutes, bans and reports, by REST: what one asks for seldom needs no frame of the socket.
+
+import { createCaller } from "./rest.js";
+
+/** A request failed; the message is for people. */
+export class ModerationFailed extends Error {}
+
+/** `session()` gives `{token}`. */
+export function createModeration({ session }) {
+  const call = createCaller(session, (status) =>
+    new ModerationFailed(status === 0 ? "The server cannot be reached." : inWords(status)),
+  );
+
+  /** Return the users of all pages of a list. */
+  async function listUsers(path) {
+    const found = [];
+    let cursor = "";
+    do {
+      const page = await call("GET", `${path}?limit=200${cursor}`);
+      found.push(...page.items.map((item) => item.user));
+      cursor = page.next === null ? "" : `&cursor=${encodeURIComponent(page.next)}`;
+    } while (cursor !== "");
+    return found;
+  }
+
+  const chatPath = (chat) => `/v1/chats/${encodeURIComponent(chat)}`;
+  const blockPath = (user) => `/v1/me/blocks/${encodeURIComponent(user)}`;
+  const banPath = (chat, user) => `${chatPath(chat)}/bans/${encodeURIComponent(user)}`;
+  const memberPath = (chat, user) => `${chatPath(chat)}/members/${encodeURIComponent(user)}`;
+
+  return {
+    /** Ids of whom the user blocks, and of whom is banned from a chat. */
+    listBlocks: () => listUsers("/v1/me/blocks"),
+    listBans: (chat) => listUsers(`${chatPath(chat)}/bans`),
+    block: (user) => call("PUT", blockPath(user)),
+    unblock: (user) => call("DELETE", blockPath(user)),
+    describe: (chat) => call("GET", chatPath(chat)),
+    /** `seconds`: 0 lets the member write again, null mutes for ever. */
+    mute: (chat, user, seconds) =>
+      call("PUT", `${memberPath(chat, user)}/mute`, seconds === null ? {} : { mute_s: seconds }),
+    ban: (chat, user) => call("PUT", banPath(chat, user)),
+    unban: (chat, user) => call("DELETE", banPath(chat, user)),
+    report: (chat, seq, reason) =>
+      call("PUT", `${chatPath(chat)}/messages/${seq}/report`, { reason }),
+  };
+}
+
+function inWords(status) {
+  if (status === 403) return "You may not do this. Ask the owner of the group.";
+  if (status === 404) return "This is not there any more. Close this and look again.";
+  if (status === 413) return "This is too much.";
+  if (status === 429) return "Too much at once. Wait a moment, then try again.";
+  return "The server could not do this. Try again.";
+}

@@ -1,0 +1,17 @@
+// What users may ask for their data: a copy of it, and that it goes.
+
+import { call } from "./account.js";
+
+/** The newest export: `{state, progress, url?, why?}`; null if there is none. */
+export function findExport(token) {
+  return call("GET", "/v1/me/export", { token, expect: [404] });
+}
+
+export function startExport(token) {
+  return call("POST", "/v1/me/export", { token });
+}
+
+/** Erase the account for good; what comes back names the receipt. */
+export function eraseAccount(token, password) {
+  return call("DELETE", "/v1/me", { token, body: { password } });
+}

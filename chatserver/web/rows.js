@@ -1,0 +1,227 @@
+// The lines of a chat, top to bottom, as plain objects: what the timeline draws. Pure.
+//
+// Each row has a `key` that stays with it for life, so that a message keeps its element from the
+// moment it is written until it is read: own messages go by their ref, which the outbox knows
+// before there is a seq.
+
+import { dayLabel, dayOf, fullTime, oneLine } from "./format.js";
+import { applyEntry, countReactions, isAmending, isMessage } from "./state/changes.js";
+import { shownText } from "./state/expiry.js";
+import { findMessage } from "./state/messages.js";
+import { withoutDeeds } from "./state/outbox.js";
+import { chatTitle, entryMark, markOf, readersOf, typingUsers } from "./select.js";
+
+const GROUP_MS = 5 * 60_000;
+
+/** The rows of the open chat. */
+export function timelineRows(state, chat, now) {
+  const rows = [headRow(state, chat)];
+  let previous = null; // the message that the next one may continue
+  let lastDay = null;
+  let isDivided = chat.divider === null;
+  for (const item of itemsOf(state, chat)) {
+    const day = dayOf(item.at);
+    if (day !== lastDay) {
+      rows.push({ key: `day:${day}`, type: "day", label: dayLabel(item.at, now) });
+      previous = null;
+    }
+    lastDay = day;
+    if (item.type === "system") {
+      rows.push(item);
+      previous = null;
+      continue;
+    }
+    if (!isDivided && item.seq !== null && item.seq > chat.divider) {
+      rows.push({ key: "unread", type: "unread" });
+      isDivided = true;
+      previous = null;
+    }
+    const continues =
+      previous !== null && previous.sender === item.sender && item.at - previous.at < GROUP_MS;
+    if (previous !== null && continues) previous.isLast = false;
+    const row = { ...item, isFirst: !continues, isLast: true };
+    rows.push(row);
+    previous = row;
+  }
+  for (const row of rows) if (row.type === "message") showFoot(row);
+  const typing = typingUsers(state, chat.id);
+  if (typing.length > 0) rows.push({ key: "typing", type: "typing", users: typing.join(" ") });
+  return markRepeats(rows);
+}
+
+/** What stands above the first message: the chat's beginning, a wait, or why there is none. */
+function headRow(state, chat) {
+  if (chat.trouble !== null) return { key: "head", type: "trouble", text: chat.trouble };
+  if (chat.older === "none") {
+    const title = chatTitle(chat, state.me);
+    const isWriting = withoutDeeds(state.outbox).some((entry) => entry.chat === chat.id);
+    const isEmpty = !chat.messages.some(isMessage) && !isWriting;
+    return { key: "head", type: "beginning", title, kind: chat.kind, id: chat.id, isEmpty };
+  }
+  return { key: "head", type: "loading" };
+}
+
+function* itemsOf(state, chat) {
+  const acked = [];
+  const waiting = [];
+  const deeds = new Map(); // seq of a message → what the user wants to change in it
+  for (const entry of state.outbox) {
+    if (entry.chat !== chat.id) continue;
+    if (entry.deed) {
+      deeds.set(entry.deed.target, [...(deeds.get(entry.deed.target) ?? []), entry]);
+      continue;
+    }
+    (entry.status === "acked" ? acked : waiting).push(entry);
+  }
+  const roles = new Map();
+  for (const entry of chat.messages) {
+    if (isAmending(entry)) continue;
+    if (isMessage(entry)) {
+      if (!roles.get(entry.sender)) roles.set(entry.sender, "member"); // who writes, is one
+      yield messageItem(chat, entry, state.me, deeds.get(entry.seq) ?? []);
+    } else yield { key: `s:${entry.seq}`, type: "system", ...systemItem(entry, state.me, roles) };
+  }
+  acked.sort((a, b) => a.seq - b.seq);
+  for (const entry of [...acked, ...waiting]) yield entryItem(chat, entry, state.me);
+}
+
+/** What happened to the chat, in words. `roles`: user → role, of the entries before. */
+function systemItem(entry, me, roles) {
+  const isUpdate = entry.kind === "update";
+  const text = isUpdate ? updateText(entry, me) : memberText(entry, me, roles.get(entry.user));
+  if (entry.kind === "member") roles.set(entry.user, entry.role ?? "");
+  return { seq: entry.seq, at: entry.ts / 1000, text };
+}
+
+function updateText({ sender, name }, me) {
+  const who = sender === me ? "You" : sender;
+  // A name may run from right to left: it must not turn the sentence.
+  if (name) return `${who} named the group \u2068${name}\u2069`;
+  return `${who} changed the group’s settings`;
+}
+
+function memberText({ sender, user, role = "", muted_until: until, banned }, me, before) {
+  const who = sender === me ? "You" : sender;
+  const isSelf = sender === user;
+  const whom = user === me ? "you" : user;
+  if (banned) return `${who} banned ${whom}`;
+  if (until !== undefined) {
+    return `${who} muted ${whom}${until === 0 ? "" : ` until ${fullTime(until * 1000)}`}`;
+  }
+  if (role !== "" && before === role && !isSelf) return `${who} let ${whom} write again`;
+  if (role === "" && isSelf) return `${who} left`;
+  if (role === "") return `${who} removed ${whom}`;
+  if (role === "owner") return isSelf ? `${who} became the owner` : `${who} made ${whom} the owner`;
+  if (role === "admin") return isSelf ? `${who} became an admin` : `${who} made ${whom} an admin`;
+  if (isSelf) return `${who} joined`;
+  const wasMore = before === "admin" || before === "owner";
+  return wasMore ? `${who} made ${whom} a member` : `${who} added ${whom}`;
+}
+
+/** A message as it will be once the server has taken what the user wants to change. */
+function withDeeds(message, deeds, me) {
+  const open = deeds.filter((entry) => entry.status !== "failed");
+  return open.reduce((shown, { deed, body, at }) => {
+    const kind = deed.kind === "hide" ? "delete" : deed.kind;
+    return applyEntry(shown, { kind, body, sender: me, seq: (shown.rev ?? 0) + 1, ts: at * 1000 });
+  }, message);
+}
+
+function messageItem(chat, stored, me, deeds) {
+  const message = withDeeds(stored, deeds, me);
+  const own = message.sender === me;
+  const isGroup = chat.kind === "group";
+  const failed = deeds.find((entry) => entry.status === "failed");
+  const isChanging = deeds.some(({ deed, status }) => deed.kind === "edit" && status !== "failed");
+  return {
+    key: `m:${message.sender}:${message.ref}`,
+    type: "message",
+    own,
+    isGroup,
+    seq: message.seq,
+    at: message.ts / 1000,
+    sender: message.sender,
+    body: message.deleted ? shownText(message) : message.body,
+    files: filesOf(message.deleted ? [] : (message.attachments ?? [])),
+    isGone: message.deleted === true,
+    isEdited: message.edited_ts !== undefined && !message.deleted,
+    reactions: reactionsOf(message, me),
+    mark: own ? (isChanging ? "sending" : markOf(chat, message.seq, me)) : null,
+    readers: own && isGroup ? readersOf(chat, message.seq, me).join(" ") : "",
+    error: failed === undefined ? null : `Not changed. ${failed.error}`,
+    troubleRef: failed?.ref ?? null,
+    ref: message.ref,
+    ...quoteOf(chat, message.reply_to ?? null),
+  };
+}
+
+/** As one text, so that rows can be compared. */
+function filesOf(files) {
+  return files.length === 0 ? "" : JSON.stringify(files);
+}
+
+/** As one text, so that rows can be compared: `[[emoji, own, names], …]`. */
+function reactionsOf(message, me) {
+  const counted = countReactions(message);
+  if (counted.length === 0) return "";
+  const line = ({ emoji, users }) => {
+    const isOwn = users.includes(me);
+    const others = users.filter((user) => user !== me);
+    return [emoji, isOwn, isOwn ? [...others, "you"] : others];
+  };
+  return JSON.stringify(counted.map(line));
+}
+
+function entryItem(chat, entry, me) {
+  return {
+    key: `m:${me}:${entry.ref}`,
+    type: "message",
+    own: true,
+    isGroup: chat.kind === "group",
+    seq: entry.seq,
+    at: entry.ts === null ? entry.at : entry.ts / 1000,
+    sender: me,
+    body: entry.body,
+    files: filesOf(entry.files ?? []),
+    isGone: false,
+    isEdited: false,
+    reactions: "",
+    mark: entryMark(entry),
+    readers: "",
+    error: entry.error === null ? null : `Not sent. ${entry.error}`,
+    troubleRef: entry.ref,
+    ref: entry.ref,
+    ...quoteOf(chat, entry.replyTo),
+  };
+}
+
+function quoteOf(chat, seq) {
+  if (seq === null) return { quoteOf: null, quoteFrom: null, quoteText: null };
+  const quoted = findMessage(chat, seq);
+  return {
+    quoteOf: seq,
+    quoteFrom: quoted?.sender ?? null,
+    quoteText: quoted === null ? "An earlier message" : oneLine(shownText(quoted)),
+  };
+}
+
+/** Time and mark stand at the end of a group; what failed or was edited always says so. */
+function showFoot(row) {
+  row.hasFoot = row.isLast || row.isEdited || row.mark === "failed" || row.mark === "sending";
+}
+
+/** A key must not come twice, whatever a server sends. */
+function markRepeats(rows) {
+  const seen = new Set();
+  for (const row of rows) {
+    if (seen.has(row.key)) row.key = `${row.key}:${row.seq ?? row.at}`;
+    seen.add(row.key);
+  }
+  return rows;
+}
+
+/** Says whether two rows draw the same. */
+export function isSameRow(a, b) {
+  const names = Object.keys(a);
+  return names.length === Object.keys(b).length && names.every((name) => a[name] === b[name]);
+}

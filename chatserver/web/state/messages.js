@@ -1,0 +1,184 @@
+// The entries of one chat that are loaded: a window that ends at the newest one.
+//
+// Invariants: `messages` rises strictly in seq, without a gap but for the hole, and holds all kinds
+// of entries; `older` says what lies before it; a `hole` is a range of seqs known to exist inside
+// the window that has not been fetched yet. Each message is as the changes before the hole made it:
+// those behind it wait until it is filled, because changes apply in order.
+// All functions return a new chat and leave the old one as it is.
+
+import { applyEntry, isAmending, isMessage, newerCopy, tombstoneOf } from "./changes.js";
+
+const QUIET_MAX = 500;
+const KEEP_WHEN_LEFT = 60;
+const KEEP_AT_BOTTOM = 200;
+
+/** A chat of which nothing is known but its id. */
+export function blankChat(id) {
+  return {
+    id,
+    kind: id.startsWith("g-") ? "group" : "direct",
+    name: null,
+    members: [],
+    isStub: true, // only events were seen, no summary
+    top: 0, // newest seq known to exist
+    last: null, // newest message, for the list
+    listed: null, // what the server counted: {read, top, unread}
+    quiet: [], // seqs after `read` that are no messages, as far as known
+    read: 0, // own read mark; what stands after it is unread
+    marks: new Map(), // user → {read, received} of the other members
+    stored: 0, // all up to here are known to be in the warm tier
+    activity: 0, // µs, orders the list
+    messages: [],
+    older: "unknown", // unknown: nothing loaded yet · more · none
+    loading: null, // what is being fetched: newest · older · hole
+    trouble: null, // why the last load failed, in words
+    hole: null, // {after, before}
+    divider: null, // own read mark when unread messages were first shown
+  };
+}
+
+/** Index of the first message whose seq is at least `seq`. */
+function findIndex(messages, seq) {
+  let low = 0;
+  let high = messages.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (messages[middle].seq < seq) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The loaded message at `seq`, or null. */
+export function findMessage(chat, seq) {
+  const message = chat.messages[findIndex(chat.messages, seq)];
+  return message?.seq === seq ? message : null;
+}
+
+/** The seq of the newest loaded message, 0 without any. */
+export function loadedTop(chat) {
+  return chat.messages.at(-1)?.seq ?? 0;
+}
+
+/** Join two lists that both rise in seq; where both have a seq, the newer copy wins. */
+function mergeMessages(ours, theirs) {
+  if (theirs.length === 0) return ours;
+  if (ours.length === 0 || theirs[0].seq > ours.at(-1).seq) return [...ours, ...theirs];
+  if (theirs.at(-1).seq < ours[0].seq) return [...theirs, ...ours];
+  const bySeq = new Map(theirs.map((message) => [message.seq, message]));
+  for (const message of ours) {
+    const other = bySeq.get(message.seq);
+    bySeq.set(message.seq, other === undefined ? message : newerCopy(message, other));
+  }
+  return [...bySeq.values()].sort((a, b) => a.seq - b.seq);
+}
+
+/** Take an entry that an event brought. A seq that was skipped opens a hole. */
+export function addEntry(chat, entry) {
+  const changed = { ...chat, top: Math.max(chat.top, entry.seq) };
+  if (!isMessage(entry)) changed.quiet = withQuiet(chat, [entry]);
+  else if (chat.last === null || entry.seq > chat.last.seq) {
+    changed.last = entry;
+    changed.activity = Math.max(chat.activity, entry.ts);
+  }
+  if (chat.older === "unknown") {
+    const isOfLast = isAmending(entry) && chat.last?.seq === entry.target;
+    return isOfLast ? { ...changed, last: applyEntry(chat.last, entry) } : changed;
+  }
+  const end = loadedTop(chat);
+  if (entry.seq > end + 1) changed.hole = widen(chat.hole, end, entry.seq);
+  changed.messages = mergeMessages(chat.messages, [entry]);
+  return withChanges(changed);
+}
+
+/** Apply the loaded changes to their messages; what is applied already changes nothing. */
+function withChanges(chat) {
+  const upto = chat.hole?.after ?? Infinity;
+  const messages = [...chat.messages];
+  for (const entry of chat.messages) {
+    if (entry.seq > upto) break;
+    if (!isAmending(entry)) continue;
+    const at = findIndex(messages, entry.target);
+    if (messages[at]?.seq === entry.target) messages[at] = applyEntry(messages[at], entry);
+  }
+  const newest = messages.findLast(isMessage);
+  const isNewer = newest !== undefined && newest.seq >= (chat.last?.seq ?? 0);
+  return { ...chat, messages, last: isNewer ? newest : chat.last };
+}
+
+function withQuiet(chat, entries) {
+  const seqs = entries.filter((entry) => !isMessage(entry)).map((entry) => entry.seq);
+  const known = new Set([...chat.quiet, ...seqs]);
+  return [...known].filter((seq) => seq > chat.read).slice(-QUIET_MAX);
+}
+
+/** Show messages as deleted that the user deleted for themselves. */
+export function hideMessages(chat, seqs) {
+  const gone = new Set(seqs);
+  const hide = (message) =>
+    message !== null && gone.has(message.seq) ? tombstoneOf(message) : message;
+  return { ...chat, last: hide(chat.last), messages: chat.messages.map(hide) };
+}
+
+/** The seq that is seen with the message at `seq`: what follows it and is no message, too. */
+export function seenWith(chat, seq) {
+  let upto = seq;
+  for (let at = findIndex(chat.messages, seq + 1); at < chat.messages.length; at += 1) {
+    const entry = chat.messages[at];
+    if (isMessage(entry) || entry.seq !== upto + 1) break;
+    upto = entry.seq;
+  }
+  return upto;
+}
+
+function widen(hole, after, before) {
+  if (hole === null) return { after, before };
+  return { after: Math.min(hole.after, after), before: Math.max(hole.before, before) };
+}
+
+/**
+ * Take a page of history.
+ *
+ * `want` is what was asked for: `newest`, `hole`, or `older`: the messages before `before`.
+ */
+export function addPage(chat, page, want, before = null) {
+  const found = [...page.messages].sort((a, b) => a.seq - b.seq);
+  const changed = { ...chat, trouble: null, loading: null };
+  // The window was cut while the page was on its way: it would not touch what is left.
+  if (want === "older" && chat.messages[0]?.seq !== before) return changed;
+  const isApart = want === "newest" && found.length > 0 && found[0].seq > loadedTop(chat) + 1;
+  changed.messages = isApart ? found : mergeMessages(chat.messages, found);
+  if (want === "hole") changed.hole = narrow(chat.hole, found, page.more);
+  else changed.older = page.more && changed.messages[0]?.seq > 1 ? "more" : "none";
+  if (want === "newest") changed.hole = holeAtEnd(changed, isApart ? null : chat.hole);
+  changed.stored = Math.max(chat.stored, page.stored ?? 0);
+  changed.top = Math.max(chat.top, loadedTop(changed));
+  changed.quiet = withQuiet(chat, found);
+  return withChanges(changed);
+}
+
+/** What events told of while a page without it was on its way. */
+function holeAtEnd(chat, hole) {
+  const end = loadedTop(chat);
+  return chat.top > end ? widen(hole, end, chat.top + 1) : hole;
+}
+
+/** What is left of a hole after a page. What the server does not have is not asked for again. */
+function narrow(hole, found, more) {
+  if (hole === null) return null;
+  const end = found.at(-1)?.seq ?? 0;
+  const isFilled = end + 1 >= hole.before || found.length === 0 || !more || end <= hole.after;
+  return isFilled ? null : { after: end, before: hole.before };
+}
+
+/** Forget old messages of a chat; they come back by scrolling. */
+export function trimMessages(chat, isOpen) {
+  const keep = isOpen ? KEEP_AT_BOTTOM : KEEP_WHEN_LEFT;
+  if (chat.messages.length <= keep * 1.5) return chat;
+  return { ...chat, messages: chat.messages.slice(-keep), older: "more" };
+}
+
+/** Forget what was loaded: it may be of another epoch, or have holes that nobody knows of. */
+export function dropMessages(chat) {
+  return { ...chat, messages: [], older: "unknown", loading: null, trouble: null, hole: null };
+}

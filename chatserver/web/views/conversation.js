@@ -1,0 +1,155 @@
+// The open chat: its head, its messages, the place to write; or what to do when none is open.
+
+import { chatTitle, typingText, typingUsers } from "../select.js";
+import { nameList, plural } from "../format.js";
+import { unreadOf } from "../state/chats.js";
+import { chatAvatar } from "./avatar.js";
+import { createComposer } from "./composer.js";
+import { fill, h, icon, iconButton, setAria, setText } from "./dom.js";
+import { createTimeline } from "./timeline.js";
+
+export function createConversation({
+  store,
+  client,
+  files,
+  push,
+  onBack,
+  onNewChat,
+  onMembers,
+  onReport,
+}) {
+  const timeline = createTimeline({
+    store,
+    client,
+    files,
+    onReply: (row) => composer.setReply(row),
+    onEdit: (row) => composer.setEdit(row),
+    onReport,
+  });
+  const composer = createComposer({ store, client, files, onSent: () => timeline.toEnd(false) });
+  const title = h("h2", { class: "chat-title", tabindex: -1 });
+  const subtitle = h("p", { class: "chat-subtitle" });
+  const face = h("span", { class: "chat-face" });
+  const back = iconButton("back", "Back to the chats", onBack, { class: "back-button" });
+  const backCount = h("span", { class: "back-count" });
+  back.append(backCount);
+  const members = iconButton("people", "Members", () => onMembers(store.state.open));
+  const mute = createMute(push, () => store.state.open);
+  const head = h(
+    "header",
+    { class: "chat-head" },
+    back,
+    face,
+    h("div", { class: "chat-names" }, title, subtitle),
+    mute.element,
+    members,
+  );
+  const pane = h("div", { class: "chat-pane" }, head, timeline.element, composer.element);
+  composer.takeDrops(pane);
+  const empty = emptyPane(onNewChat);
+  const element = h("main", { class: "conversation", id: "conversation" }, empty, pane);
+  let faceOf = null;
+
+  function update(state) {
+    const chat = state.chats.get(state.open);
+    const isOpen = chat !== undefined;
+    pane.hidden = !isOpen;
+    empty.hidden = isOpen;
+    setAria(element, { label: isOpen ? `Chat: ${chatTitle(chat, state.me)}` : "No chat is open" });
+    if (!isOpen) return;
+    updateHead(state, chat);
+    mute.update();
+    timeline.update(state, chat);
+  }
+
+  function updateHead(state, chat) {
+    const name = chatTitle(chat, state.me);
+    setText(title, name);
+    title.title = name;
+    const typing = typingUsers(state, chat.id);
+    setText(subtitle, typing.length > 0 ? typingText(typing) : describe(chat, state.me));
+    subtitle.classList.toggle("is-typing", typing.length > 0);
+    members.hidden = chat.members.length === 0;
+    const about = chat.kind === "group" ? "Members" : `About ${name}`;
+    members.title = about;
+    setAria(members, { label: about });
+    if (faceOf !== `${chat.id} ${name}`) fill(face, chatAvatar(chat, state.me));
+    faceOf = `${chat.id} ${name}`;
+    setAria(timeline.element.firstChild, { label: `Messages with ${name}` });
+    composer.show(chat.id, name);
+    const elsewhere = [...state.chats.values()].filter((c) => unreadOf(c) > 0 && c.id !== chat.id);
+    setText(backCount, elsewhere.length > 0 ? String(elsewhere.length) : "");
+    const news = elsewhere.length > 0 ? `, ${plural(elsewhere.length, "unread chat")}` : "";
+    setAria(back, { label: `Back to the chats${news}` });
+  }
+
+  return {
+    element,
+    update,
+    focusComposer: composer.focus,
+    toEnd: () => timeline.toEnd(true),
+    settle: timeline.settle,
+    updatePush: mute.update,
+  };
+}
+
+/** The switch that makes the open chat quiet; there while notifications are on in this browser. */
+function createMute(push, openChat) {
+  const element = h("button", { type: "button", class: "icon-button", on: { click: toggle } });
+  let shown = null; // the chat that the switch is about
+  let isQuiet = false;
+  element.hidden = true;
+
+  async function update() {
+    const chat = openChat();
+    if (push.state !== "on" || chat === null) {
+      element.hidden = true;
+      shown = null;
+    } else if (chat !== shown) {
+      shown = chat;
+      element.hidden = true;
+      const told = await push.isQuiet(chat).catch(() => null);
+      if (shown === chat && told !== null) draw(told);
+    }
+  }
+
+  async function toggle() {
+    const chat = shown;
+    const told = await push.setQuiet(chat, !isQuiet).catch(() => isQuiet);
+    if (shown === chat) draw(told);
+  }
+
+  function draw(next) {
+    isQuiet = next;
+    element.hidden = false;
+    element.title = isQuiet ? "Notifications of this chat are off" : "Mute this chat";
+    fill(element, icon(isQuiet ? "bell-off" : "bell"));
+    setAria(element, { label: "Mute this chat", pressed: isQuiet });
+  }
+
+  return { element, update };
+}
+
+function describe(chat, me) {
+  if (chat.kind === "direct") return "Direct chat";
+  if (chat.members.length === 0) return "Group";
+  const others = chat.members.filter((member) => member !== me);
+  return nameList([...others, "you"], 5);
+}
+
+function emptyPane(onNewChat) {
+  const start = h(
+    "button",
+    { type: "button", class: "button", on: { click: onNewChat } },
+    "New chat",
+  );
+  return h(
+    "div",
+    { class: "empty-pane" },
+    h("span", { class: "empty-art", aria: { hidden: true } }, icon("compose")),
+    h("h2", {}, "No chat is open"),
+    h("p", {}, "Choose a chat from the list, or start one."),
+    start,
+    h("p", { class: "hint" }, "Press ", h("kbd", {}, "?"), " for keyboard shortcuts"),
+  );
+}

@@ -1,0 +1,221 @@
+// The page of somebody who is logged in: puts the views together and draws them when the state
+// has changed, once per frame. The address (#/chat/<id>) says which chat is open, so the browser's
+// own Back leads from a chat to the list.
+
+import { isId } from "../format.js";
+import { drawBadge } from "../push.js";
+import { unreadOf } from "../state/chats.js";
+import { createAnnouncer } from "./announcer.js";
+import { createBanner } from "./banner.js";
+import { createConversation } from "./conversation.js";
+import { h } from "./dom.js";
+import { createHelp, listenForShortcuts } from "./help.js";
+import { createMembers, createMenu } from "./menu.js";
+import { createModerationViews } from "./moderation.js";
+import { createNewChat } from "./newchat.js";
+import { createSidebar } from "./sidebar.js";
+
+const CLOCK_MS = 60_000; // "Today" becomes "Yesterday" without a message
+const NARROW = matchMedia("(max-width: 719px)");
+
+const addUnread = (sum, chat) => sum + unreadOf(chat);
+
+export function createShell({
+  store,
+  client,
+  files,
+  push,
+  user,
+  account,
+  moderation,
+  demoUsers,
+  newId,
+  onLeave,
+  onLogin,
+}) {
+  const help = createHelp();
+  const newChat = createNewChat({ store, client, demoUsers, newId, onOpen: go });
+  const order = createModerationViews({ store, moderation });
+  const members = createMembers({
+    store,
+    isManager: order.isManager,
+    onDirect: newChat.direct,
+    onPerson: order.openPerson,
+    onBans: order.openBans,
+  });
+  const menu = createMenu({
+    user,
+    push,
+    onHelp: help.open,
+    onAccount: account?.open,
+    onBlocks: order.openBlocks,
+    onLeave,
+  });
+  const banner = createBanner({ store, client, onLogin });
+  const announcer = createAnnouncer();
+  const sidebar = createSidebar({
+    store,
+    client,
+    menu: menu.button,
+    onOpen: go,
+    onNewChat: () => newChat.open(),
+    onDirect: newChat.direct,
+  });
+  const conversation = createConversation({
+    store,
+    client,
+    files,
+    push,
+    onBack: back,
+    onNewChat: () => newChat.open(),
+    onMembers: openMembers,
+    onReport: order.openReport,
+  });
+  const panes = h("div", { class: "panes" }, sidebar.element, conversation.element);
+  const element = h(
+    "div",
+    { class: "shell" },
+    banner.element,
+    panes,
+    announcer.element,
+    menu.element,
+    account?.element,
+    newChat.element,
+    members.element,
+    ...order.elements,
+    help.element,
+  );
+  let drawn = store.state;
+  let isQueued = false;
+  let wantsFocus = false;
+
+  /** Of a direct chat there is one member to tell of. */
+  function openMembers(id) {
+    const chat = store.state.chats.get(id);
+    if (chat?.kind === "group") members.open(id);
+    else if (chat !== undefined) {
+      order.openPerson(id, chat.members.find((user) => user !== store.state.me));
+    }
+  }
+
+  // ── drawing ───────────────────────────────────────────────────────────────────────────────────
+
+  function queue() {
+    if (isQueued) return;
+    isQueued = true;
+    // A hidden window gets no frames, and its title must count all the same.
+    if (document.hidden) setTimeout(draw, 0);
+    else requestAnimationFrame(draw);
+  }
+
+  function draw() {
+    isQueued = false;
+    const { state } = store;
+    const before = drawn;
+    drawn = state;
+    panes.classList.toggle("has-open", state.chats.has(state.open));
+    banner.update(state);
+    sidebar.update(state);
+    conversation.update(state);
+    announcer.update(state, before);
+    if (state.chats !== before.chats) drawBadge([...state.chats.values()].reduce(addUnread, 0));
+    if (state.isListLoaded && !before.isListLoaded) followAddress();
+    if (wantsFocus && state.chats.has(state.open)) focusOpen();
+  }
+
+  function focusOpen() {
+    wantsFocus = false;
+    conversation.focusComposer();
+  }
+
+  // ── which chat ────────────────────────────────────────────────────────────────────────────────
+
+  function addressed() {
+    const id = decodeURIComponent(location.hash).match(/^#\/chat\/(.+)$/)?.[1] ?? null;
+    return id !== null && isId(id) ? id : null;
+  }
+
+  function go(id) {
+    wantsFocus = true;
+    if (addressed() === id) followAddress();
+    else if (NARROW.matches || addressed() === null) location.hash = `#/chat/${id}`;
+    else {
+      history.replaceState(null, "", `#/chat/${id}`); // Back leaves the page, not through each chat
+      followAddress();
+    }
+  }
+
+  async function followAddress() {
+    const id = addressed();
+    if (id === null) {
+      client.closeChat();
+      return;
+    }
+    // A chat far down the list is on none of the pages that are loaded yet.
+    while (!store.state.chats.has(id) && store.state.nextChats !== null) {
+      const before = store.state.nextChats;
+      await client.loadMoreChats();
+      if (store.state.nextChats === before) break;
+    }
+    if (addressed() !== id) return;
+    if (store.state.chats.has(id)) client.openChat(id);
+    else if (store.state.isListLoaded) history.replaceState(null, "", "#/");
+    queue();
+  }
+
+  function back() {
+    const id = store.state.open;
+    if (id === null) return;
+    history.replaceState(null, "", "#/");
+    client.closeChat();
+    requestAnimationFrame(() => sidebar.focusChat(id));
+  }
+
+  function step(by) {
+    const order = sidebar.order();
+    const at = order.indexOf(store.state.open);
+    const next = at < 0 ? order[0] : order[(at + by + order.length) % order.length];
+    if (next !== undefined) go(next);
+  }
+
+  // ── the window ────────────────────────────────────────────────────────────────────────────────
+
+  const abort = new AbortController();
+  const { signal } = abort;
+
+  function attend() {
+    client.setAttention({ isVisible: !document.hidden, isFocused: document.hasFocus() });
+    conversation.settle();
+  }
+
+  function start() {
+    addEventListener("hashchange", followAddress, { signal });
+    document.addEventListener("visibilitychange", attend, { signal });
+    for (const type of ["focus", "blur", "pageshow"]) addEventListener(type, attend, { signal });
+    addEventListener("pagehide", () => client.leave(), { signal });
+    for (const type of ["online", "offline"]) {
+      addEventListener(type, () => client.connection.suspect(), { signal });
+    }
+    const unlisten = listenForShortcuts({
+      search: sidebar.focusSearch,
+      newChat: () => newChat.open(),
+      step,
+      toEnd: conversation.toEnd,
+      back,
+      help: help.open,
+    });
+    const unsubscribe = store.subscribe(queue);
+    const clock = setInterval(queue, CLOCK_MS);
+    signal.addEventListener("abort", () => (unlisten(), unsubscribe(), clearInterval(clock)));
+    attend();
+    draw();
+  }
+
+  /** Notifications were turned on or off. */
+  function updatePush(state) {
+    menu.updatePush(state);
+    conversation.updatePush();
+  }
+
+  return { element, start, go, updatePush, stop: () => abort.abort() };
+}

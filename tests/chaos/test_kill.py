@@ -1,0 +1,74 @@
+"""`kill -9` of any one process, at any moment: every acked message once, in order, everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.chaos.world import SECONDS, World
+from tests.support.stack import Stack, bring_up
+
+in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
+
+
+@in_partitions
+async def test_chat_without_a_fault_keeps_its_promises(world: World, stack: Stack) -> None:
+    """The harness itself is sound: a calm run passes."""
+    async with world:
+        await world.chat_for(SECONDS)
+        await world.settle()
+
+
+@in_partitions
+async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Stack) -> None:
+    """One of two gateways dies in the middle of everything; its people go to the other."""
+    async with world:
+        victim = world.random.choice(stack.gateways)
+        await world.chat_for(SECONDS / 2)
+        victim.kill()
+        await world.see_acks()
+        await world.chat_for(SECONDS / 2)
+        await bring_up(victim)
+        await world.settle()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "persist.before_write",
+        "persist.after_write",
+        "persist.before_checkpoint",
+        "persist.after_checkpoint",
+    ],
+)
+async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
+    world: World, stack: Stack, point: str
+) -> None:
+    """The worker dies between two of its steps; the next one goes on from the checkpoint."""
+    await asyncio.to_thread(stack.workers["persist"].stop)
+    times = world.random.randint(1, 4)
+    doomed = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
+    assert doomed.process is not None
+    async with world:
+        code = await asyncio.to_thread(doomed.process.wait, 20)
+        assert code == -signal.SIGKILL
+        await world.see_acks()
+        await stack.bring_up_worker("persist")
+        await world.settle()
+
+
+@in_partitions
+async def test_redis_killed_and_restarted_loses_and_repeats_nothing(
+    world: World, stack: Stack
+) -> None:
+    """With AOF `always`, what was acked is there again, and people resume."""
+    async with world:
+        await world.chat_for(SECONDS / 2)
+        stack.redis.kill()
+        await world.chat_for(0.5)
+        await bring_up(stack.redis)
+        await world.see_acks()
+        await world.chat_for(SECONDS / 2)
+        await world.settle()

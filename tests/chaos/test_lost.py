@@ -1,0 +1,107 @@
+"""Redis that goes back in time, or loses everything, under people who go on chatting (F7)."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+
+from tests.chaos.world import World
+from tests.support.observations import Acked
+from tests.support.stack import Stack, bring_up
+
+in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
+
+
+def log_of(stack: Stack) -> Path:
+    """Return the file to which Redis appends."""
+    files = [
+        *stack.redis.launch.folder.rglob("*.incr.aof"),
+        *stack.redis.launch.folder.glob("*.aof"),
+    ]
+    return max(files, key=lambda path: path.stat().st_mtime_ns)
+
+
+def cut(path: Path, size: int) -> None:
+    """Take the end of a file away, as a power loss does."""
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+@in_partitions
+async def test_redis_that_lost_its_tail_gives_no_place_twice(world: World, stack: Stack) -> None:
+    """What DynamoDB has and Redis has forgotten keeps its places: seq and ts go on above it."""
+    async with world:
+        await world.see_acks(60)
+        await world.be_calm()
+        stack.redis.kill()
+        path = log_of(stack)
+        cut(path, path.stat().st_size - 12_000)
+        await bring_up(stack.redis)
+        world.wake()
+        await world.see_acks(40)
+        await world.settle()
+
+
+async def test_messages_acked_and_not_stored_are_offered_again_after_a_lost_tail(
+    world: World, stack: Stack
+) -> None:
+    """Their senders have them still: nobody's message is lost, and none is there twice."""
+    path = log_of(stack)
+    async with world:
+        await world.see_acks(30)
+        stack.workers["persist"].send_signal(signal.SIGSTOP)
+        await world.see_acks(10)
+        start = path.stat().st_size
+        await world.see_acks(60)
+        stack.redis.kill()
+        acked = world.recorder.count(Acked)
+        cut(path, (start + path.stat().st_size) // 2)
+        await bring_up(stack.redis)
+        stack.workers["persist"].send_signal(signal.SIGCONT)
+        await world.see_acks(40)
+        await world.settle(is_epoch_lost=True)
+
+    acks = [seen for seen in world.run.seen if isinstance(seen, Acked)]
+    mids = {(seen.user, seen.ref): seen.mid for seen in acks[:acked]}
+    moved = [ack for ack in acks[acked:] if mids.get((ack.user, ack.ref), ack.mid) != ack.mid]
+    assert moved, "nothing was lost and offered again: the test is void"
+
+
+async def flush(stack: Stack) -> None:
+    """Empty Redis while everybody is connected."""
+    client = redis.asyncio.Redis.from_url(stack.redis_url)
+    await client.flushall()
+    await client.aclose()
+
+
+async def lose_the_disk(stack: Stack) -> None:
+    """Kill Redis, and start it again without its data."""
+    stack.redis.kill()
+    folder = stack.redis.launch.folder
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.suffix != ".log":
+            path.unlink()
+    await bring_up(stack.redis)
+
+
+@pytest.mark.parametrize("lose", [flush, lose_the_disk])
+async def test_redis_that_lost_everything_is_filled_again_under_running_clients(
+    world: World, stack: Stack, lose: Callable[[Stack], Awaitable[None]]
+) -> None:
+    """Every client ends in step, and every message that was persisted is read (issue part 4)."""
+    async with world:
+        await world.see_acks(60)
+        await world.be_calm()
+        before = world.epochs()
+        await lose(stack)
+        await world.everybody_restarts(before)
+        world.wake()
+        await world.see_acks(40)
+        await world.settle()

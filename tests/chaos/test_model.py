@@ -1,0 +1,322 @@
+"""All promises at once: a state machine of hypothesis makes up what people and fate do.
+
+Three gateways, two persist workers, repair and rpc, twenty people with two devices each (most the
+Python SDK's), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` knows who
+is a member of what and chooses the next action; a `Town` performs it and does not wait for what it
+leads to, so everything happens at once. One example of the machine is one round, and ends with
+`Town.settle`: the judgement over all that was asked, told, read and stored.
+
+A state machine rather than a plain random script, because what may come next depends on what was
+before, and hypothesis leaves some kinds of action out of a round on purpose, so that the others
+come densely. It only generates: with real processes the same script need not fail twice, so
+shrinking would be guessing. The seed gives the same script again; a failure prints both, and
+``CHAOS_SCRIPT=<file>`` performs a script, whole or cut by hand.
+
+`CHAOS_SECONDS` (``make soak``) makes it go on with further seeds; in CI the seed is fixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from tests.chaos.actions import Actions
+from tests.chaos.conftest import SETTINGS
+from tests.chaos.town import GROUPS, PAIRS, USERS, Action, Town, pairs_of
+from tests.chaos.world import new_seed
+from tests.support.stack import Fleet, Stack, open_stack
+
+SEED = 15  # chosen for a script that leaves no kind of action out
+ROUNDS = 4  # of one town; the first is hypothesis's simplest: one person does one thing many times
+STEPS = 60
+SOAK_S = float(os.environ.get("CHAOS_SECONDS", "0"))
+SOAK_ROUNDS = 10
+SOAK_STEPS = 120
+SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
+    "CHAT_REDIS_LOG_MAX": "100",
+    "CHAT_REDIS_INBOX_MAX": "100",
+    "CHAT_CHATS_FANOUT_MEMBERS_MAX": "8",
+}
+CROWD = 10  # members: more than the above
+FEW = 5  # less than four fifths of it
+FAULTS_MAX = 2  # of a kind in a round: processes take a second or two to come back
+
+chats = st.integers(0, len(GROUPS) + PAIRS - 1)
+groups = st.integers(0, len(GROUPS) - 1)
+people = st.integers(0, USERS - 1)
+devices = st.integers(0, 1)
+places = st.integers(0, 40)
+pauses = st.integers(0, 1_000)
+
+
+class ModelMachine(RuleBasedStateMachine):
+    """Chooses actions by what the model knows: who should be a member of which chat by now."""
+
+    town: Town
+    runner: asyncio.Runner
+    failure: BaseException | None = None  # then nothing more is done, whatever hypothesis tries
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions = Actions(self.town)
+        self._run(self.town.begin())
+        self.members: list[list[int]] = [list(users) for users in GROUPS]
+        self.members += [list(pair) for pair in pairs_of(self.town.round)]
+        self.faults: dict[str, int] = {}
+        for chat in range(len(self.members)):
+            self.act("chorus", chat, 1)  # something to edit, to read and to be removed from
+
+    def teardown(self) -> None:
+        """End the round."""
+        self._run(self.town.settle())
+        if type(self).failure is not None:
+            raise type(self).failure
+
+    def _run(self, work: Any) -> None:
+        kind = type(self)
+        if kind.failure is not None:
+            work.close()
+            return
+        try:
+            self.runner.run(work)
+        except Exception as exc:
+            # Any failure is the round's: hypothesis hears of it when that is over.
+            kind.failure = exc
+
+    def act(self, name: str, *args: int) -> None:
+        """Perform an action."""
+        self._run(self.actions.perform(Action(name, args)))
+
+    def member(self, chat: int, who: int) -> int:
+        """Return a member of a chat."""
+        return self.members[chat][who % len(self.members[chat])]
+
+    def may(self, fault: str) -> bool:
+        """Count a fault; say whether there may be one more in this round."""
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+        return self.faults[fault] <= FAULTS_MAX
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────
+
+    @rule(chat=chats, who=people, device=devices, count=st.integers(1, 8))
+    def a_say(self, chat: int, who: int, device: int, count: int) -> None:
+        """A member says something, or many things at once."""
+        self.act("say", self.member(chat, who), device, chat, count)
+
+    @rule(chat=chats)
+    def chorus(self, chat: int) -> None:
+        """Everybody speaks at once, also who has left."""
+        self.act("chorus", chat, 1)
+
+    @rule(chat=chats, user=people)
+    def intrude(self, chat: int, user: int) -> None:
+        """Anybody at all tries to say something."""
+        self.act("say", user, 0, chat, 1)
+
+    @rule(chat=chats, who=people, device=devices, which=places)
+    def edit(self, chat: int, who: int, device: int, which: int) -> None:
+        """A member changes a message."""
+        self.act("edit", self.member(chat, who), device, chat, which)
+
+    @rule(chat=chats, who=people, device=devices, which=places, emoji=st.integers(0, 3))
+    def react(self, chat: int, who: int, device: int, which: int, emoji: int) -> None:
+        """A member reacts, or takes it back."""
+        self.act("react", self.member(chat, who), device, chat, which, emoji)
+
+    @rule(chat=chats, who=people, device=devices, which=places, is_hidden=st.booleans())
+    def delete(self, chat: int, who: int, device: int, which: int, is_hidden: bool) -> None:
+        """A member takes a message away, from everybody or from himself."""
+        self.act("hide" if is_hidden else "delete", self.member(chat, who), device, chat, which)
+
+    @rule(chat=chats, user=people, which=places)
+    def meddle(self, chat: int, user: int, which: int) -> None:
+        """Anybody tries to change any message."""
+        self.act("meddle", user, chat, which)
+
+    # ── members ─────────────────────────────────────────────────────────────────────────────────
+
+    @rule(chat=groups, user=people)
+    def join_or_leave(self, chat: int, user: int) -> None:
+        """Who is in leaves, who is not joins; the owner stays."""
+        members = self.members[chat]
+        if user not in members:
+            members.append(user)
+            self.act("join", user, chat)
+        elif user != members[0]:
+            members.remove(user)
+            self.act("leave", user, chat)
+
+    @rule(chat=groups, user=people)
+    def invite_or_remove(self, chat: int, user: int) -> None:
+        """The owner removes who is in, and invites who is not."""
+        members = self.members[chat]
+        if user not in members:
+            members.append(user)
+            self.act("invite", members[0], chat, user)
+        elif user != members[0]:
+            members.remove(user)
+            self.act("remove", members[0], chat, user)
+
+    @rule(chat=groups)
+    def surge(self, chat: int) -> None:
+        """Many come or go at once, so that the chat becomes large, or small again."""
+        members = self.members[chat]
+        others = [user for user in range(USERS) if user not in members]
+        if len(members) > (CROWD + FEW) // 2:
+            for user in members[FEW:]:
+                members.remove(user)
+                self.act("leave", user, chat)
+        else:
+            for user in others[: CROWD - len(members)]:
+                members.append(user)
+                self.act("join", user, chat)
+
+    @rule(chat=groups)
+    def rename(self, chat: int) -> None:
+        """The owner gives the chat another name."""
+        self.act("rename", self.members[chat][0], chat)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+
+    @rule(chat=chats, user=people, before=places)
+    def look(self, chat: int, user: int, before: int) -> None:
+        """Anybody asks for a page."""
+        self.act("look", user, chat, before)
+
+    @rule(chat=chats, who=people, is_typing=st.booleans())
+    def mark(self, chat: int, who: int, is_typing: bool) -> None:
+        """A member has read all, or types."""
+        self.act("type" if is_typing else "mark", self.member(chat, who), chat)
+
+    # ── fate ────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(pause_ms=st.integers(50, 400))
+    def wait(self, pause_ms: int) -> None:
+        """Nothing, for a moment."""
+        self.act("wait", pause_ms)
+
+    @rule(user=people, device=devices)
+    def restart_device(self, user: int, device: int) -> None:
+        """An application is closed and opened again."""
+        if self.may(f"device {user}"):
+            self.act("restart_device", user, device)
+
+    @precondition(lambda self: self.faults.get("cut", 0) < 2 * FAULTS_MAX)
+    @rule()
+    def cut(self) -> None:
+        """The line of a quarter of the people breaks."""
+        self.may("cut")
+        self.act("cut")
+
+    @precondition(lambda self: self.faults.get("gateway", 0) < FAULTS_MAX)
+    @rule(which=st.integers(0, 2), is_kill=st.booleans())
+    def end_gateway(self, which: int, is_kill: bool) -> None:
+        """A gateway is killed, or told to end."""
+        self.may("gateway")
+        self.act("kill_gateway" if is_kill else "end_gateway", which)
+
+    @precondition(lambda self: self.faults.get("renewal", 0) < 1)
+    @rule()
+    def renew_gateways(self) -> None:
+        """All gateways are replaced, one by one."""
+        self.may("renewal")
+        self.act("renew_gateways")
+
+    @rule(which=st.integers(0, 2), is_kill=st.booleans(), pause_ms=pauses)
+    def end_worker(self, which: int, is_kill: bool, pause_ms: int) -> None:
+        """A persist worker, or repair and rpc, is killed or told to end; it comes back later."""
+        worker = f"worker {which}"
+        if worker not in self.faults:
+            self.may(worker)
+            self.act("kill_worker" if is_kill else "end_worker", which, pause_ms)
+
+
+@pytest.fixture(scope="module")
+def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Fleet]]:
+    """Redis with AOF `always`, DynamoDB, two persist workers, repair and rpc, three gateways."""
+    folder = tmp_path_factory.mktemp("town")
+    settings_ = SETTINGS | {"CHAT_REDIS_PARTITIONS": "4", **SMALL}
+    with open_stack(folder, gateways=0, workers=(), fsync="always", env=settings_) as stack:
+        for name in ("persist-one", "persist-two"):  # both are the stack's, to be ended by it
+            stack.start_worker("persist")
+            stack.workers[name] = stack.workers.pop("persist")
+        stack.start_worker("repair", "rpc")
+        fleet = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2")
+        fleet.start()
+        yield stack, fleet
+
+
+def play(stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, steps: int) -> Town:
+    """Let a town live by a seed, and return it."""
+    with asyncio.Runner() as runner:
+        town = Town(*stack, folder, number)
+        runner.run(town.__aenter__())
+        try:
+            machine = type("Machine", (ModelMachine,), {"town": town, "runner": runner})
+            limits = settings(
+                max_examples=rounds,
+                stateful_step_count=steps,
+                phases=[Phase.generate],
+                database=None,
+                deadline=None,
+                print_blob=False,
+                suppress_health_check=list(HealthCheck),
+            )
+            run_state_machine_as_test(seed(number)(machine), settings=limits)
+        except Exception:
+            # Whatever hypothesis made of it when it tried the script again.
+            if machine.failure is None:
+                raise
+            raise AssertionError(str(machine.failure)) from machine.failure.__cause__
+        finally:
+            runner.run(town.__aexit__(None, None, None))
+    print(f"seed {number}: {town.figures()}, all promises kept")  # noqa: T201  # the run's figure
+    return town
+
+
+def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> None:
+    """Let a town live by a script."""
+
+    async def live() -> None:
+        async with Town(*stack, folder, 0) as town:
+            actions = Actions(town)
+            for number, action in enumerate(script):
+                if action.name != "begin":
+                    await actions.perform(action)
+                    continue
+                if number:
+                    await town.settle()
+                await town.begin()
+            await town.settle()
+        print(f"script: {town.figures()}, all promises kept")  # noqa: T201  # the run's figure
+
+    asyncio.run(live())
+
+
+@pytest.mark.timeout(600 + 2 * SOAK_S)  # a town that was begun is lived to its end
+def test_people_and_fate_at_random_keep_all_promises(
+    town_stack: tuple[Stack, Fleet], tmp_path: Path
+) -> None:
+    """Each acked entry once, in one order, at every member and in DynamoDB; none at a stranger."""
+    script = os.environ.get("CHAOS_SCRIPT")
+    if script:
+        actions = msgspec.json.decode(Path(script).read_bytes(), type=list[Action])
+        perform(town_stack, tmp_path, actions)
+    elif not SOAK_S:
+        number = int(os.environ.get("CHAOS_SEED", SEED))
+        town = play(town_stack, tmp_path, number, ROUNDS, STEPS)
+        performed = {action.name for action in town.script}
+        assert number != SEED or performed >= Actions.names(), "another hypothesis: choose a seed"
+    give_up = time.monotonic() + (0 if script else SOAK_S)
+    while time.monotonic() < give_up:
+        play(town_stack, tmp_path, new_seed(), SOAK_ROUNDS, SOAK_STEPS)

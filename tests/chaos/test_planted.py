@@ -1,0 +1,60 @@
+"""The harness is not blind: a fault planted into a real, healthy stack fails the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos.world import World
+from tests.support.stack import Stack, dynamodb_client
+
+
+def lose(client: Any, items: list[dict[str, Any]]) -> None:
+    """Take a message out of DynamoDB."""
+    client.delete_item(TableName="chat_messages", Key=key_of(items[len(items) // 2]))
+
+
+def duplicate(client: Any, items: list[dict[str, Any]]) -> None:
+    """Put a message into DynamoDB a second time, at a place of its own."""
+    last = items[-1]
+    twin = last | {"ts": {"N": str(int(last["ts"]["N"]) + 1)}}
+    twin["seq"] = {"N": str(int(last["seq"]["N"]) + 1)}
+    client.put_item(TableName="chat_messages", Item=twin)
+
+
+def swap(client: Any, items: list[dict[str, Any]]) -> None:
+    """Let two messages in DynamoDB change places."""
+    a, b = items[1:3]
+    for place, message in ((a, b), (b, a)):
+        swapped = message | {"ts": place["ts"], "seq": place["seq"]}
+        client.put_item(TableName="chat_messages", Item=swapped)
+
+
+def key_of(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the key of an item."""
+    return {"chatid": item["chatid"], "ts": item["ts"]}
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [(lose, "I1"), (duplicate, "I3"), (swap, "I5")],
+    ids=["loss", "duplicate", "swap"],
+)
+async def test_fault_planted_into_the_warm_tier_fails_the_run(
+    world: World, stack: Stack, plant: Callable[[Any, list[dict[str, Any]]], None], rule: str
+) -> None:
+    """A loss, a duplicate and a swap are each found and named."""
+    async with world:
+        await world.see_acks(60)
+        await world.rest()
+        await world.wait_until_stored()
+        chat = world.people[0].chats[0]
+        plant(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
+
+        with pytest.raises(AssertionError) as caught:
+            await world.settle()
+
+    assert f"\n{rule}: " in str(caught.value)
+    assert f"seed {world.seed}" in str(caught.value)

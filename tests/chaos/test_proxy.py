@@ -1,0 +1,126 @@
+"""The proxy breaks what it is told to break and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.proxy import TcpProxy
+from tests.support.servers import eventually
+
+SOON_S = 0.2
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[TcpProxy]:
+    """A proxy before a server that echoes."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with TcpProxy(server.sockets[0].getsockname()[1]) as made:
+        yield made
+    server.close()
+
+
+class Peer:
+    """A client of the echo server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, data: bytes, deadline_s: float = 2.0) -> bytes:
+        """Send bytes and return as many."""
+        self.writer.write(data)
+        async with asyncio.timeout(deadline_s):
+            return await self.reader.readexactly(len(data))
+
+
+async def connect(proxy: TcpProxy) -> Peer:
+    """Connect through the proxy."""
+    return Peer(*await asyncio.open_connection("127.0.0.1", proxy.port))
+
+
+async def test_proxy_without_faults_forwards_all_bytes(proxy: TcpProxy) -> None:
+    """A large answer comes through whole, and an end of stream is passed on."""
+    peer = await connect(proxy)
+    data = bytes(range(256)) * 4000
+
+    assert await peer.ask(data) == data
+    peer.writer.write_eof()
+    assert await peer.reader.read() == b""
+
+
+async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
+    """A round trip takes the latency twice."""
+    peer = await connect(proxy)
+    proxy.latency_s = 0.05
+    start = asyncio.get_running_loop().time()
+
+    await peer.ask(b"x")
+
+    assert asyncio.get_running_loop().time() - start >= 0.1
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
+    proxy: TcpProxy, direction: str
+) -> None:
+    """Bytes vanish without an error; after healing the connection is gone, a new one works."""
+    peer = await connect(proxy)
+    await peer.ask(b"x")
+    proxy.blackhole("up" if direction == "up" else "down")
+
+    with pytest.raises(TimeoutError):
+        await peer.ask(b"y", deadline_s=SOON_S)
+    proxy.heal()
+
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await peer.reader.readexactly(1)
+    assert await (await connect(proxy)).ask(b"z") == b"z"
+
+
+async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None:
+    """The peer gets the first bytes of an answer and a reset; the next connection is whole."""
+    peer = await connect(proxy)
+    proxy.tear(3)
+
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)) as caught:
+        await peer.ask(b"abcdef")
+
+    if isinstance(caught.value, asyncio.IncompleteReadError):
+        assert caught.value.partial == b"abc"
+    assert await (await connect(proxy)).ask(b"abcdef") == b"abcdef"
+
+
+async def test_proxy_reset_cuts_open_connections_only(proxy: TcpProxy) -> None:
+    """A reset reaches who is connected; who comes later is served."""
+    peer = await connect(proxy)
+    await peer.ask(b"x")
+
+    proxy.reset()
+
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await peer.ask(b"y")
+    assert await (await connect(proxy)).ask(b"z") == b"z"
+
+
+async def test_proxy_refuse_resets_new_connections_until_healed(proxy: TcpProxy) -> None:
+    """A server that refuses is one that nobody can reach."""
+    proxy.refuse()
+
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await (await connect(proxy)).ask(b"x")
+    await eventually(lambda: proxy.connections_made == 1)
+    proxy.heal()
+
+    assert await (await connect(proxy)).ask(b"z") == b"z"

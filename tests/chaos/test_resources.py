@@ -1,0 +1,241 @@
+"""What runs out under a stack: the disk of Redis, and the file descriptors of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from tests.chaos.conftest import SETTINGS
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers import eventually
+from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.wire import Ended, RawSocket
+
+DEADLINE_S = 30.0
+AOF_ROOM_BYTES = 2_000
+STRACE = shutil.which("strace")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One gateway, and a Redis that lives on when a file of it may not grow, as on a full disk."""
+    folder = tmp_path_factory.mktemp("resources")
+    with open_stack(folder, fsync="everysec", env=SETTINGS) as made:
+        launch = made.redis.launch
+        argv = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", *launch.argv]
+        made.redis.kill()
+        made.redis.launch = dataclasses.replace(launch, argv=argv)
+        made.redis.start()
+        yield made
+
+
+@pytest.fixture(autouse=True)
+async def redis_is_up(stack: Stack) -> None:
+    """Begin with a Redis that the gateway has, whatever the test before did to it."""
+    process = stack.redis.process
+    if process is None or process.poll() is not None:
+        stack.redis.kill()
+        await bring_up(stack.redis)
+
+    async def is_served() -> bool:
+        return (await readiness_of(stack))[0] == 200
+
+    await eventually(is_served, DEADLINE_S, "the gateway has Redis")
+
+
+@contextlib.contextmanager
+def full_disk(stack: Stack) -> Iterator[None]:
+    """Let no file of Redis grow any more, but for a little."""
+    size = max(path.stat().st_size for path in stack.redis.launch.folder.rglob("*.aof"))
+    pid = redis_of(stack).pid
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + AOF_ROOM_BYTES, hard))
+    yield
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+@contextlib.contextmanager
+def broken_disk(stack: Stack) -> Iterator[None]:
+    """Let every fsync of Redis fail."""
+    assert STRACE is not None
+    pid = str(redis_of(stack).pid)
+    inject = "inject=fdatasync,fsync:error=EIO"
+    with subprocess.Popen(
+        [STRACE, "-f", "-qq", "-p", pid, "-e", inject, "-o", "/dev/null"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as tracer:
+        try:
+            _wait_until_traced(pid, tracer)
+            yield
+        finally:
+            tracer.terminate()
+
+
+def _wait_until_traced(pid: str, tracer: subprocess.Popen[bytes]) -> None:
+    """Wait for strace; a machine may forbid it."""
+    give_up = time.monotonic() + DEADLINE_S
+    while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
+        if psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE:
+            return  # it was, and its first fsync has ended it
+        if tracer.poll() is not None:
+            pytest.skip("strace may not attach here")
+        assert time.monotonic() < give_up, "strace did not attach"
+        time.sleep(0.02)
+
+
+needs_strace = pytest.mark.skipif(STRACE is None, reason="needs strace")
+faults = pytest.mark.parametrize(
+    "fault", [full_disk, pytest.param(broken_disk, marks=needs_strace)]
+)
+Fault = Callable[[Stack], contextlib.AbstractContextManager[None]]
+
+
+def redis_of(stack: Stack) -> psutil.Process:
+    """Return the process of Redis."""
+    assert stack.redis.process is not None
+    return psutil.Process(stack.redis.process.pid)
+
+
+async def readiness_of(stack: Stack) -> tuple[int, bytes]:
+    """Return status and text of the gateway's /readyz."""
+    async with await RawSocket.connect(stack.port) as ws:
+        await ws.write(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
+        response = await ws.read_response()
+    return response.status, response.body
+
+
+@contextlib.asynccontextmanager
+async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
+    """Two users and their chat."""
+    users = (f"alice-{name}", f"bob-{name}")
+    await stack.add_users(users)
+    async with stack.chat_of(users[0]) as alice, stack.chat_of(users[1]) as bob:
+        answer = await alice.ask("open_direct", user=bob.user)
+        yield alice, bob, answer["chat"]["chat"]
+
+
+async def say_until_refused(who: RawChat, chat: str) -> tuple[list[str], Failed]:
+    """Send until that is refused; return what was acked, and the refusal."""
+    acked: list[str] = []
+    give_up = time.monotonic() + DEADLINE_S
+    while time.monotonic() < give_up:
+        body = f"{len(acked)} " + "x" * 100
+        try:
+            await who.say(chat, body)
+        except Failed as exc:
+            return acked, exc
+        acked.append(body)
+        await asyncio.sleep(0.01)  # a disk that fails is noticed once a second
+    raise AssertionError("nothing was refused")
+
+
+async def is_said(who: RawChat, chat: str, body: str) -> bool:
+    """Send under a fixed ref; False while that is refused for now."""
+    try:
+        await who.say(chat, body, ref=body)
+    except Failed as exc:
+        assert exc.is_temporary, exc
+        return False
+    return True
+
+
+@faults
+async def test_disk_that_takes_nothing_refuses_sends_and_serves_the_rest(
+    stack: Stack, fault: Fault
+) -> None:
+    """Sends are `unavailable`, /readyz says why, history is read; with room it goes on (F8, F9)."""
+    async with pair_on(stack, fault.__name__) as (alice, bob, chat):
+        with fault(stack):
+            acked, refusal = await say_until_refused(alice, chat)
+            assert (refusal.code, refusal.is_temporary) == ("unavailable", True)
+            assert "MISCONF" in str(refusal)
+
+            async def says_why() -> bool:
+                return await readiness_of(stack) == (503, b"redis takes no writes\n")
+
+            await eventually(says_why, DEADLINE_S)
+            assert [row["body"] for row in (await bob.read_page(chat))["messages"]][-1:] == acked[
+                -1:
+            ]
+
+        await eventually(lambda: is_said(alice, chat, "again"), DEADLINE_S)
+        rows = await bob.read_final(chat)
+        assert [row.body for row in rows if row.body != "again"] == acked
+
+        async def is_ready() -> bool:
+            return (await readiness_of(stack))[0] == 200
+
+        await eventually(is_ready, DEADLINE_S)
+
+
+@faults
+async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
+    stack: Stack, fault: Fault
+) -> None:
+    """With AOF `always` it stops at once: gateways wait for it and do not end with it (F8, F9)."""
+    gateway = stack.gateways[0].process
+    async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
+        await alice.say(chat, "before")
+        with redis.Redis.from_url(stack.redis_url) as admin:
+            admin.config_set("appendfsync", "always")
+        process = redis_of(stack)
+        with fault(stack):
+            acked, refusal = await say_until_refused(alice, chat)
+            await eventually(lambda: not process.is_running() or process.status() == "zombie")
+        assert refusal.is_temporary
+        stack.redis.kill()
+        await bring_up(stack.redis)
+
+        await eventually(lambda: is_said(alice, chat, "again"), DEADLINE_S)
+        bodies = [row.body for row in await bob.read_final(chat)]
+        assert set(acked) <= set(bodies)
+        assert gateway is not None
+        assert gateway.poll() is None
+
+
+async def test_gateway_without_descriptors_serves_who_is_there_and_recovers(stack: Stack) -> None:
+    """Newcomers wait or are turned away, nobody else notices, and no core is burnt (F37)."""
+    process = stack.gateways[0].process
+    assert process is not None
+    gateway = psutil.Process(process.pid)
+    async with pair_on(stack, "files") as (alice, bob, chat), contextlib.AsyncExitStack() as held:
+        _, hard = resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE)
+        limits = (gateway.num_fds() + 4, hard)
+        soft, _ = resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, limits)
+        try:
+            for _ in range(40):
+                with contextlib.suppress(OSError, Ended):
+                    await held.enter_async_context(await RawSocket.connect(stack.port))
+            before, began = gateway.cpu_times(), time.monotonic()
+            for number in range(20):
+                await alice.say(chat, f"m{number}")
+                await asyncio.sleep(0.05)
+            after, took = gateway.cpu_times(), time.monotonic() - began
+            used = after.user + after.system - before.user - before.system
+            await bob.expect_bodies(chat, [f"m{number}" for number in range(20)], DEADLINE_S)
+            assert used < 0.7 * took, f"{used:.2f} s of CPU in {took:.2f} s"
+        finally:
+            resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        await held.aclose()
+
+        async def can_come() -> bool:
+            try:
+                async with stack.chat_of(alice.user, device="new"):
+                    return True
+            except (OSError, Ended, TimeoutError):
+                return False
+
+        await eventually(can_come, DEADLINE_S)

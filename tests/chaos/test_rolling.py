@@ -1,0 +1,98 @@
+"""A rolling restart under load: every gateway process replaced, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.actions import Actions
+from tests.chaos.town import Action, Town
+from tests.chaos.world import SECONDS, World, new_seed
+from tests.support.servers import eventually
+from tests.support.stack import Fleet, Stack, bring_up
+
+
+@pytest.fixture
+async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
+    """Three gateway processes on one port."""
+    made = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2")
+    await bring_up(made)
+    yield made
+    made.kill()
+    stack.gateways.remove(made)
+
+
+def has_ended_restarting(fleet: Fleet) -> bool:
+    """Say whether the restart is done, or was given up."""
+    return b"gateways.restarted" in fleet.said() or b"gateways.restart_given_up" in fleet.said()
+
+
+@pytest.mark.parametrize("stack", [4], indirect=True)
+async def test_rolling_restart_under_load_loses_and_repeats_nothing(
+    world: World, stack: Stack, fleet: Fleet
+) -> None:
+    """Processes are replaced one by one while people chat; each comes back when it was told to."""
+    world.ports = lambda: [fleet.port]
+    async with world:
+        before = {child.pid for child in fleet.children}
+        await world.see_acks()
+        fleet.send_signal(signal.SIGHUP)
+        await eventually(lambda: b"gateways.restarted" in fleet.said(), 30, "all are replaced")
+        await world.see_acks()
+        after = {child.pid for child in fleet.children}
+        byes = [bye for person in world.people for bye in person.chat.of_type("bye")]
+        await world.settle()
+
+    assert len(after) == 3 and not after & before
+    assert len(byes) >= len(world.people)
+    waits = [bye["retry_after_ms"] for bye in byes if bye["code"] == 3000]
+    assert len(set(waits)) > len(waits) / 2, "people come back all at once"
+
+
+@pytest.mark.parametrize("stack", [4], indirect=True)
+async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk(
+    stack: Stack, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Each of 36 SDK clients is told each entry once, in order, and comes back when it was told."""
+    async with Town(stack, fleet, tmp_path, new_seed()) as town:
+        people = Actions(town)
+        await town.begin()
+        before = {child.pid for child in fleet.children}
+        fleet.send_signal(signal.SIGHUP)
+
+        async def is_restarted() -> bool:
+            for chat in range(len(town.chats)):
+                await people.perform(Action("chorus", (chat, 1)))
+            return b"gateways.restarted" in fleet.said()
+
+        await eventually(is_restarted, 60, "all are replaced while people chat")
+        await is_restarted()
+        await town.settle()
+        after = {child.pid for child in fleet.children}
+
+    assert len(after) == 3 and not after & before
+    waits = [wait for device in town.sdk() for wait in device.waits]
+    assert all(device.waits for device in town.sdk()), "somebody was not sent away"
+    assert len(set(waits)) > len(waits) / 2, "people come back all at once"
+
+
+async def test_rolling_restart_cut_short_by_a_kill_loses_and_repeats_nothing(
+    world: World, stack: Stack, fleet: Fleet
+) -> None:
+    """A process is killed in the middle of a rolling restart: it goes on, or is given up.
+
+    Either way there are three processes again, and people have noticed nothing but a reconnect.
+    """
+    world.ports = lambda: [fleet.port]
+    async with world:
+        await world.see_acks()
+        fleet.send_signal(signal.SIGHUP)
+        await world.chat_for(SECONDS / 10)
+        world.random.choice(fleet.children).kill()
+        await eventually(lambda: has_ended_restarting(fleet), 30, "the restart has ended")
+        await world.see_acks()
+        await eventually(lambda: len(fleet.children) == 3, 20, "there are three again")
+        await world.settle()

@@ -1,0 +1,382 @@
+"""Twenty people with two devices each, three gateways, and the story of what happens to them.
+
+`Actions` performs a script in a `Town`, one action after the other, without waiting for what it
+leads to. A round ends with `settle`: all comes to rest, everything is read, the checkers judge.
+Each round has chats of its own; people, devices and processes live on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import redis.asyncio
+
+from tests.chaos.devices import RawDevice, SdkDevice
+from tests.chaos.world import Person
+from tests.support.checker import Violation, check, report
+from tests.support.observations import Run
+from tests.support.proxy import TcpProxy
+from tests.support.recorder import Recorder
+from tests.support.servers import eventually
+from tests.support.stack import Fleet, Stack
+from tests.support.story import (
+    Answered,
+    Asked,
+    Final,
+    Scene,
+    Shown,
+    Stays,
+    Stored,
+    Story,
+    dump_story,
+)
+from tests.support.storycheck import check_story, find_untold
+
+USERS = 20
+GROUPS = (range(14), range(6, 14), range(10, 15))  # the first of each owns it
+PAIRS = 4
+RAW_EVERY = 5  # the second device of every fifth user is bare
+WEAK_EVERY = 4  # the first device of every fourth user is behind a line that may be cut
+SETTLE_S = 120.0  # changes of one chat come one after the other: slow on a busy machine
+
+
+def pairs_of(number: int) -> list[tuple[int, int]]:
+    """Return who talks to whom directly in a round: two people have one chat for ever."""
+    step = USERS // PAIRS
+    distance = number + (number - 1) // (step - 1)  # never a multiple of the step
+    return [(a, (a + distance) % USERS) for a in range(0, USERS, step)]
+
+
+class Action(msgspec.Struct, frozen=True, array_like=True):
+    """A step of a script. It names people and things by small numbers, so it can be done again."""
+
+    name: str
+    args: tuple[int, ...] = ()
+
+
+class Town:
+    """The people of a run. Use as an async context manager."""
+
+    def __init__(self, stack: Stack, fleet: Fleet, folder: Path, seed: int) -> None:
+        self.stack = stack
+        self.fleet = fleet
+        self.seed = seed
+        self.story = Story()
+        self.script: list[Action] = []
+        self.is_resting = True  # the people of `World` do not talk by themselves here
+        self._done = 0  # how much was acked in all rounds
+        self._slowest: dict[str, float] = {}  # what was waited for at the end of rounds, seconds
+        self.chats: list[str] = []
+        self._former: set[str] = set()  # the chats of rounds that are over
+        self._folder = folder
+        self._start = time.monotonic()
+        self.round = 0
+        self.refs = itertools.count(1)
+        self._stem = f"{time.time_ns():x}"
+        self.users = [f"u{number}-{self._stem}" for number in range(USERS)]
+        self.devices: list[list[SdkDevice | RawDevice]] = []
+        self.line = TcpProxy(fleet.port)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lives: list[asyncio.Task[None]] = []
+
+    def now(self) -> float:
+        """Seconds since the town was made."""
+        return time.monotonic() - self._start
+
+    def tell(self, scene: Scene) -> None:
+        """Write down what happened; of the chats of former rounds only the marks come late."""
+        if getattr(scene, "chat", "") not in self._former:
+            self.story.scenes.append(scene)
+
+    def ports(self) -> list[int]:
+        """Where gateways are, for the people of `World`."""
+        return [self.fleet.port]
+
+    # coming and going
+
+    async def __aenter__(self) -> Town:
+        await self.stack.add_users(self.users)
+        await self.line.__aenter__()
+        for number, user in enumerate(self.users):
+            first = self._new_sdk(user, 0, self.line if number % WEAK_EVERY == 0 else None)
+            is_raw = number % RAW_EVERY == RAW_EVERY - 1
+            second = self._new_raw(user, number) if is_raw else self._new_sdk(user, 1, None)
+            self.devices.append([first, second])
+            self.story.devices[user] = [first.name, second.name]
+        await asyncio.gather(*(device.open() for device in self.sdk()))
+        await eventually(self._is_everybody_online, SETTLE_S, "everybody is online")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in (*self._tasks, *self._lives):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._lives, return_exceptions=True)
+        await asyncio.gather(*(device.close() for device in self.sdk()))
+        await asyncio.gather(*(device.chat.abort() for device in self._raw()))
+        await self.line.__aexit__()
+
+    def _new_sdk(self, user: str, number: int, line: TcpProxy | None) -> SdkDevice:
+        port = self.fleet.port if line is None else line.port
+        url = f"ws://127.0.0.1:{port}/"
+        token = functools.partial(self.stack.token, user)
+        return SdkDevice(self, user, f"{user}-{number}", url, token)
+
+    def _new_raw(self, user: str, number: int) -> RawDevice:
+        chat = self.stack.chat_of(
+            user, port=self.fleet.port, device=f"{user}-raw", recorder=Recorder()
+        )
+        person = Person(self, chat, number)  # type: ignore[arg-type]  # as much of a world as it needs
+        self._lives.append(asyncio.create_task(person.live(), name=f"life of {chat.device}"))
+        self._lives.append(asyncio.create_task(person.insist(), name=f"will of {chat.device}"))
+        return RawDevice(self, chat)
+
+    def _all(self) -> list[SdkDevice | RawDevice]:
+        return [device for devices in self.devices for device in devices]
+
+    def sdk(self) -> list[SdkDevice]:
+        """Return the devices that are the SDK's."""
+        return [device for device in self._all() if isinstance(device, SdkDevice)]
+
+    def _raw(self) -> list[RawDevice]:
+        return [device for device in self._all() if isinstance(device, RawDevice)]
+
+    def first(self, user: int) -> SdkDevice:
+        """Return a user's first device, always the SDK's."""
+        device = self.devices[user][0]
+        assert isinstance(device, SdkDevice)
+        return device
+
+    def _is_everybody_online(self) -> bool:
+        return all(device.is_online for device in self._all())
+
+    def figures(self) -> str:
+        """Return what happened, for the test's output."""
+        turns = sum(device.turns() for device in self._raw())
+        slow = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._slowest.items())
+        done = f"{self.round} rounds, {self._done} acked, {turns} turns seen by bare devices"
+        return f"{done}, longest until {slow}"
+
+    # a round
+
+    async def begin(self) -> None:
+        """Open the chats of a round."""
+        self.round += 1
+        self._former.update(self.story.chats)
+        self.story = Story(devices=self.story.devices)
+        opening = [self._open_group(users) for users in GROUPS]
+        opening += [self._open_direct(a, b) for a, b in pairs_of(self.round)]
+        self.chats = list(await asyncio.gather(*opening))
+        self.script.append(Action("begin"))
+
+    async def _open_group(self, users: range) -> str:
+        names = [self.users[number] for number in users]
+        ref = f"g{self.round}-{users[0]}-{self._stem}"
+        found: list[str] = []
+
+        async def create(client: Any) -> None:
+            found.append((await client.create_chat(names[1:], ref=ref)).id)
+
+        device = self.first(users[0])
+        assert not await device.insist(create)
+        self.story.chats[found[-1]] = names
+        await self.change(users[0], found[-1], "update", "open")
+        return found[-1]
+
+    async def _open_direct(self, a: int, b: int) -> str:
+        found: list[str] = []
+
+        async def open_it(client: Any) -> None:
+            found.append((await client.open_direct(self.users[b])).id)
+
+        assert not await self.first(a).insist(open_it)
+        self.story.chats[found[-1]] = [self.users[a], self.users[b]]
+        return found[-1]
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            self._tasks.discard(task)  # a failed one stays, for the end of the round to see
+
+    async def change(
+        self, user: int, chat: str, kind: Any, body: str = "", subject: int | None = None
+    ) -> None:
+        ref = f"{kind}-{next(self.refs)}"
+        name, who = self.users[user], "" if subject is None else self.users[subject]
+        asked = Asked(self.now(), name, chat, ref, kind, body, subject=who)
+        story = self.story
+        story.scenes.append(asked)
+
+        async def ask(client: Any) -> None:
+            match kind:
+                case "invite":
+                    await client.invite(chat, [who], ref=ref)
+                case "remove":
+                    await client.remove(chat, who, ref=ref)
+                case "join":
+                    await client.join(chat, ref=ref)
+                case "leave":
+                    await client.leave(chat, ref=ref)
+                case _ if body == "open":
+                    await client.update_chat(chat, joining="open", ref=ref)
+                case _:
+                    await client.update_chat(chat, name=body, ref=ref)
+
+        code = await self.first(user).insist(ask)
+        story.scenes.append(Answered(self.now(), name, chat, ref, code))
+
+    # the end of a round
+
+    async def settle(self) -> None:
+        """Let everything come to rest, read everything, and judge.
+
+        Raises:
+            AssertionError: a promise was broken, or something never came to rest.
+        """
+        try:
+            await self._come_to_rest()
+            logs = await self._read_logs()
+            await self._wait(lambda: not self._untold(logs), "everything was told")
+            await self._read_all(logs)
+        except Exception as exc:
+            # Whatever stopped it: what can be judged by then is shown with it.
+            unread = [v for v in self._judge() if v.rule != "VOID"]  # the end was not read
+            raise self._failure(f"{exc!r}\n{report(unread)}") from exc
+        violations = self._judge()
+        if violations:
+            raise self._failure(report(violations))
+        self._done += sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
+
+    def _judge(self) -> list[Violation]:
+        # On the bare wire the inbox is seen as it is; the rest of that checker is not asked.
+        wire = [v for device in self._raw() for v in check(Run({}, device.recorder.run.seen))]
+        problems = [text for device in self.sdk() for text in device.problems]
+        return [
+            *check_story(self.story),
+            *(violation for violation in wire if violation.rule in {"P4", "I6"}),
+            *(Violation("SDK", text) for text in problems),
+        ]
+
+    async def _wait(self, condition: Callable[[], object], what: str) -> None:
+        start = time.monotonic()
+        while not condition():
+            if time.monotonic() > start + SETTLE_S:
+                raise AssertionError(f"{what}: not within {SETTLE_S:g} s")
+            await asyncio.sleep(0.1)
+            for device in self._raw():
+                device.collect()
+        self._slowest[what] = max(self._slowest.get(what, 0.0), time.monotonic() - start)
+
+    async def _come_to_rest(self) -> None:
+        await self._wait(lambda: all(task.done() for task in self._tasks), "everything was asked")
+        for task in self._tasks:
+            task.result()  # it stays only if it failed
+        await self._wait(lambda: not self._open_refs(), "everything was answered")
+        await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
+        await self._wait(self._is_everybody_online, "everybody is online")
+        async with redis.asyncio.Redis.from_url(self.stack.redis_url) as client:
+            start = time.monotonic()
+            await eventually(functools.partial(_is_quiet, client), SETTLE_S, "all is persisted")
+            self._slowest["all was persisted"] = max(
+                self._slowest.get("all was persisted", 0.0), time.monotonic() - start
+            )
+
+    def _open_refs(self) -> set[str]:
+        asked = {scene.ref for scene in self.story.scenes if isinstance(scene, Asked)}
+        return asked - {scene.ref for scene in self.story.scenes if isinstance(scene, Answered)}
+
+    async def _read_logs(self) -> dict[str, tuple[Shown, ...]]:
+        logs = {}
+        for chat in self.story.chats:
+            items = await self.stack.read_items(chat)
+            logs[chat] = tuple(map(_shown_of_item, items))
+            self.story.scenes.append(Stored(chat, logs[chat]))
+        return logs
+
+    def _untold(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
+        return find_untold(self.story, logs)
+
+    async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        hidden = [s for s in self.story.scenes if isinstance(s, Asked) and s.kind == "hide"]
+        refused = {s.ref for s in self.story.scenes if isinstance(s, Answered) and s.code}
+        sdk = self.sdk()
+
+        def is_hidden() -> bool:
+            return all(
+                device.hides(asked.chat, asked.target)
+                for asked in hidden
+                for device in sdk
+                if device.user == asked.user and asked.ref not in refused
+            )
+
+        await self._wait(is_hidden, "what users deleted for themselves is gone")
+        self.story.scenes += [device.kept(chat) for device in sdk for chat in self.story.chats]
+        async with asyncio.TaskGroup() as readers:
+            for number in range(USERS):
+                readers.create_task(self._read_as(number, logs))
+
+    async def _read_as(self, number: int, logs: dict[str, tuple[Shown, ...]]) -> None:
+        """Read everything as a user, mark it all as read, and read the lists of both devices."""
+        user, first = self.users[number], self.first(number)
+        mine = [c for c in logs if Stays(self.story.chats[c], logs[c]).open_since(user) is not None]
+        for chat in mine:
+            self.story.scenes.append(Final(user, chat, await first.read_whole(chat)))
+            top = len(logs[chat])
+            if top:
+                await first.insist(lambda client, c=chat, t=top: client.mark(c, read=t))
+        devices = self.devices[number]
+        sdk = [device for device in devices if isinstance(device, SdkDevice)]
+        for chat in mine:
+            for device in sdk:
+                await self._wait(lambda d=device, c=chat: d.unread(c) == 0, "all marks are heard")
+        for device in devices:
+            self.story.scenes += await device.read_lines(set(logs))
+
+    def _failure(self, text: str) -> AssertionError:
+        story = self._folder / f"story-{self.seed}.jsonl"
+        story.write_bytes(dump_story(self.story))
+        script = self._folder / f"script-{self.seed}.json"
+        script.write_bytes(msgspec.json.encode(self.script))
+        last = max(n for n, action in enumerate(self.script) if action.name == "begin")
+        return AssertionError(
+            f"seed {self.seed}, round {self.round}: CHAOS_SCRIPT={script} performs it again, and"
+            f" CHAOS_SEED={self.seed} chooses it again, with CHAOS_SECONDS if that was set;"
+            f" story in {story}\n{text}\n"
+            f"the round's script: {msgspec.json.encode(self.script[last:]).decode()}\n"
+            f"{self.stack.logs()}"
+        )
+
+
+async def _is_quiet(client: redis.asyncio.Redis) -> bool:
+    """Tell whether nothing waits to be delivered or persisted."""
+    sizes = [await client.xlen(key) for key in await client.keys("*:backlog")]
+    sizes += [await client.zcard(key) for key in await client.keys("*:undelivered")]
+    return not any(sizes)
+
+
+def _shown_of_item(item: dict[str, Any]) -> Shown:
+    """Return an entry as DynamoDB has it, read past all code of ours."""
+    texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
+    return Shown(
+        int(item["seq"]["N"]),
+        int(item["ts"]["N"]),
+        item["mid"]["S"],
+        item["sender_id"]["S"],
+        item["ref"]["S"],
+        item["kind"]["S"],
+        item.get("body", {"S": ""})["S"],
+        int(item["target"]["N"]) if "target" in item else None,
+        **texts,
+        deleted="deleted" in item,
+        reactions={u: e["S"] for u, e in item.get("reactions", {"M": {}})["M"].items()},
+    )

@@ -1,0 +1,379 @@
+"""People who chat while something breaks, and the judgement afterwards.
+
+A `World` is a handful of users with devices and chats on a stack. Each device sends, reads, marks
+and comes back by itself, through whichever gateway is up, as a lawful client does. A scenario
+breaks things in the meantime. `settle` then waits until everything has arrived, reads everything
+from the history and from DynamoDB, and asks the checker. A seed settles what is random here; it
+is in every failure's message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import operator
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import redis.asyncio
+
+from tests.support.checker import check, find_undelivered, report
+from tests.support.observations import (
+    Acked,
+    AnyObservation,
+    Marked,
+    PageRead,
+    Pushed,
+    Row,
+    Run,
+    Sent,
+    WarmRows,
+    dump_run,
+)
+from tests.support.rawchat import Failed, RawChat
+from tests.support.recorder import Recorder
+from tests.support.servers import eventually
+from tests.support.stack import Stack
+from tests.support.wire import Ended, Refused
+
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))  # of traffic around a fault
+USERS = 6
+PENDING_MAX = 16  # unanswered sends of a device
+PAUSE_S = 0.03  # between two sends of a device, on average
+RETRY_S = 0.3  # after a temporary refusal
+UNANSWERED_S = 8.0  # longer than a gateway takes to say `unavailable`
+SETTLE_S = 40.0
+
+T = TypeVar("T")
+_BROKEN = (Ended, Refused, OSError, TimeoutError)
+
+
+def new_seed() -> int:
+    """Return the seed of a run: the one asked for, or a new one."""
+    return int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+
+
+async def _is_empty(client: redis.asyncio.Redis, stream: bytes) -> bool:
+    return await client.xlen(stream) == 0
+
+
+def forget_lost(run: Run) -> Run:
+    """Return the run without what was seen of messages whose refs stand for others in the end."""
+    finals = [row for seen in run.seen if isinstance(seen, WarmRows) for row in seen.rows]
+    mid_of = {(row.sender, row.chat, row.ref): row.mid for row in finals}
+
+    def is_lost(row: Row) -> bool:
+        return mid_of.get((row.sender, row.chat, row.ref), row.mid) != row.mid
+
+    acks = [seen for seen in run.seen if isinstance(seen, Acked) and is_lost(seen.row)]
+    lost_at = {(ack.user, ack.chat, ack.ref): ack.t for ack in acks}
+    kept: list[AnyObservation] = []
+    for seen in run.seen:
+        match seen:
+            case Sent() if seen.t < lost_at.get((seen.user, seen.chat, seen.ref), 0.0):
+                continue
+            case Acked() if is_lost(seen.row):
+                continue
+            case Marked() if seen.t < max(lost_at.values(), default=0.0):
+                continue  # how far somebody had read of what is lost
+            case PageRead() if any(map(is_lost, seen.rows)):
+                continue
+            case Pushed(row=Row() as row) if is_lost(row):
+                kept.append(msgspec.structs.replace(seen, row=None))
+            case _:
+                kept.append(seen)
+    return Run(run.members, kept)
+
+
+class Person:
+    """One device that is used as long as the world turns."""
+
+    def __init__(self, world: World, chat: RawChat, seed: int) -> None:
+        self.chat = chat
+        self.chats: list[str] = []
+        self._world = world
+        self._random = random.Random(seed)
+        self._count = 0
+        self.problems: list[str] = []
+
+    async def live(self) -> None:
+        """Stay connected, through any gateway that is up."""
+        while True:
+            ports = self._world.ports()
+            try:
+                if not ports:
+                    raise Ended("no gateway is up")
+                await self.chat.reconnect(port=self._random.choice(ports))
+            except _BROKEN:
+                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+                continue
+            await self.chat.ended.wait()
+            last = self.chat.frames[-1]
+            if last["type"] == "bye":
+                await asyncio.sleep(last.get("retry_after_ms", 0) / 1000)
+
+    async def talk(self) -> None:
+        """Send, and sometimes read or mark, while the world is not at rest."""
+        while not self._world.is_resting:
+            await asyncio.sleep(self._random.expovariate(1 / PAUSE_S))
+            if not self.chat.is_connected:
+                continue
+            chat = self._random.choice(self.chats)
+            dice = self._random.random()
+            try:
+                if dice < 0.03:
+                    await self._read(chat)
+                elif dice < 0.10:
+                    await self._mark(chat)
+                elif len(self.chat.pending) < PENDING_MAX:
+                    self._count += 1
+                    await self.chat.post(chat, f"{self.chat.device} says {self._count}")
+            except _BROKEN:
+                continue
+            except Failed as exc:
+                if not exc.is_temporary:
+                    self.problems.append(f"{self.chat.device}: {exc}")
+
+    async def _read(self, chat: str) -> None:
+        match self._random.randrange(3):
+            case 0:
+                await self.chat.read_page(chat, limit=self._random.randrange(1, 60))
+            case 1:
+                await self.chat.read_page(chat, before=self._random.randrange(1, 400), limit=50)
+            case _:
+                await self.chat.read_page(chat, after=self._random.randrange(0, 400), limit=50)
+
+    async def _mark(self, chat: str) -> None:
+        messages = self.chat.messages(chat)
+        if messages:
+            await self.chat.tell("mark", chat=chat, read=messages[-1]["seq"])
+
+    async def insist(self) -> None:
+        """Offer again what was refused for now, or not answered, or may be lost with its epoch."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            if not self.chat.is_connected:
+                continue
+            if self.chat.lost:
+                try:
+                    await self.chat.offer_unstored()
+                except _BROKEN:
+                    continue
+            now = self.chat.recorder.now()
+            overdue = [
+                pending
+                for pending in self.chat.pending.values()
+                if (pending.attempt is not None and pending.attempt.done())
+                or now - pending.tried_at > UNANSWERED_S
+            ]
+            if overdue:
+                try:
+                    await self.chat.resend()
+                except _BROKEN:
+                    continue
+
+
+class World:
+    """The people of one run. Use as an async context manager; call `settle` before leaving."""
+
+    def __init__(self, stack: Stack, folder: Path, seed: int) -> None:
+        self.stack = stack
+        self.ports = stack.ports  # which gateways people may choose
+        self.recorder = Recorder()
+        self.is_resting = False
+        self.people: list[Person] = []
+        self.seed = seed
+        self.random = random.Random(seed)
+        self._folder = folder
+        self._store_wait_s = SETTLE_S
+        self._tasks: list[asyncio.Task[None]] = []
+        self._talks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> World:
+        print(f"chaos seed: {self.seed}")  # noqa: T201  # shown when a test fails
+        stem = f"{time.time_ns():x}"
+        users = [f"u{number}-{stem}" for number in range(USERS)]
+        for user in users:
+            self._add_device(user, f"{user}-phone")
+        self._add_device(users[0], f"{users[0]}-tablet")
+        for person in self.people:
+            self._start(person.live(), f"live of {person.chat.device}")
+        await self._wait(lambda: all(p.chat.welcome for p in self.people), "everybody is in")
+        await self._open_chats(users)
+        for person in self.people:
+            self._start(person.insist(), f"insist of {person.chat.device}")
+            self._talks.append(self._start(person.talk(), f"talk of {person.chat.device}"))
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        self.stack.is_spoiled = self.stack.is_spoiled or kind is not None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for person in self.people:
+            await person.chat.abort()
+
+    def _add_device(self, user: str, device: str) -> None:
+        chat = self.stack.chat_of(user, device=device, recorder=self.recorder)
+        self.people.append(Person(self, chat, self.random.getrandbits(32)))
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        return task
+
+    async def _open_chats(self, users: list[str]) -> None:
+        first = self.people[0].chat
+        groups = [users[:4], users]
+        for number, members in enumerate(groups):
+            answer = await first.ask("create_chat", ref=f"g-{number}", members=members[1:])
+            self._join(answer["chat"]["chat"], members)
+        for a, b in ((0, 1), (2, 3), (4, 5), (0, 5)):
+            device = next(p.chat for p in self.people if p.chat.user == users[a])
+            answer = await device.ask("open_direct", user=users[b])
+            self._join(answer["chat"]["chat"], [users[a], users[b]])
+
+    def _join(self, chat: str, members: list[str]) -> None:
+        self.recorder.run.members[chat] = set(members)
+        for person in self.people:
+            if person.chat.user in members:
+                person.chats.append(chat)
+
+    # for scenarios
+
+    @property
+    def run(self) -> Run:
+        """What was seen so far."""
+        return self.recorder.run
+
+    async def chat_for(self, seconds: float) -> None:
+        """Let people talk for a while. Time is the subject here, so it is waited for."""
+        await asyncio.sleep(seconds)
+
+    async def see_acks(self, count: int = 20, deadline_s: float = 20.0) -> None:
+        """Wait until so many further messages are acked: life goes on."""
+        start = self.recorder.count(Acked)
+        await self._wait(
+            lambda: self.recorder.count(Acked) >= start + count,
+            f"{count} more messages are acked",
+            deadline_s,
+        )
+
+    async def _wait(
+        self, condition: Callable[[], object], what: str, deadline_s: float = 20.0
+    ) -> None:
+        give_up = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > give_up:
+                raise self._failure(f"{what}: not within {deadline_s:g} s")
+            await asyncio.sleep(0.1)
+
+    # the end
+
+    async def settle(self, *, is_epoch_lost: bool = False) -> None:
+        """Let everything arrive, read everything, and judge.
+
+        `is_epoch_lost`: Redis lost what no other tier had. What was seen of such a message before
+        its sender offered it again is not held against the one that stands in its place now.
+
+        Raises:
+            AssertionError: a promise was broken, or something never arrived.
+        """
+        await self.rest()
+        await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
+        await self._read_everything()
+        violations = check(forget_lost(self.run) if is_epoch_lost else self.run)
+        problems = [problem for person in self.people for problem in person.problems]
+        if violations or problems:
+            raise self._failure("\n".join([report(violations), *problems[:20]]))
+        acked, sent = self.recorder.count(Acked), self.recorder.count(Sent)
+        print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201  # the run's figure
+
+    async def rest(self) -> None:
+        """Let everybody fall silent, and every send be answered for good."""
+        self.is_resting = True
+        await asyncio.gather(*self._talks)
+        await self._wait(self._is_answered, "every send is answered for good", SETTLE_S)
+
+    async def be_calm(self) -> None:
+        """Let everybody fall silent until the warm tier has all that there is, marks too."""
+        await self.rest()
+        await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
+        client = redis.asyncio.Redis.from_url(self.stack.redis_url)
+        backlogs = await client.keys("*:backlog")
+        for backlog in backlogs:
+            await eventually(functools.partial(_is_empty, client, backlog), SETTLE_S)
+        await client.aclose()
+
+    def epochs(self) -> list[str]:
+        """Return the epoch in which each device is."""
+        return [person.chat.cursor[0] if person.chat.cursor else "" for person in self.people]
+
+    async def everybody_restarts(self, since: list[str]) -> None:
+        """Wait until every device is in another epoch than it was."""
+
+        def has_everybody() -> bool:
+            return all(map(operator.ne, self.epochs(), since))
+
+        await self._wait(has_everybody, "every device starts again", SETTLE_S)
+
+    def wake(self) -> None:
+        """Let people talk again."""
+        self.is_resting = False
+        self._store_wait_s = SETTLE_S
+        self._talks = [
+            self._start(person.talk(), f"talk of {person.chat.device}") for person in self.people
+        ]
+
+    async def wait_until_stored(self) -> None:
+        """Wait until every acked message is in the warm tier; `rest` comes first."""
+        give_up = time.monotonic() + self._store_wait_s
+        for chat in self.run.members:
+            acks = (seen for seen in self.run.seen if isinstance(seen, Acked))
+            acked = {(ack.user, ack.ref) for ack in acks if ack.chat == chat}
+            while not acked <= {(r.sender, r.ref) for r in await self.stack.read_warm(chat)}:
+                if time.monotonic() > give_up:
+                    return  # the checker says what is missing
+                await asyncio.sleep(0.1)
+        self._store_wait_s = 0.0
+
+    def _is_answered(self) -> bool:
+        return not any(person.chat.pending for person in self.people)
+
+    def _is_delivered(self) -> bool:
+        return not find_undelivered(self.run)
+
+    async def _read_everything(self) -> None:
+        await self.wait_until_stored()
+        for chat in sorted(self.run.members):
+            for device in self._one_device_each(chat):
+                await self._insist_on(functools.partial(device.read_final, chat))
+            self.recorder.add(WarmRows(self.recorder.now(), chat, await self.stack.read_warm(chat)))
+        for person in self.people:
+            await self._insist_on(person.chat.read_list)
+
+    def _one_device_each(self, chat: str) -> list[RawChat]:
+        return list({p.chat.user: p.chat for p in self.people if chat in p.chats}.values())
+
+    async def _insist_on(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer; tiers may still be coming back."""
+        give_up = time.monotonic() + SETTLE_S
+        while True:
+            try:
+                return await ask()
+            except (*_BROKEN, Failed) as exc:
+                if time.monotonic() > give_up:
+                    raise self._failure(f"the end could not be read: {exc!r}") from exc
+            await asyncio.sleep(0.2)
+
+    def _failure(self, text: str) -> AssertionError:
+        path = self._folder / f"run-{self.seed}.jsonl"
+        path.write_bytes(dump_run(self.run))
+        return AssertionError(
+            f"seed {self.seed} (CHAOS_SEED), history in {path}\n{text}\n{self.stack.logs()}"
+        )

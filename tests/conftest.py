@@ -1,0 +1,29 @@
+"""Makes the server fixtures known to every test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import (
+    dynamodb,
+    redis_server,
+    redis_url,
+    s3,
+    start_dynamodb,
+    start_redis,
+)
+
+__all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
+
+_TESTS = Path(__file__).parent
+# The files that take longest first: what is left at the end is short, and no process waits for
+# another one's last minutes. Within a folder the order stays random.
+_LONGEST_FIRST = ("chaos", "e2e", "integration", "security", "unit")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order files by folder."""
+    items.sort(key=lambda item: _LONGEST_FIRST.index(item.path.relative_to(_TESTS).parts[0]))

@@ -1,0 +1,209 @@
+"""`chatserver dev` from outside: starts, serves, ends in order, leaves nothing, keeps its data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chatserver.dev.servers import answers_http
+from tests.support.devrun import DevRun, TerminalChat, dev_run
+from tests.support.servers import eventually
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[DevRun]:
+    """A run that the test starts."""
+    with dev_run(tmp_path / "data") as run:
+        yield run
+
+
+async def test_dev_started_serves_page_login_and_two_people_chatting(
+    dev: DevRun, tmp_path: Path
+) -> None:
+    """One command, and two people chat and send files; their messages reach the warm tier."""
+    (tmp_path / "notes.txt").write_text("some notes")
+    dev.start()
+
+    assert dev.page_url in dev.text()
+    assert answers_http(dev.ports[0], "/healthz") and answers_http(dev.ports[1], "/healthz")
+    assert b"<!doctype html>" in dev.get("/")[1].lower()
+    config = dev.get("/v1/client-config")[1]
+    assert config["gateway_url"] == dev.gateway_url
+    assert config["demo_users"] == ["alice", "bob", "carol"]
+    async with TerminalChat(dev, "alice", "bob") as alice:
+        alice.say("Hello Bob")
+        await alice.heard("(stored) Hello Bob")
+        async with TerminalChat(dev, "bob", "alice") as bob:
+            await bob.heard("alice: Hello Bob")
+            bob.say("Hello Alice")
+            await alice.heard("bob: Hello Alice")
+            await bob.heard("(read) Hello Alice")
+            alice.say(f"/file {tmp_path / 'notes.txt'}")
+            await bob.heard("alice: [notes.txt, 10 bytes]", deadline_s=30)
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "processes"),
+    [(signal.SIGINT, (), 6), (signal.SIGHUP, ("--gateways", "2"), 8)],
+)
+def test_dev_stopped_ends_everything_within_seconds(
+    dev: DevRun, number: int, options: tuple[str, ...], processes: int
+) -> None:
+    """Ctrl-C and a closed terminal leave no process and no taken port."""
+    dev.start(*options)
+    assert len(dev.children) == processes
+
+    code = dev.end(number, deadline_s=10)
+
+    assert code == 0, dev.text()
+    assert dev.leftovers() == []
+    assert "killed" not in dev.text()
+
+
+def test_dev_stopped_while_starting_leaves_nothing(dev: DevRun) -> None:
+    """An early Ctrl-C is obeyed as a late one."""
+    dev.spawn()
+    process = psutil.Process(dev.pid)
+    while not process.children():
+        assert dev.process is not None and dev.process.poll() is None, dev.text()
+    dev.children = process.children(recursive=True)
+
+    assert dev.end() == 0, dev.text()
+
+    assert dev.leftovers() == []
+
+
+def test_dev_killed_leaves_no_orphan(dev: DevRun) -> None:
+    """kill -9 of the parent takes every child along."""
+    dev.start()
+
+    dev.end(signal.SIGKILL)
+
+    assert dev.leftovers() == []
+
+
+def test_dev_of_a_parent_that_dies_stops_in_order(tmp_path: Path) -> None:
+    """`make run` killed by force leaves nothing either."""
+    with dev_run(tmp_path / "data") as dev:
+        reader, writer = os.pipe()
+        parent = os.fork()
+        if parent == 0:  # stands for make
+            os.close(reader)
+            dev.spawn("--stop-with-parent")
+            os.write(writer, str(dev.pid).encode())
+            signal.pause()
+        os.close(writer)
+        pid = int(os.read(reader, 20))
+        os.close(reader)
+        run = psutil.Process(pid)
+        while "redis is ready" not in dev.text():
+            assert run.is_running(), dev.text()
+        dev.children = [run, *run.children(recursive=True)]
+
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+
+        assert dev.leftovers() == []
+
+
+async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> None:
+    """Data and secret survive a restart: what was sent is there, an old token still holds."""
+    dev.start()
+    async with TerminalChat(dev, "alice", "bob") as alice:
+        alice.say("remember this")
+        await alice.heard("(sent) remember this")
+    secret = (dev.folder / "auth-secret").read_text()
+    dev.end()
+
+    with dev_run(dev.folder, dev.ports) as again:
+        again.start()
+        async with TerminalChat(again, "bob", "alice") as bob:
+            await bob.heard("alice: remember this")
+        assert (again.folder / "auth-secret").read_text() == secret
+        again.end()
+
+    with dev_run(dev.folder, dev.ports) as fresh:
+        fresh.start("--fresh")
+        async with TerminalChat(fresh, "bob", "alice") as bob:
+            bob.say("anyone?")
+            lines = await bob.heard("(sent) anyone?")
+        assert "alice: remember this" not in lines
+        assert (fresh.folder / "auth-secret").read_text() != secret
+
+
+async def test_gateway_that_dies_is_named_and_started_again(dev: DevRun) -> None:
+    """A crash of the gateway costs a reconnect: the terminal client resumes by itself."""
+    dev.start()
+    async with TerminalChat(dev, "alice", "bob") as alice:
+        alice.say("before")
+        await alice.heard("(sent) before")
+
+        dev.child("gateway").kill()
+        await eventually(lambda: "gateway ended with -9" in dev.text(), 10, "the gateway's name")
+        alice.say("after")
+
+        await alice.heard("(sent) after", 30)
+    await eventually(lambda: answers_http(dev.ports[1], "/healthz"), 20, "the new gateway")
+
+
+def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
+    """Without Redis there is no going on: its name, its last lines, exit code 1."""
+    dev.start()
+
+    dev.child("redis-server").kill()
+    assert dev.process is not None
+    code = dev.process.wait(20)
+
+    assert code == 1
+    assert "redis ended with -9" in dev.text()
+    assert "Ready to accept connections" in dev.text()
+    assert dev.leftovers() == []
+
+
+def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> None:
+    """The sentence says which port, what for, and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", dev.ports[1]))
+        taken.listen()
+        dev.spawn()
+        assert dev.process is not None
+        code = dev.process.wait(20)
+
+    assert code == 2
+    assert f"port {dev.ports[1]} (gateway) is in use" in dev.text()
+    assert "--gateway-port" in dev.text()
+    assert "Traceback" not in dev.text()
+    assert not dev.folder.exists()
+
+
+def test_second_run_on_the_same_folder_is_refused(dev: DevRun) -> None:
+    """Even with `--fresh`, it neither shares nor empties a folder in use."""
+    dev.start()
+
+    with dev_run(dev.folder) as second:
+        second.output = dev.folder.parent / "second.out"
+        second.spawn("--fresh")
+        assert second.process is not None
+        assert second.process.wait(20) == 2
+        assert "in use by another" in second.text()
+
+    assert answers_http(dev.ports[0], "/healthz")
+    assert (dev.folder / "auth-secret").exists()
+
+
+def test_demo_login_of_an_unknown_user_is_a_problem(dev: DevRun) -> None:
+    """Only the demo users can be clicked on, and the answer says who they are."""
+    dev.start()
+
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        dev.get("/v1/dev/login", {"user": "mallory"})
+
+    assert caught.value.code == 404
+    assert b"alice, bob, carol" in caught.value.read()

@@ -1,0 +1,111 @@
+"""`chatserver chat` on a terminal: typed, seen, marked, resumed, and the terminal given back."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.devrun import CLI, DevRun, TerminalChat, dev_run
+from tests.support.servers import eventually
+
+
+class Terminal:
+    """A terminal of 80 by 24 in which one command runs."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._main, self._other = pty.openpty()
+        fcntl.ioctl(self._other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self._seen = b""
+        self.process = subprocess.Popen(
+            command, stdin=self._other, stdout=self._other, stderr=self._other
+        )
+        asyncio.get_running_loop().add_reader(self._main, self._read)
+
+    def _read(self) -> None:
+        try:
+            self._seen += os.read(self._main, 65_536)
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._main)
+
+    def type(self, keys: str) -> None:
+        """Press keys. What was seen before is forgotten."""
+        self._seen = b""
+        os.write(self._main, keys.encode())
+
+    async def shows(self, text: str, deadline_s: float = 15.0) -> None:
+        """Wait until `text` was drawn."""
+        await eventually(lambda: text.encode() in self._seen, deadline_s, f"{text!r} on screen")
+
+    def echoes(self) -> bool:
+        """Say whether the terminal is in its usual mode."""
+        return bool(termios.tcgetattr(self._other)[3] & termios.ECHO)
+
+    def close(self) -> None:
+        """End the command and the terminal."""
+        asyncio.get_running_loop().remove_reader(self._main)
+        self.process.kill()
+        self.process.wait()
+        os.close(self._other)
+        os.close(self._main)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[DevRun]:
+    """A running `chatserver dev`."""
+    with dev_run(tmp_path / "data") as run:
+        yield run.start()
+
+
+async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun) -> None:
+    """Two people chat; the gateway dies and comes back; nothing is lost; Ctrl-C leaves cleanly."""
+    command = [*CLI, "chat", "--as", "alice", "--with", "bob", "--api", dev.page_url]
+    alice = Terminal(command)
+    try:
+        await alice.shows("alice with bob")
+        async with TerminalChat(dev, "bob", "alice") as bob:
+            alice.type("Hello Bxb\x7f\x7fob\r")
+            await bob.heard("alice: Hello Bob")
+            await alice.shows("✓")
+            bob.say("I am \N{RIGHT-TO-LEFT OVERRIDE}here")
+            await alice.shows("I am \N{REPLACEMENT CHARACTER}here")
+
+            alice.type("")
+            os.kill(dev.child("gateway").pid, signal.SIGKILL)
+            await alice.shows("offline")
+            alice.type("written while away\r")
+            await alice.shows("…")
+            await bob.heard("alice: written while away", 40)
+
+        assert not alice.echoes()
+        alice.type("\x03")
+        assert await asyncio.to_thread(alice.process.wait, 10) == 0
+        assert alice.echoes()
+    finally:
+        alice.close()
+
+
+async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
+    """A name that is nobody's ends with a sentence."""
+    done = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *CLI[1:],
+        *("chat", "--as", "alice", "--with", "nobody", "--api", dev.page_url),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(done.communicate(), 20)
+
+    assert done.returncode == 1
+    assert b"nobody: there is no such user" in output

@@ -1,0 +1,303 @@
+"""What the browser tests share: a stack with the page, and people who use it through Chromium.
+
+The fixtures are in `tests.e2e.web_fixtures`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, expect
+from pydantic import SecretStr
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.config import Cold
+from chatserver.dev.servers import (
+    ACCESS_KEY,
+    HOST,
+    SECRET_KEY,
+    Launch,
+    Server,
+    answers_http,
+    ministack_launch,
+)
+from chatserver.push.vapid import derive_vapid_pair
+from tests.support.proxy import TcpProxy
+from tests.support.servers import free_port
+from tests.support.stack import WORKERS, Stack, open_stack
+
+CHROMIUM_ARGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE = (1280, 800)
+PHONE = (360, 740)
+INBOX_MAX = 60  # events that a device may miss and still be told one by one
+USERS = [f"user-{number}" for number in range(300)]
+PUSH_VAPID = derive_vapid_pair("the browser tests")
+PUSH_SUBJECT = "mailto:ops@chat.example"
+PUSH_ENV = {
+    "CHAT_NOTIFY_VAPID_PRIVATE": PUSH_VAPID[0],
+    "CHAT_NOTIFY_VAPID_PUBLIC": PUSH_VAPID[1],
+    "CHAT_NOTIFY_SUBJECT": PUSH_SUBJECT,
+    "CHAT_NOTIFY_DELAY_S": "0.1",
+    "CHAT_NOTIFY_POLL_MS": "50",
+    "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
+    "CHAT_PRIVACY_POLL_S": "0.2",
+    "CHAT_PRIVACY_SETTLE_S": "0.3",
+}
+# What the browser itself says about a network that the test took away.
+_NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
+# Runs before the page's own scripts: notes what a hostile text managed to do.
+WATCH = """
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.__violations.push(`${event.violatedDirective} ${event.blockedURI}`));
+"""
+
+
+class Ports(NamedTuple):
+    """Where the page, the page behind the link and the gateway listen."""
+
+    api: int
+    far_api: int
+    gateway: int
+
+
+class WebStack:
+    """A stack with the page. `url` is where to click; at `far_url` one chats through `link`."""
+
+    def __init__(self, stack: Stack, link: TcpProxy, ports: Ports, users: Sequence[str]) -> None:
+        self.stack = stack
+        self.link = link
+        self.url = f"http://{HOST}:{ports.api}/"
+        self.far_url = f"http://{HOST}:{ports.far_api}/"
+        self._ports = ports
+        self._demo_users = list(users)
+        self._users = iter(users)
+
+    def start_api(self, port: int, gateway_port: int) -> Server:
+        """Start an API whose page connects to a port."""
+        launch = Launch(
+            f"api-{port}",
+            [sys.executable, "-m", "chatserver.cli.main", "api"],
+            port,
+            self.stack.folder,
+            lambda: answers_http(port, "/healthz"),
+            self.stack.environment(
+                CHAT_API_HOST=HOST,
+                CHAT_API_PORT=str(port),
+                CHAT_API_GATEWAY_URL=f"ws://{HOST}:{gateway_port}/",
+                CHAT_API_DEMO_USERS=json.dumps(self._demo_users),
+                CHAT_AUTH_COOKIE_SECURE="false",
+                CHAT_AUTH_ARGON2_MEMORY_KIB="1024",
+            ),
+        )
+        return Server(launch).start()
+
+    def new_users(self, count: int) -> list[str]:
+        """Return users that no other test has."""
+        return list(itertools.islice(self._users, count))
+
+    def kill_gateway(self) -> None:
+        """Kill the gateway with SIGKILL."""
+        self.stack.gateways.pop().kill()
+
+    def start_gateway(self) -> None:
+        """Start a gateway where the last one was."""
+        pages = [self._ports.api, self._ports.far_api]
+        origins = json.dumps([f"http://{HOST}:{port}" for port in pages])
+        self.stack.start_gateway(self._ports.gateway, CHAT_GATEWAY_ORIGINS=origins)
+
+
+@contextlib.asynccontextmanager
+async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[WebStack]:
+    """Start everything that the page needs, through the command line; `users` log in by a click."""
+    ports = Ports(free_port(), free_port(), free_port())
+    s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
+    cold = cold_of(s3.endpoint, ports)
+    env = {"CHAT_REDIS_INBOX_MAX": str(INBOX_MAX), **PUSH_ENV, **environment_of(cold)}
+    with contextlib.ExitStack() as servers:
+        servers.callback(s3.kill)
+        s3.start()
+        workers = ((*WORKERS, "media", "exports", "erasures"),)
+        stack = servers.enter_context(
+            open_stack(folder, gateways=0, workers=workers, fsync="no", env=env)
+        )
+        async with open_s3(cold) as store:
+            await apply_bucket(store, cold)
+        async with TcpProxy(ports.gateway) as link:
+            made = WebStack(stack, link, ports, users)
+            made.start_gateway()
+            apis = [
+                made.start_api(ports.api, ports.gateway),
+                made.start_api(ports.far_api, link.port),
+            ]
+            await stack.add_users(users)
+            try:
+                yield made
+            finally:
+                for api in apis:
+                    with contextlib.suppress(ProcessLookupError):
+                        api.kill()
+
+
+def cold_of(endpoint: str, ports: Ports) -> Cold:
+    """Return the settings of the bucket that the pages upload to."""
+    return Cold(
+        endpoint=endpoint,
+        access_key=ACCESS_KEY,
+        secret_key=SecretStr(SECRET_KEY),
+        origins=[f"http://{HOST}:{port}" for port in (ports.api, ports.far_api)],
+    )
+
+
+def environment_of(cold: Cold) -> dict[str, str]:
+    """Return these settings as processes are told of them."""
+    return {
+        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
+        "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+        "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+    }
+
+
+@dataclasses.dataclass
+class Person:
+    """Somebody with a window: what they do and what they see."""
+
+    user: str
+    context: BrowserContext
+    page: Page
+    complaints: list[str]  # errors of the console and of scripts
+
+    # doing
+
+    async def log_in(self, url: str) -> None:
+        """Open the page and choose who to be."""
+        await self.page.goto(url)
+        await self.page.get_by_role("button", name=f"Continue as {self.user}", exact=True).click()
+        await self.wait_for_list()
+
+    async def wait_for_list(self) -> None:
+        """Wait until the chats are there."""
+        await expect(self.page.locator(".chat-scroller")).to_be_visible()
+        await expect(self.page.locator(".skeleton")).to_have_count(0)
+
+    async def start_chat(self, other: str) -> None:
+        """Start a direct chat by user name."""
+        await self.page.get_by_role("button", name="New chat").first.click()
+        await self.page.get_by_label("User name").fill(other)
+        await self.page.get_by_role("button", name="Start chat", exact=True).click()
+        await expect(self.title).to_have_text(other)
+
+    async def open_chat(self, title: str) -> None:
+        """Open a chat of the list."""
+        await self.item(title).click()
+        await expect(self.title).to_have_text(title)
+
+    async def write(self, text: str) -> None:
+        """Type a message without sending it."""
+        await self.field.fill(text)
+
+    async def send(self, *texts: str) -> None:
+        """Write messages and send each."""
+        for text in texts:
+            await self.field.fill(text)
+            await self.field.press("Enter")
+            await expect(self.field).to_have_value("")
+
+    # seeing
+
+    @property
+    def title(self) -> Locator:
+        """The name of the open chat."""
+        return self.page.locator(".chat-title")
+
+    @property
+    def field(self) -> Locator:
+        """Where one writes."""
+        return self.page.get_by_label("Message", exact=True)
+
+    @property
+    def bodies(self) -> Locator:
+        """The texts of all messages that are loaded."""
+        return self.page.locator(".message .body")
+
+    @property
+    def timeline(self) -> Locator:
+        """What scrolls."""
+        return self.page.locator(".timeline")
+
+    @property
+    def banner(self) -> Locator:
+        """The line about the connection, while it is shown."""
+        return self.page.locator(".banner.is-shown")
+
+    def item(self, title: str) -> Locator:
+        """A line of the chat list."""
+        return self.page.locator(".chat-item").filter(has=self.page.get_by_text(title, exact=True))
+
+    def badge(self, title: str) -> Locator:
+        """The number of unread messages beside a chat."""
+        return self.item(title).locator(".badge")
+
+    def mark(self, text: str) -> Locator:
+        """How far an own message has come, as a screen reader says it."""
+        return self.page.locator(".message").filter(has_text=text).locator(".mark .sr-only")
+
+    async def expect_bodies(self, *texts: str) -> None:
+        """Wait for exactly these messages, in this order."""
+        await expect(self.bodies).to_have_text(list(texts))
+
+    async def look_away(self) -> None:
+        """Leave the window without closing it."""
+        await self.page.evaluate(
+            "document.hasFocus = () => false; window.dispatchEvent(new Event('blur'))"
+        )
+
+    async def look_back(self) -> None:
+        """Come back to the window."""
+        await self.page.evaluate(
+            "delete document.hasFocus; window.dispatchEvent(new Event('focus'))"
+        )
+
+    async def notice_network(self) -> None:
+        """Let the browser say that the network is back, so that nobody waits for the next try."""
+        await self.page.evaluate("window.dispatchEvent(new Event('online'))")
+
+    async def check_is_clean(self, *, had_outage: bool = False) -> None:
+        """See that no script failed, nothing hostile ran and the policy stopped nothing."""
+        complaints = [
+            text for text in self.complaints if not (had_outage and _NETWORK.search(text))
+        ]
+        assert complaints == []
+        assert await self.page.evaluate("window.__violations") == []
+        assert await self.page.evaluate("window.__xss") is None
+
+
+Arrive = Callable[..., Awaitable[Person]]
+
+
+def listen(person: Person) -> None:
+    """Keep what the console and the scripts complain about."""
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            person.complaints.append(message.text)
+
+    person.page.on("console", on_console)
+    person.page.on("pageerror", lambda error: person.complaints.append(f"uncaught: {error}"))

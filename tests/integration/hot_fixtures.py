@@ -1,0 +1,26 @@
+"""Fixtures of the hot tier's tests: the scripts, and a connected client, on an empty Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from chatserver import config
+from chatserver.hot.client import HotClient, open_hot
+from tests.integration.hot_support import Scripts
+
+
+@pytest.fixture
+def scripts(redis_url: str) -> Iterator[Scripts]:
+    """The scripts, with one partition."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield Scripts(client)
+
+
+@pytest.fixture
+async def hot(redis_url: str) -> AsyncIterator[HotClient]:
+    """A connected client with one partition."""
+    async with open_hot(config.Redis(url=redis_url)) as client:
+        yield client

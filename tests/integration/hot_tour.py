@@ -1,0 +1,241 @@
+"""A tour of the hot tier: everything that writes to Redis, used at least once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from chatserver import config
+from chatserver.domain.amendments import Amendment, Outcome
+from chatserver.domain.attachments import File
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
+from chatserver.domain.inboxes import Delivery, ListedChat
+from chatserver.domain.messages import Draft, digest_of
+from chatserver.domain.presence import Appearance, State
+from chatserver.errors import Unavailable
+from chatserver.hot.absence import Absence, DueChats
+from chatserver.hot.amending import Amendments, Hidden
+from chatserver.hot.answers import Answer, Answers
+from chatserver.hot.audience import Audiences
+from chatserver.hot.backlog import Backlog, CommitEntry
+from chatserver.hot.blocks import Blocks
+from chatserver.hot.client import HotClient
+from chatserver.hot.eviction import Eviction
+from chatserver.hot.files import MediaJobs, SendableFiles
+from chatserver.hot.groupcommit import PartitionedCommit
+from chatserver.hot.hooks import HookEvents
+from chatserver.hot.inbox import Inboxes
+from chatserver.hot.jobs import Jobs
+from chatserver.hot.keys import Keys
+from chatserver.hot.keysets import KeySets
+from chatserver.hot.leases import Lease
+from chatserver.hot.limits import Limits
+from chatserver.hot.mailbox import Mailbox, Postman
+from chatserver.hot.membership import HotMembership, MemberCheck
+from chatserver.hot.opening import Opening
+from chatserver.hot.presence import Presence
+from chatserver.hot.revocations import Revocations
+from chatserver.hot.rpc import CallQueue, WarmCalls
+from chatserver.hot.sessions import Claim, Sessions
+from chatserver.hot.settling import Settling
+from chatserver.hot.watchers import Watchers
+from chatserver.hot.watching import Seen
+from chatserver.protocol import codec
+from chatserver.protocol.hooks import BeforeSend
+
+PARTITIONS = 64
+GATEWAY = GatewayId("gw1")
+
+
+class Listener:
+    """Takes whatever the commit says of a draft."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[str] = asyncio.Queue()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.answers.put_nowait(name)
+
+
+def neighbours(chat: ChatId, count: int) -> list[UserId]:
+    """Users who live in the chat's own partition."""
+    keys = Keys(PARTITIONS)
+    names = (UserId(f"u{n}") for n in range(100_000))
+    near = (user for user in names if keys.partition_of(user) == keys.partition_of(chat))
+    return [next(near) for _ in range(count)]
+
+
+def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> Draft:
+    """A message to the chat."""
+    return Draft(
+        chat,
+        sender,
+        Ref("r1"),
+        "M1",  # type: ignore[arg-type]  # a plain name
+        digest_of("text", "hi", None),
+        codec.encode_message_tail(chat, "M1", sender, "r1", "text", "hi", None),
+        1,
+        False,
+        listener,  # type: ignore[arg-type]  # takes any answer
+        listener,  # type: ignore[arg-type]  # takes any answer
+    )
+
+
+async def use_everything(hot: HotClient) -> None:
+    """Write every kind of key and run every script, with all that it can be given."""
+    keys = hot.keys
+    listener = Listener()
+    audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all are open
+    commits = PartitionedCommit(hot, GATEWAY)
+    apart = [UserId(f"far{n}") for n in range(5)]
+    presence = Presence(hot, GATEWAY, 60)
+    await presence.announce(apart)
+    for number in range(4):
+        chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
+        users = neighbours(chat, 3) if is_near else apart
+        members = dict.fromkeys(users, ("member", 0))
+        await Opening(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
+        commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
+        assert await listener.answers.get() == ("committed" if is_near else "undelivered")
+        await use_inboxes(hot, chat, users, is_settled=number > 0)
+        await use_amendments(hot, chat, users[0])
+        await use_backlog(hot, keys.partition_of(chat), chat)
+        await use_membership(hot, chat, users, audiences)
+        await use_pushes(hot, chat, users)
+        await use_moderation(hot, chat, users)
+        await Watchers(hot, GATEWAY, 60).listen([chat])
+    await presence.withdraw(apart[1:])
+    await use_seen(hot, apart)
+    await use_files(hot, apart[0])
+    await Mailbox(hot, GATEWAY).keep()
+    queue = CallQueue(hot, "tour").iter_calls()
+    waiting = asyncio.ensure_future(anext(queue))
+    with contextlib.suppress(Unavailable):
+        await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).load_chat(ChatId("c"))
+    await waiting
+    await queue.aclose()
+    with contextlib.suppress(Unavailable):
+        question = BeforeSend("c", "u", "r", "text", "hello")
+        await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).ask(question)
+
+
+async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
+    """Restrict a chat, part two users, and have events of all kinds on their way."""
+    assert await HotMembership(hot).restrict(chat, 99, ":s1")
+    await Blocks(hot).part(users[0], users[1])
+    events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
+    await events.feed([b"{}"] * 3)
+    first, second, _ = (await events.list_waiting(100))[-3:]
+    await events.postpone(first, 9_000_000_000_000)
+    await events.give_up(second, "why")
+
+
+async def use_files(hot: HotClient, owner: UserId) -> None:
+    """Have an image uploaded that may be sent, and is to be looked at."""
+    file = File(
+        "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
+    )
+    await SendableFiles(hot).put(file, 0.0, is_news=False)
+    await MediaJobs(hot).add(file.id)
+
+
+async def use_seen(hot: HotClient, users: list[UserId]) -> None:
+    """Be a gateway whose users come, are watched, and are limited."""
+    seen = Seen(hot, GATEWAY, 60, 600)
+    await seen.keep_alive()
+    claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
+    await Sessions(hot, GATEWAY, 20, 600).claim(claims)
+    await seen.announce([Appearance(user, State.ONLINE, 0.0) for user in users])
+    await seen.watch(users)
+    await seen.unwatch(users[1:])
+    await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
+    assert await Jobs(hot, SystemClock()).begin("j1", 1)
+    key_sets = KeySets(hot)
+    assert await key_sets.claim_fetch(60)
+    await key_sets.put(1.0, b"{}")
+    assert await Answers(hot).claim("n1", "digest") is None
+    await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
+    limits = Limits(hot, config.Limits())
+    for user in users:
+        assert not limits.find("sends", user).take()
+        limits.find("sends", user).ask()
+    await limits.close()
+
+
+async def use_inboxes(
+    hot: HotClient, chat: ChatId, users: list[UserId], *, is_settled: bool
+) -> None:
+    """Deliver, settle, tell, mark and fill."""
+    inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
+    await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
+    if is_settled:
+        await Settling(hot, Postman(hot)).settle([(chat, Seq(1))])
+    await inboxes.append_event(users, chat, b"event", is_listed=True)
+    await inboxes.append_marks(users, chat, b"event", users[1], 2)
+    await inboxes.mark(users[1], chat, Seq(1), Seq(1))
+    own_epoch = hot.epoch_of(hot.keys.partition_of(users[0]))
+    await inboxes.open_box(users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch)
+    news = [(user, Seq(1), "!", b"event") for user in users]
+    await inboxes.turn(chat, 2, news, is_large=True)
+    await inboxes.turn(chat, 3, news, is_large=False)
+
+
+async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
+    """Edit the first message twice, then delete it, for all and for oneself."""
+    await Hidden(hot).hide(user, chat, Seq(1))
+    await Hidden(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
+    for number, kind in enumerate(("edit", "edit", "delete")):
+        ref, mid = Ref(f"a{number}"), Mid("M")
+        tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
+        made = Amendment(chat, user, ref, mid, "d", kind, Seq(1), "x", tail)
+        amended = await Amendments(hot, GATEWAY).amend(made)
+        assert amended.outcome is Outcome.COMMITTED
+
+
+async def use_membership(
+    hot: HotClient, chat: ChatId, users: list[UserId], audiences: Audiences
+) -> None:
+    """Note a change, take one member out and another in, and leave it unfinished."""
+    membership = HotMembership(hot)
+    await membership.end(await membership.begin(chat, 1))
+    await membership.begin(chat, 1)
+    entries = [(users[-1], "", False, b'"chat":"c"}'), ("new", "member", True, b'"chat":"c"}')]
+    name = (users[0], Ref("change"), "M2", "digest")
+    assert await membership.apply(chat, 2, ("Name", "all"), name, entries)
+    await membership.list_overdue(hot.keys.partition_of(chat))
+    turns = await membership.list_turnover(chat)
+    await membership.forget_turnover(chat, [turn for turn in turns if not turn.is_in])
+    await MemberCheck(hot, audiences).get_reader(chat, users[0])
+
+
+async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
+    """Look through the backlog for whom to tell, and tell one; another chat is still due."""
+    partition = hot.keys.partition_of(chat)
+    lease = Lease(hot, partition, "notify", "me", 10, SystemClock())
+    await lease.claim()
+    chats, absence = DueChats(hot, lease), Absence(hot)
+    entries = await chats.list_after(await chats.get_place(), 10)
+    assert await chats.note(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
+    (due, _) = sorted(await chats.take(10, 60), key=lambda one: one.chat != chat)
+    await chats.end(due, Seq(1))
+    await absence.find(chat, users)
+    await absence.note_devices(users[0])
+    await absence.note_none(users[1])
+    assert await absence.claim(users[2], "subscription", chat, Seq(2))
+    await lease.release()
+
+
+async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
+    """Take one entry off the backlog, and bury its message."""
+    lease = Lease(hot, partition, "persist", "me", 10, SystemClock())
+    await lease.claim()
+    backlog = Backlog(hot, partition)
+    (entry, *_) = await backlog.list_after("0-0", 1)
+    if isinstance(entry, CommitEntry):
+        await backlog.bury(entry.messages[0], "why not")
+    await backlog.note_persisted({chat: Seq(1)})
+    assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
+    assert await backlog.checkpoint(lease, entry.id, 1)
+    await lease.release()

@@ -1,0 +1,258 @@
+"""chat.v1: input that is not exactly valid gets one error that names it, and the connection lives.
+
+The cases come from the frame types, so a new field is tested at its bounds as soon as it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.rawchat import Failed, RawChat
+from tests.support.stack import Stack
+from tests.support.wire import TEXT, RawSocket
+from tests.unit.protocol.shapes import CLIENT_FRAMES, edges_of, frame_with, sample_of, tag_of
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+BAD_PROTOCOL = 3501
+REQUESTS = [cls for cls in CLIENT_FRAMES if tag_of(cls) != "hello"]
+NewName = Callable[[str], str]
+
+
+async def error_for(ws: RawSocket, payload: bytes) -> dict[str, Any]:
+    """Send a message and return the one error that answers it."""
+    await ws.send(TEXT, payload)
+    error = await ws.recv_json()
+    assert error["type"] == "error", error
+    return error
+
+
+async def expect_alive(ws: RawSocket) -> None:
+    """See that requests are still answered, and that nothing else was waiting."""
+    await ws.send_json({"type": "chats", "id": 999})
+    answer = await ws.recv_json()
+    assert (answer["type"], answer["id"]) == ("page", 999)
+
+
+@pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
+async def test_field_beyond_its_bound_is_one_error_by_name(
+    live: RawSocket, cls: type[msgspec.Struct]
+) -> None:
+    """Every bound of every field of every frame: code, field, id, and a connection that lives."""
+    for edge in edges_of(cls):
+        payload = frame_with(edge, edge.beyond)
+
+        error = await error_for(live, payload)
+
+        field = ".".join(edge.path)
+        assert error["code"] == "bad_request"
+        assert not error["temporary"]
+        assert error["message"].startswith((f"{field}:", f"{field}[0]:")), (str(edge), error)
+        if "id" not in edge.path and "id" in sample_of(cls):
+            assert error["id"] == 1, (str(edge), error)
+    await expect_alive(live)
+
+
+@pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
+async def test_missing_field_is_one_error_by_name(
+    live: RawSocket, cls: type[msgspec.Struct]
+) -> None:
+    """A frame without a required field is told which."""
+    fields = sample_of(cls)
+    for name in sorted(fields.keys() - {"type"}):
+        less = {key: value for key, value in fields.items() if key != name}
+
+        error = await error_for(live, msgspec.json.encode(less))
+
+        assert (error["code"], f"`{name}`" in error["message"]) == ("bad_request", True)
+    await expect_alive(live)
+
+
+WRONG_TYPES: list[Any] = [None, True, 1.5, "text", [], {}, [[]], -1, 2**53, 2**70]
+
+
+# `auth` with a text that is no token is "unauthenticated".
+REFUSALS = {"bad_request", "not_found", "rate_limited", "unauthenticated"}
+
+
+@pytest.mark.parametrize("cls", REQUESTS, ids=tag_of)
+async def test_value_of_another_type_is_an_error_or_an_answer(
+    live: RawSocket, cls: type[msgspec.Struct]
+) -> None:
+    """Any JSON value in any field gets exactly one answer, and never ends the connection."""
+    for name in cls.__struct_encode_fields__:
+        for value in WRONG_TYPES:
+            fields = sample_of(cls) | {name: value}
+            await live.send(TEXT, msgspec.json.encode(fields))
+        await live.send_json({"type": "chats", "id": 777})
+        while (answer := await live.recv_json()).get("id") != 777:
+            assert answer["type"] in {"error", "ok", "page"}, answer
+            if answer["type"] == "error":
+                assert answer["code"] in REFUSALS, answer
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"[]",
+        b"null",
+        b"1",
+        b'"hello"',
+        b"{}",
+        b'{"id":5}',
+        b'{"type":null,"id":5}',
+        b'{"type":"nosuch","id":5}',
+        b'{"type":"' + b"x" * 60_000 + b'","id":5}',
+        b'{"type":"welcome","id":5}',
+        b'{"type":"state","state":"' + b"x" * 60_000 + b'"}',
+        b'{"type":"chats","id":5,"limit":"50"}',
+        b'{"type":"chats","id":5,"limit":1e2}',
+        b'{"type":"chats","id":5,"after":"0-a\\n"}',
+        b'{"type":"chats","id":5,"type":"state"}',
+    ],
+    ids=lambda payload: payload[:40].decode(),
+)
+async def test_json_that_is_no_frame_is_one_short_error(live: RawSocket, payload: bytes) -> None:
+    """What is JSON and no frame is an error of a line, not the client's own text."""
+    error = await error_for(live, payload)
+
+    assert error["code"] == "bad_request"
+    assert len(error["message"]) <= 300
+    await expect_alive(live)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"hello",
+        b"\x00",
+        b"{'type':'chats'}",
+        b'{"type":"chats","id":NaN}',
+        b'{"type":"chats","id":1}{"type":"chats","id":2}',
+        b'\xef\xbb\xbf{"type":"chats","id":1}',
+        b'{"type":"chats","id":1,"x":"\\ud800"}',
+        b'{"type":"chats","id":1,"x":"a\x01b"}',
+        b'{"type":"send","x":' + b"[" * 60_000,
+    ],
+    ids=lambda payload: repr(payload[:40]),
+)
+async def test_what_is_no_json_ends_the_connection(live: RawSocket, payload: bytes) -> None:
+    """A peer that does not speak JSON is told so and closed."""
+    await live.send(TEXT, payload)
+
+    await live.expect_close(BAD_PROTOCOL)
+
+
+async def test_unknown_fields_are_ignored(live: RawSocket) -> None:
+    """A newer client is understood as far as it is known."""
+    await live.send_json({"type": "chats", "id": 1, "x": 1, "nested": {"type": "send"}})
+
+    answer = await live.recv_json()
+
+    assert (answer["type"], answer["id"]) == ("page", 1)
+
+
+async def test_error_of_a_bad_frame_is_not_taken_for_another_request(alice: RawChat) -> None:
+    """Among good requests, the error carries the id of the bad one."""
+    await alice.tell("history", id=41, chat="not an id")
+    page = await alice.ask("chats")
+
+    error = await alice.expect_frame("error")
+    assert (error["id"], page["type"]) == (41, "page")
+
+
+async def test_many_errors_do_not_end_the_connection(live: RawSocket) -> None:
+    """A confused client gets as many errors as it made mistakes."""
+    for number in range(200):
+        await live.send(TEXT, b'{"type":"nosuch","id":%d}' % number)
+
+    for number in range(200):
+        assert (await live.recv_json())["id"] == number
+    await expect_alive(live)
+
+
+async def test_requests_beyond_the_bound_are_refused_for_now(live: RawSocket) -> None:
+    """A client that asks without listening is told to wait; every request is answered once."""
+    count = 200
+    for number in range(count):
+        await live.send_json({"type": "history", "id": number, "chat": "d-nosuch"})
+
+    answers = [await live.recv_json() for _ in range(count)]
+
+    assert sorted(answer["id"] for answer in answers) == list(range(count))
+    codes = {answer["code"] for answer in answers}
+    assert codes <= {"not_found", "rate_limited"}
+    for answer in answers:
+        if answer["code"] == "rate_limited":
+            assert answer["temporary"]
+            assert answer["retry_after_ms"] > 0
+
+
+# ── what a non-member asks ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("chat", ["foreign", "absent"])
+@pytest.mark.parametrize(
+    ("type_", "fields"),
+    [
+        ("send", {"ref": "r", "body": "b"}),
+        ("history", {}),
+        ("history", {"before": 10}),
+        ("history", {"after": 0}),
+        ("mark", {"read": 1}),
+        ("mark", {"received": 1}),
+    ],
+    ids=str,
+)
+async def test_non_member_is_told_not_found_of_any_chat(
+    stack: Stack,
+    alice: RawChat,
+    pair: str,
+    new_name: NewName,
+    type_: str,
+    fields: dict[str, Any],
+    chat: str,
+) -> None:
+    """Whatever is asked about a chat one is not in, it looks as if there were none."""
+    await alice.say(pair, "secret")
+    async with stack.chat_of(new_name("mallory")) as mallory:
+        with pytest.raises(Failed) as caught:
+            await mallory.ask(type_, chat=pair if chat == "foreign" else "d-nosuch", **fields)
+
+        assert caught.value.code == "not_found"
+        assert caught.value.message == "chat: no such chat, or you are not a member"
+        assert mallory.of_type("event") == []
+
+
+async def test_typing_of_a_non_member_reaches_nobody(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """A signal from outside is refused like everything else."""
+    async with stack.chat_of(new_name("mallory")) as mallory:
+        await mallory.tell("typing", chat=pair, on=True)
+
+        error = await mallory.expect_frame("error")
+        assert error["code"] == "not_found"
+    await alice.say(pair, "after")
+    await bob.expect_bodies(pair, ["after"])
+    assert alice.of_type("signal") == bob.of_type("signal") == []
+
+
+async def test_sync_shows_nobody_else_s_inbox(
+    stack: Stack, alice: RawChat, pair: str, new_name: NewName
+) -> None:
+    """A cursor is a place in one's own inbox, whatever one writes into it."""
+    await alice.say(pair, "secret")
+    async with stack.chat_of(new_name("mallory")) as mallory:
+        cursor = {"epoch": mallory.welcome["epoch"], "seq": 0}
+
+        page = await mallory.ask("sync", cursor=cursor)
+
+        assert page["events"] == []

@@ -1,0 +1,343 @@
+"""chat.v1: `hello` and `welcome`, who may come in, and coming back by cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+from tests.support.wire import TEXT, Ended, RawSocket
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+REPLACED, UNAUTHENTICATED, BAD_PROTOCOL = 3004, 3500, 3501
+
+
+async def test_hello_is_welcomed_with_head_and_limits(stack: Stack, alice: RawChat) -> None:
+    """`welcome` says who one is, where the inbox stands, and every bound."""
+    welcome = alice.welcome
+
+    assert welcome["user"] == alice.user
+    assert welcome["seq"] == 0
+    assert welcome["epoch"]
+    assert welcome["session"]
+    assert welcome["heartbeat_ms"] == 25_000
+    assert welcome["large"] == []
+    assert welcome["limits"] == {
+        "frame_bytes_max": 65_536,
+        "body_chars_max": 4000,
+        "body_bytes_max": 16_384,
+        "page_max": 200,
+        "members_max": 100_000,
+        "sends_in_flight_max": 64,
+    }
+
+
+async def test_hello_with_unknown_fields_is_welcomed(stack: Stack, new_name: NewName) -> None:
+    """A newer client's hello works."""
+    chat = stack.chat_of(new_name("alice"))
+
+    await chat.start(colour="blue", state="bg", cursor=None)
+
+    assert chat.welcome["type"] == "welcome"
+    await chat.stop()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "typing", "chat": "c", "on": True},
+        {"type": "send", "id": 1, "chat": "c", "ref": "r", "body": "b"},
+        {"type": "state", "state": "fg"},
+    ],
+    ids=lambda frame: str(frame["type"]),
+)
+async def test_other_frame_before_hello_is_closed_as_unauthenticated(
+    stack: Stack, frame: dict[str, Any]
+) -> None:
+    """Nobody is served before saying who they are."""
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send_json(frame)
+
+        bye = await ws.recv_json()
+        assert (bye["type"], bye["code"]) == ("bye", UNAUTHENTICATED)
+        await ws.expect_close(UNAUTHENTICATED)
+
+
+HELLO = {"type": "hello", "v": 1, "token": "t", "device": "d"}
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"v": 2}, "v"),
+        ({"v": None}, "v"),
+        ({"token": ""}, "token"),
+        ({"token": "x" * 4097}, "token"),
+        ({"device": "a b"}, "device"),
+        ({"device": "x" * 65}, "device"),
+        ({"cursor": {"epoch": "e", "seq": -1}}, "cursor.seq"),
+        ({"cursor": {"seq": 1}}, "cursor"),
+        ({"state": "dead"}, "state"),
+        ({"type": "nosuch"}, "type"),
+    ],
+    ids=str,
+)
+async def test_wrong_hello_is_closed_with_the_reason(
+    stack: Stack, change: dict[str, Any], names: str
+) -> None:
+    """A hello that is not exactly valid ends the connection; the `bye` names the field."""
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send_json(HELLO | change)
+
+        bye = await ws.recv_json()
+        assert bye["type"] == "bye"
+        assert bye["reason"].startswith(f"{names}:")
+        await ws.expect_close(BAD_PROTOCOL)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"hello", b'{"type":"hello"', b"\x00"])
+async def test_what_is_no_json_before_hello_is_closed(stack: Stack, payload: bytes) -> None:
+    """Rubbish ends the connection."""
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send(TEXT, payload)
+
+        await ws.expect_close(BAD_PROTOCOL)
+
+
+async def test_second_hello_is_an_error_and_the_connection_lives(alice: RawChat) -> None:
+    """hello is said once."""
+    await alice.tell("hello", v=1, token="t", device="d")
+
+    error = await alice.expect_frame("error")
+    assert error["code"] == "bad_request"
+    assert await alice.ask("chats")
+
+
+# ── tokens ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def forged(stack: Stack, user: str, **change: Any) -> str:
+    """Return a token with claims or key of another making."""
+    good = jwt.decode(stack.token(user), options={"verify_signature": False})
+    header = jwt.get_unverified_header(stack.token(user))
+    key = change.pop("key", stack.secret)
+    algorithm = change.pop("algorithm", "HS256")
+    claims = {name: value for name, value in (good | change).items() if value is not None}
+    typ = {"typ": header["typ"]} if "typ" in header else {}
+    return jwt.encode(claims, key, algorithm=algorithm, headers=typ)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "x" * 64},
+        {"key": "", "algorithm": "none"},
+        {"algorithm": "HS512"},
+        {"exp": 1_000_000_000},
+        {"exp": None},
+        {"aud": "other"},
+        {"aud": None},
+        {"sub": None},
+        {"sub": "not an id"},
+        {"jti": None},
+        {"exp": 99_999_999_999},
+    ],
+    ids=str,
+)
+async def test_token_that_does_not_hold_is_closed_as_unauthenticated(
+    stack: Stack, new_name: NewName, change: dict[str, Any]
+) -> None:
+    """A forged, expired, over-long or misdirected token lets nobody in, and is not repeated."""
+    user = new_name("mallory")
+    token = forged(stack, user, **change)
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send_json(HELLO | {"token": token})
+
+        bye = await ws.recv_json()
+        assert bye["code"] == UNAUTHENTICATED
+        assert token not in str(bye)
+        await ws.expect_close(UNAUTHENTICATED)
+
+
+async def test_token_made_like_the_forged_ones_is_welcomed(stack: Stack, new_name: NewName) -> None:
+    """The forgeries of the other test fail for what was changed, and for nothing else."""
+    user = new_name("alice")
+
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send_json(HELLO | {"token": forged(stack, user)})
+
+        assert (await ws.recv_json())["user"] == user
+
+
+# ── several devices ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_second_connection_of_a_device_replaces_the_first(
+    stack: Stack, new_name: NewName
+) -> None:
+    """The newest connection of a device wins; the old one is told why it ends."""
+    user = new_name("alice")
+    old = await stack.chat_of(user, device="phone").start()
+    new = await stack.chat_of(user, device="phone").start()
+
+    bye = await old.expect_close(REPLACED)
+
+    assert bye is not None
+    assert bye["code"] == REPLACED
+    assert await new.ask("chats")
+    await new.stop()
+
+
+async def test_too_many_connections_of_a_user_close_the_oldest(
+    stack: Stack, hasty: Server, new_name: NewName
+) -> None:
+    """The bound on a user's connections is kept by letting the oldest go."""
+    user = new_name("alice")
+    devices = [
+        await stack.chat_of(user, port=hasty.port, device=f"d{index}").start() for index in range(4)
+    ]
+
+    await devices[0].expect_close(REPLACED)
+
+    for device in devices[1:]:
+        assert await device.ask("chats")
+        await device.stop()
+
+
+# ── coming back ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_device_that_comes_back_gets_what_it_missed_in_order(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Between two connections nothing is lost and nothing comes twice."""
+    await alice.say(pair, "one")
+    await bob.expect_bodies(pair, ["one"])
+    await bob.abort()
+    for body in ("two", "three", "four"):
+        await alice.say(pair, body)
+
+    await bob.start()
+    await alice.say(pair, "five")
+
+    await bob.expect_bodies(pair, ["one", "two", "three", "four", "five"])
+    events = bob.of_type("event")
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_device_that_comes_without_cursor_starts_at_the_head(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A new device is not shown the past; it reads history for that."""
+    await alice.say(pair, "past")
+    await bob.expect_bodies(pair, ["past"])
+    second = await stack.chat_of(bob.user, device="tablet").start()
+
+    await alice.say(pair, "now")
+
+    await second.expect_bodies(pair, ["now"])
+    assert second.welcome["seq"] == bob.of_type("event", kind="message")[0]["seq"]
+    await second.stop()
+
+
+async def test_cursor_at_the_head_gets_nothing_but_welcome(
+    stack: Stack, bob: RawChat, pair: str
+) -> None:
+    """Who missed nothing is sent nothing."""
+    await bob.abort()
+    seen = len(bob.frames)
+
+    await bob.start()
+
+    await bob.ask("chats")
+    assert [frame["type"] for frame in bob.frames[seen:]] == ["welcome", "page"]
+
+
+@pytest.mark.parametrize("fault", ["epoch", "ahead"])
+async def test_cursor_that_means_nothing_is_reset(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str, fault: str
+) -> None:
+    """A cursor of another epoch, or ahead of the server, gets a snapshot instead of silence."""
+    await alice.say(pair, "one")
+    await bob.expect_bodies(pair, ["one"])
+    assert bob.cursor is not None
+    epoch, seq = bob.cursor
+    await bob.abort()
+
+    await bob.start(cursor=("other-epoch", seq) if fault == "epoch" else (epoch, seq + 1))
+
+    reset = await bob.expect_frame("reset")
+    assert reset["cursor"] == {"epoch": epoch, "seq": seq}
+    assert [(line["chat"], line["top"]) for line in reset["chats"]] == [(pair, 1)]
+    await alice.say(pair, "two")
+    await bob.expect_bodies(pair, ["one", "two"])
+
+
+async def test_cursor_that_the_inbox_no_longer_covers_gets_too_long(
+    shallow: Stack, new_name: NewName
+) -> None:
+    """Who was away for more than the inbox holds gets a snapshot, and then what is new."""
+    alice = await shallow.chat_of(new_name("alice")).start()
+    bob = await shallow.chat_of(new_name("bob")).start()
+    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    await bob.expect_frame("event", kind="chat")
+    await bob.abort()
+    for number in range(60):
+        await alice.say(chat, f"m{number}")
+
+    await bob.start()
+
+    too_long = await bob.expect_frame("too_long")
+    line = too_long["chats"][0]
+    assert (line["chat"], line["top"], line["unread"]) == (chat, 60, 60)
+    assert line["last"]["body"] == "m59"
+    await alice.say(chat, "new")
+    await bob.expect_bodies(chat, ["new"])
+    await alice.stop()
+    await bob.stop()
+
+
+async def test_frames_sent_before_welcome_are_answered_after_it(
+    stack: Stack, new_name: NewName
+) -> None:
+    """A client need not wait for `welcome` to ask."""
+    async with await RawSocket.open(stack.port) as ws:
+        token = stack.token(new_name("alice"))
+        await ws.send_json(HELLO | {"token": token})
+        for number in range(5):
+            await ws.send_json({"type": "chats", "id": number})
+
+        assert (await ws.recv_json())["type"] == "welcome"
+        answers = [await ws.recv_json() for _ in range(5)]
+
+    assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
+
+
+async def test_hello_on_a_closing_connection_raises_nothing(
+    stack: Stack, new_name: NewName
+) -> None:
+    """A peer that leaves in the middle of hello disturbs nobody."""
+    for _ in range(10):
+        ws = await RawSocket.open(stack.port)
+        await ws.send_json(HELLO | {"token": stack.token(new_name("alice"))})
+        await ws.abort()
+
+    async with stack.chat_of(new_name("alice")) as after:
+        assert await after.ask("chats")
+
+
+async def test_closed_socket_is_told_to_the_client(stack: Stack, alice: RawChat) -> None:
+    """A client that closes gets its close back, and requests on it fail."""
+    await alice.stop()
+
+    assert alice.close_frame is not None
+    assert alice.close_frame.close_code == 1000
+    with pytest.raises(Ended):
+        await alice.ask("chats")

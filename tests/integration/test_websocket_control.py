@@ -1,0 +1,138 @@
+"""Control frames: ping, pong and close (RFC 6455 sections 5.5 and 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.wire import CLOSE, PING, PONG, TEXT, Frame, RawSocket, build_frame, close_payload
+from tests.support.wirecases import expect_answer, question
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+PROTOCOL_ERROR, BAD_DATA = 1002, 1007
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 124, 125])
+async def test_ping_is_answered_with_its_payload(live: RawSocket, size: int) -> None:
+    """A pong carries back every byte of the ping, whatever they are."""
+    payload = bytes(255 - index % 256 for index in range(size))
+    await live.send(PING, payload)
+
+    assert await live.recv() == Frame(PONG, payload)
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG, CLOSE])
+async def test_control_frame_of_126_bytes_is_closed_as_protocol_error(
+    live: RawSocket, opcode: int
+) -> None:
+    """A control frame has at most 125 bytes."""
+    await live.send(opcode, b"\x03\xe8" + b"x" * 124)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG, CLOSE])
+async def test_fragmented_control_frame_is_closed_as_protocol_error(
+    live: RawSocket, opcode: int
+) -> None:
+    """A control frame is never fragmented."""
+    await live.send(opcode, b"\x03\xe8", fin=False)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+async def test_pings_in_one_packet_are_all_answered_in_order(live: RawSocket) -> None:
+    """Ten pings, ten pongs."""
+    await live.write(b"".join(build_frame(PING, b"%d" % number) for number in range(10)))
+
+    for number in range(10):
+        assert await live.recv() == Frame(PONG, b"%d" % number)
+
+
+async def test_ping_that_comes_byte_by_byte_is_answered(live: RawSocket) -> None:
+    """A control frame may be cut by TCP like any other."""
+    for byte in build_frame(PING, b"x" * 125):
+        await live.write(bytes([byte]))
+
+    assert await live.recv() == Frame(PONG, b"x" * 125)
+
+
+@pytest.mark.parametrize("payload", [b"", b"unasked"])
+async def test_pong_that_nobody_asked_for_is_ignored(live: RawSocket, payload: bytes) -> None:
+    """An unsolicited pong is a heartbeat of the peer and means nothing more."""
+    await live.send(PONG, payload)
+    await live.send(TEXT, question())
+
+    await expect_answer(live)
+
+
+VALID_CODES = [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999]
+INVALID_CODES = [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535]
+
+
+@pytest.mark.parametrize("code", VALID_CODES)
+@pytest.mark.parametrize("reason", [b"", "gr\u00fc\u00dfe".encode(), b"x" * 123])
+async def test_close_with_a_valid_code_is_echoed(live: RawSocket, code: int, reason: bytes) -> None:
+    """A close is answered with its code, and then the server ends the connection."""
+    await live.send(CLOSE, close_payload(code, reason))
+
+    before, frame = await live.drain_to_close()
+
+    assert (before, frame.close_code) == ([], code)
+    await live.expect_end()
+
+
+@pytest.mark.parametrize("code", INVALID_CODES)
+async def test_close_with_an_invalid_code_is_a_protocol_error(live: RawSocket, code: int) -> None:
+    """Codes that must not be sent, or that nobody has defined, are refused."""
+    await live.send(CLOSE, close_payload(code))
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+async def test_close_without_a_code_is_answered_without_one(live: RawSocket) -> None:
+    """A close may be empty; so is the answer."""
+    await live.send(CLOSE)
+
+    before, frame = await live.drain_to_close()
+
+    assert (before, frame.payload) == ([], b"")
+    await live.expect_end()
+
+
+async def test_close_of_one_byte_is_a_protocol_error(live: RawSocket) -> None:
+    """Half a code is none."""
+    await live.send(CLOSE, b"\x03")
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("reason", [b"\xff", b"\xc3", b"ok \xed\xa0\x80", b"\xf4\x90\x80\x80"])
+async def test_close_with_a_reason_that_is_not_utf8_is_refused(
+    live: RawSocket, reason: bytes
+) -> None:
+    """The reason is text."""
+    await live.send(CLOSE, close_payload(1000, reason))
+
+    await live.expect_close(BAD_DATA, PROTOCOL_ERROR)
+
+
+async def test_frames_after_a_close_are_not_answered(live: RawSocket) -> None:
+    """Who has said goodbye is not listened to any more."""
+    packet = build_frame(CLOSE, close_payload(1000))
+    packet += build_frame(TEXT, question()) + build_frame(PING, b"late")
+    await live.write(packet)
+
+    before, frame = await live.drain_to_close()
+
+    assert (before, frame.close_code) == ([], 1000)
+    await live.expect_end()
+
+
+async def test_message_before_a_close_is_answered(live: RawSocket) -> None:
+    """What came before the close in the same packet is served first."""
+    await live.write(build_frame(TEXT, question()) + build_frame(CLOSE, close_payload(1000)))
+
+    await expect_answer(live)
+    assert (await live.recv()).close_code == 1000
+    await live.expect_end()

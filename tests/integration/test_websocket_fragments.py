@@ -1,0 +1,150 @@
+"""Fragmented messages (RFC 6455 section 5.4) and what bounds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.support.stack import Stack
+from tests.support.wire import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    Frame,
+    RawSocket,
+    build_frame,
+    close_payload,
+)
+from tests.support.wirecases import expect_answer, fragments, question
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+FRAME_BYTES_MAX, FRAGMENTS_MAX = 65_536, 1000
+PROTOCOL_ERROR, POLICY, TOO_BIG, NOT_CHAT = 1002, 1008, 1009, 3501
+
+
+@pytest.mark.parametrize(
+    "sizes", [[10], [0], [10, 0], [0, 0, 0], [1] * 30, [126], [200, 130]], ids=str
+)
+@pytest.mark.parametrize("joined", [True, False])
+async def test_fragments_of_any_size_are_put_together(
+    live: RawSocket, sizes: list[int], joined: bool
+) -> None:
+    """Fragments may be empty, single bytes or long, in one packet or each in its own."""
+    frames = fragments(question(size=400), sizes)
+    for part in [b"".join(frames)] if joined else frames:
+        await live.write(part)
+
+    await expect_answer(live)
+
+
+async def test_pings_between_fragments_are_answered_at_once(live: RawSocket) -> None:
+    """Control frames may stand between fragments and do not wait for the message's end."""
+    first, second, third = fragments(question(), [5, 5])
+    await live.write(first + build_frame(PING, b"one"))
+    assert await live.recv() == Frame(PONG, b"one")
+    await live.write(second + build_frame(PONG, b"unasked") + build_frame(PING, b"two"))
+    assert await live.recv() == Frame(PONG, b"two")
+
+    await live.write(third)
+
+    await expect_answer(live)
+
+
+async def test_close_between_fragments_ends_the_connection(live: RawSocket) -> None:
+    """A peer may leave in the middle of a message; it is told that this was not polite."""
+    first, _ = fragments(question(), [5])
+    await live.write(first + build_frame(CLOSE, close_payload(1001)))
+
+    await live.expect_close(1001, PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("fin", [True, False])
+async def test_continuation_of_nothing_is_a_protocol_error(live: RawSocket, fin: bool) -> None:
+    """A continuation needs a beginning."""
+    await live.send(CONTINUATION, question(), fin=fin)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+async def test_continuation_after_a_whole_message_is_a_protocol_error(live: RawSocket) -> None:
+    """A message that is over has no further fragments."""
+    await live.write(b"".join(fragments(question(), [5])))
+    await expect_answer(live)
+
+    await live.send(CONTINUATION, b"more")
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("opcode", [TEXT, BINARY])
+@pytest.mark.parametrize("fin", [True, False])
+async def test_new_message_inside_fragments_is_a_protocol_error(
+    live: RawSocket, opcode: int, fin: bool
+) -> None:
+    """Messages are not interleaved."""
+    first, _ = fragments(question(), [5])
+    await live.write(first + build_frame(opcode, question(2), fin=fin))
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("rsv", [1, 2, 4])
+async def test_reserved_bit_on_a_continuation_is_a_protocol_error(
+    live: RawSocket, rsv: int
+) -> None:
+    """Reserved bits are looked at on every frame."""
+    first, _ = fragments(question(), [5])
+    await live.write(first + build_frame(CONTINUATION, b"x", rsv=rsv))
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+async def test_binary_message_in_fragments_is_closed_as_not_chat(live: RawSocket) -> None:
+    """A binary message is refused however it comes."""
+    await live.write(build_frame(BINARY, b"{", fin=False) + build_frame(CONTINUATION, b"}"))
+
+    await live.expect_close(NOT_CHAT)
+
+
+async def test_message_of_as_many_fragments_as_allowed_is_taken(live: RawSocket) -> None:
+    """The limit itself is allowed."""
+    await live.write(b"".join(fragments(question(size=100), [0] * (FRAGMENTS_MAX - 1))))
+
+    await expect_answer(live)
+
+
+async def test_message_of_too_many_fragments_is_closed(live: RawSocket) -> None:
+    """Endless tiny fragments are a way to eat memory; one more than the limit ends it."""
+    await live.write(b"".join(fragments(question(size=100), [0] * FRAGMENTS_MAX)))
+
+    await live.expect_close(POLICY, TOO_BIG)
+
+
+async def test_fragments_up_to_the_size_limit_are_taken(live: RawSocket) -> None:
+    """The limit is that of the whole message."""
+    await live.write(b"".join(fragments(question(size=FRAME_BYTES_MAX), [30_000, 30_000])))
+
+    await expect_answer(live)
+
+
+async def test_fragments_beyond_the_size_limit_are_closed_as_too_big(live: RawSocket) -> None:
+    """Small fragments do not add up to a large message."""
+    await live.write(b"".join(fragments(question(size=FRAME_BYTES_MAX + 1), [30_000, 30_000])))
+
+    await live.expect_close(TOO_BIG)
+
+
+async def test_fragmented_message_that_is_never_whole_is_closed(
+    stack: Stack, hasty: Server
+) -> None:
+    """A message must be whole in time, though fragments keep coming."""
+    ws = await stack.open_live(hasty.port, "fragments-slow")
+    async with ws:
+        first, second, *_ = fragments(question(), [5, 5])
+        await ws.write(first + second)
+
+        await ws.expect_close(POLICY)

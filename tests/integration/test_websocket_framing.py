@@ -1,0 +1,162 @@
+"""Frames, as RFC 6455 section 5 has them: lengths, masks, bits, opcodes, packets.
+
+Each case speaks raw bytes. What shows that a message was taken is the answer to it: a frame of an
+unknown type is answered with an `error` that carries its id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.wire import BINARY, PING, PONG, TEXT, Frame, RawSocket, build_frame
+from tests.support.wirecases import expect_answer, question
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+FRAME_BYTES_MAX = 65_536
+PROTOCOL_ERROR, TOO_BIG, NOT_CHAT = 1002, 1009, 3501
+
+
+@pytest.mark.parametrize("size", [60, 125, 126, 127, 128, 65_535, FRAME_BYTES_MAX])
+async def test_text_of_any_length_up_to_the_limit_is_taken(live: RawSocket, size: int) -> None:
+    """Each form of the length is understood, at its edges and at the limit."""
+    await live.send(TEXT, question(size=size))
+
+    await expect_answer(live)
+
+
+async def test_text_beyond_the_limit_is_closed_as_too_big(live: RawSocket) -> None:
+    """One byte more than the limit ends the connection with 1009."""
+    await live.send(TEXT, question(size=FRAME_BYTES_MAX + 1))
+
+    await live.expect_close(TOO_BIG)
+
+
+@pytest.mark.parametrize("size", [FRAME_BYTES_MAX + 1, 2**31, 2**63 - 1])
+async def test_announced_length_beyond_the_limit_is_closed_at_once(
+    live: RawSocket, size: int
+) -> None:
+    """A huge length is refused by its header; nobody waits for the payload, nor makes room."""
+    await live.write(b"\x81\xff" + size.to_bytes(8, "big") + b"\0\0\0\0")
+
+    await live.expect_close(TOO_BIG)
+
+
+async def test_length_with_the_highest_bit_is_refused(live: RawSocket) -> None:
+    """The most significant bit of a 64-bit length must be 0 (section 5.2)."""
+    await live.write(b"\x81\xff" + (2**63).to_bytes(8, "big") + b"\0\0\0\0")
+
+    await live.expect_close(PROTOCOL_ERROR, TOO_BIG)
+
+
+@pytest.mark.parametrize("mask", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\x02\x03\x04"])
+async def test_any_mask_is_taken(live: RawSocket, mask: bytes) -> None:
+    """A mask is any four bytes, zeros included."""
+    await live.send(TEXT, question(size=131), mask=mask)
+
+    await expect_answer(live)
+
+
+@pytest.mark.parametrize("opcode", [TEXT, BINARY, PING, PONG, 0x0, 0x8])
+async def test_unmasked_frame_is_closed_as_protocol_error(live: RawSocket, opcode: int) -> None:
+    """A client that does not mask is refused (section 5.1)."""
+    await live.send(opcode, b"\x03\xe8" if opcode == 0x8 else b"{}", mask=None)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("rsv", range(1, 8))
+@pytest.mark.parametrize("opcode", [TEXT, PING])
+async def test_reserved_bit_is_closed_as_protocol_error(
+    live: RawSocket, rsv: int, opcode: int
+) -> None:
+    """No extension was agreed on, so no reserved bit means anything."""
+    await live.send(opcode, b"{}", rsv=rsv)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
+@pytest.mark.parametrize("payload", [b"", b"hello"])
+async def test_reserved_opcode_is_closed_as_protocol_error(
+    live: RawSocket, opcode: int, payload: bytes
+) -> None:
+    """Opcodes that nobody has defined are refused, with a payload and without."""
+    await live.send(opcode, payload)
+
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("bad", [{"rsv": 4}, {"mask": None}])
+async def test_message_before_a_broken_frame_is_still_answered(
+    live: RawSocket, bad: dict[str, Any]
+) -> None:
+    """What came whole before the fault is served; what comes after it is not."""
+    packet = build_frame(TEXT, question(1))
+    packet += build_frame(TEXT, question(2), **bad) + build_frame(TEXT, question(3))
+    await live.write(packet)
+
+    await expect_answer(live, 1)
+    await live.expect_close(PROTOCOL_ERROR)
+
+
+async def test_binary_message_is_closed_as_not_chat(live: RawSocket) -> None:
+    """chat.v1 speaks text messages only."""
+    await live.send(BINARY, question())
+
+    await live.expect_close(NOT_CHAT)
+
+
+async def test_bytes_that_come_one_by_one_are_put_together(live: RawSocket) -> None:
+    """TCP may cut anywhere: a frame of any length form may come byte by byte."""
+    for number, size in enumerate((60, 130), start=1):
+        for byte in build_frame(TEXT, question(number, size)):
+            await live.write(bytes([byte]))
+
+        await expect_answer(live, number)
+
+
+@pytest.mark.parametrize("size", [2, 7, 997, 4096])
+async def test_long_message_in_packets_of_any_size_is_put_together(
+    live: RawSocket, size: int
+) -> None:
+    """A long frame comes in many packets."""
+    data = build_frame(TEXT, question(size=20_000))
+    for start in range(0, len(data), size):
+        await live.write(data[start : start + size])
+
+    await expect_answer(live)
+
+
+async def test_many_frames_in_one_packet_are_answered_in_order(live: RawSocket) -> None:
+    """A packet may hold many frames of all lengths; each gets its answer."""
+    sizes = [60, 126, 3000, 61, 62]
+    packet = b"".join(build_frame(TEXT, question(n, size)) for n, size in enumerate(sizes))
+    await live.write(packet + build_frame(PING, b"end"))
+
+    for number in range(len(sizes)):
+        await expect_answer(live, number)
+    assert await live.recv() == Frame(PONG, b"end")
+
+
+async def test_frame_and_a_half_in_one_packet_waits_for_the_rest(live: RawSocket) -> None:
+    """The half that came with the packet before is not lost."""
+    first, second = build_frame(TEXT, question(1)), build_frame(TEXT, question(2, 300))
+    for cut in (1, 3, 5, 100):
+        await live.write(first + second[:cut])
+        await expect_answer(live, 1)
+        await live.write(second[cut:])
+        await expect_answer(live, 2)
+
+
+async def test_server_frames_are_final_unmasked_and_without_reserved_bits(
+    live: RawSocket,
+) -> None:
+    """What the server sends is what section 5 wants of servers."""
+    await live.send(TEXT, question())
+
+    frame = await live.recv()
+
+    assert (frame.opcode, frame.fin, frame.rsv, frame.masked) == (TEXT, True, 0, False)

@@ -1,0 +1,106 @@
+"""Text messages are UTF-8, or the connection ends with 1007 (RFC 6455 section 8.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.wire import CONTINUATION, TEXT, RawSocket, build_frame
+from tests.support.wirecases import expect_answer, fragments
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+BAD_DATA = 1007
+
+VALID = {
+    "two bytes": "\u00e9\u00df",
+    "three bytes": "\u20ac\u4e2d\ud7ff\ue000\uffff",
+    "four bytes": "\U00010000\U0001f600\U0010ffff",
+    "replacement": "\ufffd",
+    "non-characters": "\ufdd0\U0001fffe",
+    "greek": "\u03ba\u1f79\u03c3\u03bc\u03b5",
+}
+INVALID = {
+    "continuation alone": b"\x80",
+    "many continuations": b"\x80\xbf\x80\xbf",
+    "lead without rest": b"\xc3",
+    "lead then ascii": b"\xc3a",
+    "cut three bytes": b"\xe2\x82",
+    "cut four bytes": b"\xf0\x9f\x98",
+    "overlong slash": b"\xc0\xaf",
+    "overlong in three": b"\xe0\x80\xaf",
+    "overlong in four": b"\xf0\x80\x80\xaf",
+    "overlong nul": b"\xc0\x80",
+    "surrogate": b"\xed\xa0\x80",
+    "surrogate pair": b"\xed\xa0\x81\xed\xb0\x80",
+    "beyond the last": b"\xf4\x90\x80\x80",
+    "five bytes": b"\xf8\x88\x80\x80\x80",
+    "fe": b"\xfe",
+    "ff": b"\xff",
+    "after good text": "\u03ba\u1f79".encode() + b"\xed\xa0\x80edited",
+}
+
+
+def question(pad: bytes) -> bytes:
+    """Return a message that is answered, with these bytes in it."""
+    return b'{"type":"nosuch","id":1,"pad":"' + pad + b'"}'
+
+
+@pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
+async def test_valid_text_is_taken(live: RawSocket, text: str) -> None:
+    """All of Unicode passes, non-characters too."""
+    await live.send(TEXT, question(text.encode()))
+
+    await expect_answer(live)
+
+
+@pytest.mark.parametrize("text", VALID.values(), ids=VALID.keys())
+async def test_valid_text_cut_between_any_bytes_is_taken(live: RawSocket, text: str) -> None:
+    """A fragment may end in the middle of a character."""
+    payload = question(text.encode())
+
+    await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
+
+    await expect_answer(live)
+
+
+@pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
+async def test_invalid_text_in_one_frame_is_closed(live: RawSocket, bad: bytes) -> None:
+    """Bytes that are not UTF-8 end the connection."""
+    await live.send(TEXT, question(bad))
+
+    await live.expect_close(BAD_DATA)
+
+
+@pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID.keys())
+async def test_invalid_text_across_fragments_is_closed(live: RawSocket, bad: bytes) -> None:
+    """It does not help to cut them apart."""
+    payload = question(bad)
+
+    await live.write(b"".join(fragments(payload, [1] * (len(payload) - 1))))
+
+    await live.expect_close(BAD_DATA)
+
+
+async def test_invalid_text_at_the_end_of_a_message_is_closed(live: RawSocket) -> None:
+    """A message that ends in the middle of a character is not text."""
+    first = build_frame(TEXT, question(b"")[:-2], fin=False)
+    await live.write(first + build_frame(CONTINUATION, "\U0001f600".encode()[:3]))
+
+    await live.expect_close(BAD_DATA)
+
+
+async def test_invalid_text_in_the_first_fragment_is_closed_when_whole(live: RawSocket) -> None:
+    """At the latest at the message's end, an early fault is found."""
+    await live.write(build_frame(TEXT, question(b"\xff")[:-2], fin=False))
+
+    await live.send(CONTINUATION, b'"}')
+
+    await live.expect_close(BAD_DATA)
+
+
+async def test_message_before_invalid_text_is_answered(live: RawSocket) -> None:
+    """What came whole before the fault is served."""
+    await live.write(build_frame(TEXT, question(b"ok")) + build_frame(TEXT, question(b"\xff")))
+
+    await expect_answer(live)
+    await live.expect_close(BAD_DATA)

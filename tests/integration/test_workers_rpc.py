@@ -1,0 +1,327 @@
+"""The rpc worker: every call of a gateway to the warm tier, answered once or clearly not."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.errors import NotFound, Overloaded, Unavailable
+from chatserver.hot import rpc
+from tests.integration.warm_support import Faults, Tables
+from tests.integration.worker_support import (
+    ALICE,
+    BOB,
+    CAROL,
+    Gateway,
+    end,
+    is_drained,
+    make_direct,
+    make_users,
+    open_parts,
+    persister_of,
+    running,
+    texts,
+    variables_of,
+)
+from tests.support.servers import eventually
+from workers.parts import WorkerParts
+from workers.rpc import RpcWorker
+
+pytest_plugins = ["tests.integration.warm_fixtures", "tests.integration.worker_fixtures"]
+
+
+@pytest.fixture
+async def calls(gateway: Gateway) -> rpc.WarmCalls:
+    """The calls of a gateway that listens to its mail."""
+    return gateway.calls
+
+
+@pytest.fixture
+async def worker(parts: WorkerParts) -> AsyncIterator[None]:
+    """One worker."""
+    async with running(RpcWorker(parts, "w1").run()):
+        yield
+
+
+# ── every call ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_load_user_makes_the_user_known(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Whoever says hello has an account from then on, and a box."""
+    await calls.load_user(ALICE)
+    await calls.load_user(ALICE)
+
+    assert (await parts.directory.get_user(ALICE)).user == ALICE
+    (state,) = await Gateway(parts.hot).announce(ALICE)
+    assert state.is_known
+
+
+async def test_rpc_open_direct_is_the_same_chat_for_both(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Opened twice, from either side, at once: one chat."""
+    await make_users(parts, ALICE, BOB)
+
+    one, other = await asyncio.gather(calls.open_direct(ALICE, BOB), calls.open_direct(BOB, ALICE))
+
+    assert one.chat == other.chat
+    assert sorted(one.members or ()) == [ALICE, BOB]
+
+
+async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A call that died with its worker may be made again."""
+    await make_users(parts, ALICE, BOB, CAROL)
+
+    first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
+    again = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
+
+    assert first.chat == again.chat
+    assert first.name == "Team"
+
+
+async def test_rpc_load_chat_opens_it_in_the_hot_tier(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A chat that left Redis is there again."""
+    team = await make_direct(parts)
+    await parts.hot.call("UNLINK", parts.hot.keys.chat(team.chat))
+
+    await calls.load_chat(team.chat)
+
+    assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat))
+
+
+async def test_rpc_read_history_reads_both_ways(
+    parts: WorkerParts, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Below a seq and above one, contiguous and rising."""
+    team = await make_direct(parts)
+    await gateway.send(team, *texts(10))
+    async with running(persister_of(parts).run()):
+        await eventually(lambda: is_drained(parts))
+
+    before = await calls.read_history(team.chat, 8, None, 3, None)
+    after = await calls.read_history(team.chat, None, 8, 50, None)
+
+    assert [message.seq for message in before] == [5, 6, 7]
+    assert [message.seq for message in after] == [9, 10]
+    assert before[0].body == "text 5"
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Kind and words: who is missing, and that it is not temporary."""
+    await make_users(parts, ALICE)
+
+    with pytest.raises(NotFound, match="nobody-1"):
+        await calls.open_direct(ALICE, UserId("nobody-1"))
+    with pytest.raises(NotFound):
+        await calls.load_chat(ChatId("no-such-chat"))
+
+
+async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
+    parts: WorkerParts, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A failure of one call is that call's."""
+    team = await make_direct(parts)
+    faults = Faults(parts.messages._client)
+    for operation in ("GetItem", "Query", "BatchGetItem"):
+        faults.add(operation, *[lambda _: ConnectionResetError("away")] * 50)
+
+    with pytest.raises(Unavailable):
+        await calls.load_chat(team.chat)
+
+    faults._faults.clear()
+    await calls.load_chat(team.chat)
+
+
+async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
+    parts: WorkerParts, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """During a rolling update a gateway may know more than a worker."""
+
+    class Unheard(rpc.Operation, tag="unheard_of"):
+        """An operation of the future."""
+
+    key = parts.hot.keys.rpc_calls()
+    await parts.hot.call("XADD", key, "*", "c", b"\xc1 not msgpack")
+    await parts.hot.call("XADD", key, "*", "other", b"field")
+
+    with pytest.raises(Unavailable, match="does not know this call"):
+        await calls._call(Unheard())  # type: ignore[arg-type]  # that it is none is the point
+    await calls.load_user(ALICE)
+
+
+# ── deadlines ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_call_older_than_its_deadline_is_not_executed(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """Nobody waits for it any more: a worker that comes late does not work for nothing."""
+    await make_users(parts, ALICE)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), parts.clock, 0.05)
+    with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
+        await hasty.load_user(UserId("late"))
+
+    async with running(RpcWorker(parts, "w1").run()):
+        await gateway.calls.load_user(ALICE)
+
+    with pytest.raises(NotFound):
+        await parts.directory.get_user("late")
+
+
+class SlowOpener:
+    """A warm tier that takes its time; counts."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+        self.at_once = self.most_at_once = self.done = 0
+
+    async def load_user(self, user: UserId) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.may_go_on.wait()
+            self.done += 1
+        finally:
+            self.at_once -= 1
+
+
+def slowed(parts: WorkerParts, opener: SlowOpener, in_flight_max: int = 64) -> RpcWorker:
+    """A worker whose warm tier is slow."""
+    slow = dataclasses.replace(parts, opener=cast(Any, opener))
+    return RpcWorker(slow, "slow", in_flight_max=in_flight_max)
+
+
+async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """The caller hears in time, and the worker is free again."""
+    opener = SlowOpener()
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), parts.clock, 0.3)
+    async with running(slowed(parts, opener).run()):
+        with pytest.raises(Unavailable):
+            await hasty.load_user(ALICE)
+
+        await eventually(lambda: opener.at_once == 0)
+
+    assert opener.most_at_once == 1 and opener.done == 0
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered(
+    parts: WorkerParts, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway whose calls pile up says so at once; those that wait are not lost."""
+    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
+        await eventually(lambda: opener.at_once == 5)
+
+        with pytest.raises(Overloaded) as caught:
+            await gateway.calls.load_user(ALICE)
+        opener.may_go_on.set()
+        await asyncio.gather(*waiting)
+        await gateway.calls.load_user(ALICE)
+
+    assert caught.value.retry_after_ms
+    assert opener.done == 6
+
+
+async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """The others wait for their turn, and all are answered."""
+    opener = SlowOpener()
+    async with running(slowed(parts, opener, 3).run()):
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
+        await eventually(lambda: opener.at_once == 3)
+        opener.may_go_on.set()
+        await asyncio.gather(*waiting)
+
+    assert (opener.most_at_once, opener.done) == (3, 20)
+
+
+# ── several workers, and their end ──────────────────────────────────────────────────────────────
+
+
+async def test_rpc_two_workers_share_the_calls(
+    parts: WorkerParts, gateway: Gateway, redis_url: str, tables: Tables
+) -> None:
+    """Each call is made once, by either of them."""
+    users = [UserId(f"user-{n}") for n in range(20)]
+    async with open_parts(redis_url, tables.settings) as others:
+        sides = [Faults(made.messages._client) for made in (parts, others)]
+        async with (
+            running(RpcWorker(parts, "w1").run()),
+            running(RpcWorker(others, "w2").run()),
+        ):
+            for user in users:
+                await gateway.calls.load_user(user)
+
+    made = [len(side.bodies("PutItem")) for side in sides]
+    assert all(count > 0 for count in made), made
+    assert sum(made) == len(users)
+
+
+async def test_rpc_worker_that_is_stopped_answers_what_it_took(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """What it has begun is finished; what it has not is for somebody else, and the caller knows."""
+    opener = SlowOpener()
+    task = asyncio.create_task(slowed(parts, opener, 1).run())
+    waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
+    await eventually(lambda: opener.at_once == 1)
+
+    task.cancel()
+    outcomes = asyncio.gather(*waiting[1:], return_exceptions=True)
+    refused = await asyncio.wait_for(outcomes, 15)
+    opener.may_go_on.set()
+    await waiting[0]
+    await end(task)
+
+    assert all("stopped; try again" in str(error) for error in refused), refused
+    assert opener.done == 1
+
+
+async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """It had done all but answer: the caller is told that nobody knows, and asks again."""
+    await make_users(parts, ALICE, BOB)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), parts.clock, 1.5)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
+        env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    await eventually(lambda: parts.hot.call("EXISTS", parts.hot.keys.rpc_calls()), 20)
+
+    with pytest.raises(Unavailable, match="did not answer within"):
+        await hasty.create_chat(ALICE, Ref("g"), [BOB], "Team")
+    assert await asyncio.wait_for(process.wait(), 20) == -signal.SIGKILL
+
+    async with running(RpcWorker(parts, "w2").run()):
+        info = await gateway.calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
+        found = await parts.directory.list_memberships(BOB, limit=10)
+    assert [row.chat.chat for row in found.items] == [info.chat]

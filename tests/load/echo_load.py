@@ -1,0 +1,83 @@
+"""Loads the bare echo server: as many connections and bytes as the pairs of the main run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.load import wire
+from tests.load.connection import Connection, Tally
+from tests.load.phases import Cores, sample_rate
+
+_FIRST_NUMBER = 1_000_000_000
+
+
+class EchoClient(Connection):
+    """Keeps `window` numbered messages under way and checks that each comes back once, in order."""
+
+    def __init__(self, name: str, tally: Tally, frame_bytes: int) -> None:
+        super().__init__(name, tally)
+        self.echoed = 0
+        self.sent = 0
+        self.window = 0
+        filler = b"x" * (frame_bytes - len(b"%d" % _FIRST_NUMBER))
+        sized = wire.client_frame(b"%d" % _FIRST_NUMBER + filler)
+        head = sized[: len(sized) - frame_bytes]
+        self._form = head.replace(b"%", b"%%") + b"%d" + filler
+        self._answer = b"\x81\x7e" + frame_bytes.to_bytes(2, "big").replace(b"%", b"%%")
+        self._answer += b"%d" + filler
+        self._answer_bytes = 4 + frame_bytes
+
+    def start_window(self, window: int) -> None:
+        """Begin the closed loop."""
+        self.window = window
+        self._refill()
+
+    def stop_window(self) -> None:
+        self.window = 0
+
+    def _refill(self) -> None:
+        upto = self.echoed + self.window
+        if upto > self.sent:
+            numbers = range(_FIRST_NUMBER + self.sent, _FIRST_NUMBER + upto)
+            self.sent = upto
+            self.transport.write(b"".join([self._form % n for n in numbers]))
+
+    def read_frames(self, data: bytes) -> int:
+        pos, size = 0, self._answer_bytes
+        while len(data) - pos >= size:
+            if not data.startswith(self._answer % (_FIRST_NUMBER + self.echoed), pos):
+                self.tally.note("corrupt", f"{self.name}: {data[pos : pos + 40]!r}")
+            self.echoed += 1
+            pos += size
+        self._refill()
+        return pos
+
+
+async def load_echo(
+    port: int,
+    cores: Cores,
+    tally: Tally,
+    *,
+    connections: int,
+    window: int,
+    frame_bytes: int,
+    warmup_s: float,
+    seconds: float,
+) -> dict[str, Any]:
+    """Measure the closed-loop rate of an echo server."""
+    if frame_bytes < 126:
+        raise ValueError("frames of less than 126 bytes have another head")
+    clients = [EchoClient(f"echo{n}", tally, frame_bytes) for n in range(connections)]
+    for client in clients:
+        await client.connect(port)
+    for client in clients:
+        client.start_window(window)
+    figures = await sample_rate(lambda: sum(c.echoed for c in clients), cores, warmup_s, seconds)
+    for client in clients:
+        client.stop_window()
+    for client in clients:
+        while client.echoed < client.sent:
+            await asyncio.sleep(0.01)
+        client.close()
+    return {"window": window, "connections": connections, **figures}

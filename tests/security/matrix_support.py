@@ -1,0 +1,103 @@
+"""What the authorization matrices share: a small world of callers around one group.
+
+Each row of a matrix gets a group of its own, so that no row sees what another one did: an owner
+makes it of an admin and plain members: two who ask, an author of messages and a bystander to whom
+things are done. A stranger and an outsider are in none of it. The people are the same in all rows
+but those that do something to accounts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from tests.support.stack import Stack
+
+MEMBERS = ("owner", "admin", "member", "second", "author", "bystander")
+PEOPLE = (*MEMBERS, "stranger", "outsider")
+
+
+class Kind(enum.Enum):
+    """For whom something is; the tables say what that means for each caller."""
+
+    OPEN = "anybody, and the answer does not depend on who asks"
+    OWN = "whoever is logged in, for things of his own"
+    MEMBER = "members of the chat"
+    MANAGER = "owner and admins of the chat"
+    SENDER = "who sent the message"
+    APPLICATION = "the host application"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What is asked, and what those hear who may ask it. `{name}` in `fields` is filled in."""
+
+    kind: Kind
+    ok: Any
+    fields: Mapping[str, Any] | None = None
+    # Answers that differ from what the kind says.
+    but: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_about_accounts: bool = False
+
+
+_settled: set[str] = set()  # owners of those whose accounts were made in this run
+
+
+async def make_world(
+    stack: Stack, client: httpx.AsyncClient, row: Row, new_name: Callable[[str], str]
+) -> World:
+    """Return the world of a row, settled."""
+    world = World(stack, client, new_name("x") if row.is_about_accounts else stack.secret[:8])
+    await world.settle()
+    return world
+
+
+class World:
+    """The people, by role, and the group."""
+
+    def __init__(self, stack: Stack, client: httpx.AsyncClient, stem: str) -> None:
+        self._client = client
+        self.users = {role: f"{role}-{stem}" for role in PEOPLE}
+        self.chat = "no-chat"
+        self._tokens = {role: stack.token(user) for role, user in self.users.items()}
+
+    def headers(self, role: str) -> dict[str, str]:
+        """Return what one of the people sends with a request."""
+        return {"Authorization": f"Bearer {self._tokens[role]}"}
+
+    async def settle(self) -> None:
+        """Make the accounts, those that are not there yet, and the group."""
+        if self.users["owner"] not in _settled:
+            for role in PEOPLE:
+                await self._ask("GET", "/v1/me", role)
+            _settled.add(self.users["owner"])
+        members = [self.users[role] for role in MEMBERS[1:]]
+        self.chat = (await self._ask("POST", "/v1/chats", "owner", {"members": members}))["chat"]
+        path = f"/v1/chats/{self.chat}/members/{self.users['admin']}"
+        await self._ask("PATCH", path, "owner", {"role": "admin"})
+
+    async def say(self, role: str) -> int:
+        """Have somebody send a message; return its seq."""
+        path = f"/v1/chats/{self.chat}/messages"
+        seq: int = (await self._ask("POST", path, role, {"body": "hello"}))["seq"]
+        return seq
+
+    async def _ask(self, method: str, path: str, role: str, json: Any = None) -> Any:
+        answer = await self._client.request(method, path, headers=self.headers(role), json=json)
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json()
+
+    def fill(self, value: Any, seq: int) -> Any:
+        """Return a value with the names of this world in it."""
+        if isinstance(value, str):
+            names = {**self.users, "chat": self.chat}
+            return seq if value == "{seq}" else value.format(**names)
+        if isinstance(value, Mapping):
+            return {name: self.fill(each, seq) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.fill(each, seq) for each in value]
+        return value

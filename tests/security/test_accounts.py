@@ -1,0 +1,301 @@
+"""Accounts with passwords: in, on, and out (security.md 1 API2 and API6, 2 row 22, 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.security.people_support import PASSWORD, NewClient, bearer, log_in, make_key, register
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+
+NewName = Callable[[str], str]
+UNAUTHENTICATED = 3500
+
+
+def device_of(stack: Stack, user: str, token: str, device: str = "d1") -> RawChat:
+    """A socket with a token of its own."""
+    return RawChat(user, stack.port, lambda _: token, device=device)
+
+
+async def test_account_registers_chats_and_logs_out(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Name and password make a token that the gateway takes; after log out it takes it no more."""
+    user = new_name("zoe")
+    granted = await register(client, user.upper(), name="Zoë", device="Laptop")
+    chat = await device_of(stack, user, granted["token"]).start()
+
+    me = (await client.get("/v1/me", headers=bearer(granted["token"]))).json()
+    out = await client.post("/v1/auth/logout", json={}, headers=bearer(granted["token"]))
+
+    assert (granted["user"], me["user"], me["name"]) == (user, user, "Zoë")
+    assert granted["expires_in_s"] <= 3600
+    assert out.status_code == 204
+    await asyncio.wait_for(chat.ended.wait(), 10)
+    again = await client.get("/v1/me", headers=bearer(granted["token"]))
+    assert (again.status_code, again.json()["code"]) == (401, "unauthenticated")
+    body = {"refresh_token": granted["refresh_token"]}
+    assert (await client.post("/v1/auth/refresh", json=body)).status_code == 401
+
+
+async def test_name_is_one_persons_only(client: httpx.AsyncClient, new_name: NewName) -> None:
+    """Nobody registers a name that is taken, by whatever kind of user, nor one that is reserved."""
+    user = new_name("zoe")
+    await register(client, user)
+
+    for name in (user, user.upper(), "system"):
+        body = {"user": name, "password": PASSWORD}
+        answer = await client.post("/v1/auth/register", json=body)
+        assert answer.json()["code"] == "conflict", name
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [
+        ("ab", PASSWORD),
+        ("a#b", PASSWORD),
+        ("a{b}", PASSWORD),
+        ("_zoe", PASSWORD),
+        ("zoe\n", "short"),
+        ("zoe-x", "1234567"),
+        ("zoe-x-long", "zoe-x-long1!"),
+        ("zoe-x", "aaaaaaaaaaaa"),
+        ("zoe-x", "with\u0000null"),
+        ("zoe-x", "ü" * 257),
+    ],
+)
+async def test_bad_name_or_password_is_refused(
+    client: httpx.AsyncClient, user: str, password: str
+) -> None:
+    """What cannot be an id, or is too easy or too long, makes no account."""
+    answer = await client.post("/v1/auth/register", json={"user": user, "password": password})
+
+    assert answer.status_code in (400, 413), answer.text
+    assert password not in answer.text
+
+
+async def test_unknown_user_and_wrong_password_are_one_answer(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Body for body the same; and neither is the quick way out."""
+    user = new_name("zoe")
+    await register(client, user)
+    answers: dict[str, list[float]] = {user: [], new_name("nobody"): []}
+    seen = set()
+    for _ in range(3):
+        for name, times in answers.items():
+            started = time.monotonic()
+            body = {"user": name, "password": "wrong password"}
+            answer = await client.post("/v1/auth/login", json=body)
+            times.append(time.monotonic() - started)
+            seen.add((answer.status_code, answer.text))
+
+    assert len(seen) == 1
+    assert next(iter(seen))[0] == 401
+    known, unknown = (statistics.median(times) for times in answers.values())
+    # Both hash; what a slow machine adds to one of them is no tell.
+    assert 0.05 < known / unknown < 20
+
+
+async def test_tries_of_a_name_are_bounded(client: httpx.AsyncClient, new_name: NewName) -> None:
+    """Guessing stops after a few tries, for a name that exists or not; others still log in."""
+    user, other = new_name("zoe"), new_name("yan")
+    await register(client, user)
+    await register(client, other)
+
+    for name in (user, new_name("nobody")):
+        body = {"user": name, "password": "wrong password"}
+        codes = [(await client.post("/v1/auth/login", json=body)).status_code for _ in range(8)]
+        assert codes[:5] == [401] * 5
+        assert codes[-1] == 429
+
+    refused = await client.post("/v1/auth/login", json={"user": user, "password": PASSWORD})
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) > 0
+    await log_in(client, other)
+
+
+async def test_refresh_rotates_and_a_lost_answer_is_given_again(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Each refresh token is spent by use; asked twice at once, the next one is the same."""
+    granted = await register(client, new_name("zoe"))
+    body = {"refresh_token": granted["refresh_token"]}
+
+    first, second = await asyncio.gather(
+        client.post("/v1/auth/refresh", json=body), client.post("/v1/auth/refresh", json=body)
+    )
+
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json()["refresh_token"] == second.json()["refresh_token"]
+    assert first.json()["refresh_token"] != granted["refresh_token"]
+    assert first.json()["device"] == granted["device"]
+
+
+async def test_stolen_refresh_token_ends_the_login(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """A spent token that comes back later means two hold the chain: both are put out at once."""
+    user = new_name("zoe")
+    stolen = (await register(client, user))["refresh_token"]
+    granted = (await client.post("/v1/auth/refresh", json={"refresh_token": stolen})).json()
+    third = await client.post("/v1/auth/refresh", json={"refresh_token": granted["refresh_token"]})
+    chat = await device_of(stack, user, third.json()["token"]).start()
+
+    # Two generations old: no grace covers it.
+    thief = await client.post("/v1/auth/refresh", json={"refresh_token": stolen})
+
+    assert thief.status_code == 401
+    await asyncio.wait_for(chat.ended.wait(), 10)
+    rest = {"refresh_token": third.json()["refresh_token"]}
+    assert (await client.post("/v1/auth/refresh", json=rest)).status_code == 401
+
+
+async def test_forged_refresh_token_ends_nothing(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Knowing the name of a login is not enough to end it."""
+    granted = await register(client, new_name("zoe"))
+    user, login, _, mac = granted["refresh_token"].split(".")
+    forged = [
+        f"{user}.{login}.1.{'A' * 43}",
+        f"{user}.{login}.2.{mac}",
+        f"{user}.{login}.0.{mac}",
+        f"someone.{login}.1.{mac}",
+        f"{user}.{login}.1.{mac}\n",
+        "x",
+    ]
+
+    for token in forged:
+        answer = await client.post("/v1/auth/refresh", json={"refresh_token": token})
+        assert answer.status_code == 401, token
+
+    body = {"refresh_token": granted["refresh_token"]}
+    assert (await client.post("/v1/auth/refresh", json=body)).status_code == 200
+
+
+async def test_row_01_changed_password_ends_every_other_device(
+    stack: Stack, new_client: NewClient, new_name: NewName
+) -> None:
+    """The one who changes it stays; all others are out, and the old password is worthless."""
+    user, client = new_name("zoe"), new_client()
+    here = await register(client, user)
+    there = await log_in(client, user)
+    chats = [
+        await device_of(stack, user, granted["token"], f"d{n}").start()
+        for n, granted in enumerate((here, there))
+    ]
+    change = {"current": PASSWORD, "password": "another long secret"}
+    wrong = {"current": "not this one", "password": "another long secret"}
+
+    refused = await client.put("/v1/me/password", json=wrong, headers=bearer(there["token"]))
+    done = await client.put("/v1/me/password", json=change, headers=bearer(here["token"]))
+
+    assert (refused.status_code, done.status_code) == (403, 204)
+    await asyncio.wait_for(chats[1].ended.wait(), 10)
+    await chats[0].ask("chats")
+    await chats[0].stop()
+    body = {"refresh_token": there["refresh_token"]}
+    assert (await client.post("/v1/auth/refresh", json=body)).status_code == 401
+    old = await client.post("/v1/auth/login", json={"user": user, "password": PASSWORD})
+    assert old.status_code == 401
+    await log_in(client, user, "another long secret")
+
+
+async def test_devices_are_listed_and_ended_one_by_one(
+    stack: Stack, new_client: NewClient, new_name: NewName
+) -> None:
+    """A user sees where he is logged in, ends one, and nobody sees or ends another's."""
+    user, client = new_name("zoe"), new_client()
+    here = await register(client, user, device="Laptop")
+    there = await log_in(client, user)
+    other = await register(client, new_name("yan"))
+    shown = (await client.get("/v1/me/devices", headers=bearer(here["token"]))).json()["items"]
+
+    foreign = await client.delete(
+        f"/v1/me/devices/{there['device']}", headers=bearer(other["token"])
+    )
+    own = await client.delete(f"/v1/me/devices/{there['device']}", headers=bearer(here["token"]))
+
+    by_id = {device["device"]: device for device in shown}
+    assert by_id.keys() == {here["device"], there["device"]}
+    assert by_id[here["device"]]["name"] == "Laptop"
+    assert [by_id[one["device"]]["is_current"] for one in (here, there)] == [True, False]
+    assert (foreign.status_code, own.status_code) == (404, 204)
+    assert (await client.get("/v1/me", headers=bearer(there["token"]))).status_code == 401
+    assert (await client.get("/v1/me", headers=bearer(here["token"]))).status_code == 200
+
+
+async def test_device_beyond_the_limit_ends_the_one_used_longest_ago(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Logging in always works; who was away longest makes room."""
+    user = new_name("zoe")
+    granted = [await register(client, user)]
+    granted += [await log_in(client, user) for _ in range(4)]
+
+    codes = [
+        (await client.get("/v1/me", headers=bearer(each["token"]))).status_code for each in granted
+    ]
+
+    assert codes == [401, 200, 200, 200, 200]
+
+
+async def test_row_22_banned_user_enters_by_no_way(
+    stack: Stack, people_api: Server, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Password, refresh token, access token over HTTP and socket: all are shut, until unbanned."""
+    user = new_name("zoe")
+    granted = await register(client, user)
+    key = await make_key(stack, "users:write", "users:read")
+    chat = await device_of(stack, user, granted["token"]).start()
+
+    banned = await client.put(f"/v1/admin/users/{user}/ban", headers=bearer(key))
+
+    assert banned.status_code == 204
+    await asyncio.wait_for(chat.ended.wait(), 10)
+    body = {"user": user, "password": PASSWORD}
+    assert (await client.post("/v1/auth/login", json=body)).status_code == 403
+    refresh = {"refresh_token": granted["refresh_token"]}
+    assert (await client.post("/v1/auth/refresh", json=refresh)).status_code == 403
+    assert (await client.get("/v1/me", headers=bearer(granted["token"]))).status_code == 403
+    told = (await client.get(f"/v1/admin/users/{user}", headers=bearer(key))).json()
+    assert told["is_banned"]
+    await client.delete(f"/v1/admin/users/{user}/ban", headers=bearer(key))
+    await log_in(client, user)
+
+
+async def test_cookie_of_a_browser_is_out_of_reach_of_scripts_and_other_sites(
+    client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """HttpOnly, Strict, for one path; and used only for requests that our own page can make."""
+    ours = {"X-Chat-Client": "web", "Origin": str(client.base_url).rstrip("/")}
+    body = {"user": new_name("zoe"), "password": PASSWORD, "cookie": True}
+
+    answer = await client.post("/v1/auth/register", json=body, headers=ours)
+
+    flags = answer.headers["set-cookie"].lower()
+    assert all(f in flags for f in ("httponly", "samesite=strict", "path=/v1/auth"))
+    assert "refresh_token" not in answer.json()
+    for wrong in (
+        {},
+        {**ours, "Origin": "https://evil.example"},
+        {**ours, "Origin": "null"},
+        {**ours, "Sec-Fetch-Site": "cross-site"},
+        {**ours, "Sec-Fetch-Site": "same-site"},
+    ):
+        refused = await client.post("/v1/auth/refresh", json={}, headers=wrong)
+        assert refused.status_code == 403, wrong
+    assert (await client.post("/v1/auth/refresh", json={}, headers=ours)).status_code == 200
+    out = await client.post("/v1/auth/logout", json={}, headers=ours)
+    assert out.status_code == 204
+    assert (await client.post("/v1/auth/refresh", json={}, headers=ours)).status_code == 401

@@ -1,0 +1,203 @@
+"""The host application's servers: API keys and what they may do (security.md 1 API5)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from chatserver.auth.apikeys import SCOPES
+from tests.security.people_support import bearer, make_key, open_keys, register, run_cli
+from tests.support.rawchat import RawChat
+from tests.support.servers import eventually
+from tests.support.stack import Stack, read_partition
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def admin_routes(client: httpx.AsyncClient) -> list[tuple[str, str, str]]:
+    """Method, path and scope of each admin route, from the document that the API gives out."""
+    document = (await client.get("/v1/openapi.json")).json()
+    return [
+        (
+            method.upper(),
+            re.sub(r"\{seq\}", "1", re.sub(r"\{(?!seq)\w+\}", "x", path)),
+            operation["x-rule"],
+        )
+        for path, item in document["paths"].items()
+        if path.startswith("/v1/admin")
+        for method, operation in item.items()
+    ]
+
+
+async def test_api5_admin_routes_are_shut_to_people_and_to_keys_without_the_scope(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """A user's token, no token, and a key with every scope but the right one are refused alike."""
+    token = (await register(client, new_name("zoe")))["token"]
+    routes = await admin_routes(client)
+    assert len(routes) >= 12
+    scopes = {rule.removeprefix("key with ") for _, _, rule in routes}
+    assert scopes <= SCOPES.keys()
+    async with open_keys(stack) as made:
+        keys = {one: (await made.create("test", SCOPES.keys() - {one}))[1] for one in scopes}
+
+    for method, path, rule in routes:
+        wrong = keys[rule.removeprefix("key with ")]
+        anonymous = await client.request(method, path)
+        user = await client.request(method, path, headers=bearer(token))
+        key = await client.request(method, path, headers=bearer(wrong))
+        assert anonymous.status_code == 401, (method, path)
+        assert user.status_code == 403, (method, path)
+        assert key.status_code == 403, (method, path)
+
+
+async def test_key_is_made_listed_rotated_and_revoked_by_command(
+    stack: Stack, client: httpx.AsyncClient
+) -> None:
+    """The whole life of a key; its secret is printed once and is stored nowhere."""
+    made = (
+        await run_cli(stack, "keys", "create", "--name", "billing", "--scope", "users:read")
+    ).strip()
+    key = made.split("_")[1]
+
+    async def status(text: str) -> int:
+        path = "/v1/admin/users/nobody-there"
+        return (await client.get(path, headers=bearer(text))).status_code
+
+    assert await status(made) == 404
+    async with open_keys(stack) as keys:
+        listed = str(await keys.list_all())
+        rotated = await keys.rotate(key, 600)
+    await eventually_status(status, rotated, 404)
+    assert await status(made) == 404
+    await run_cli(stack, "keys", "revoke", key)
+    await eventually_status(status, rotated, 401)
+    await eventually_status(status, made, 401)
+    rows = str(await asyncio.to_thread(read_partition, *_place(stack)))
+    assert "billing" in listed
+    for text in (made, rotated):
+        secret = text.split("_", 2)[2]
+        assert secret not in rows
+        assert secret not in listed
+
+
+def _place(stack: Stack) -> tuple[str, str, str, str]:
+    return (stack.dynamodb.endpoint, "chat_directory", "PK", "keys")
+
+
+async def eventually_status(status: Callable[[str], Any], text: str, wanted: int) -> None:
+    """Processes that know a key learn within seconds that it is another one."""
+
+    async def is_so() -> bool:
+        return bool(await status(text) == wanted)
+
+    await eventually(is_so, deadline_s=20, what=f"the key answers {wanted}")
+
+
+async def test_key_acts_on_behalf_only_with_the_scope(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """`X-Chat-As` needs act_as, names somebody who exists, and is nothing for people."""
+    user = new_name("zoe")
+    token = (await register(client, user))["token"]
+    able, unable = (
+        await make_key(stack, "act_as", "users:read"),
+        await make_key(stack, "users:read"),
+    )
+
+    async def me(shown: str, name: str) -> httpx.Response:
+        return await client.get("/v1/me", headers={**bearer(shown), "X-Chat-As": name})
+
+    assert (await me(able, user)).json()["user"] == user
+    assert (await me(unable, user)).status_code == 403
+    assert (await me(token, user)).status_code == 403
+    assert (await me(able, new_name("nobody"))).status_code == 404
+    assert (await me(able, "a#b")).status_code == 400
+    path = "/v1/me/devices"
+    assert (await client.get(path, headers={**bearer(able), "X-Chat-As": user})).status_code == 403
+
+
+@pytest.mark.parametrize("key", ["ck_", "ck_x_y", "ck_" + "0" * 26 + "_" + "A" * 43, "ck_" * 40])
+async def test_made_up_key_is_refused(client: httpx.AsyncClient, key: str) -> None:
+    """What is no key of ours opens nothing, whatever its shape."""
+    answer = await client.get("/v1/admin/users/zoe", headers=bearer(key))
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
+async def test_host_manages_users_sessions_and_messages(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Create users and a chat, write into it, delete a message, see and close a session."""
+    ann, ben = new_name("ann"), new_name("ben")
+    headers = bearer(await make_key(stack, *SCOPES))
+
+    async def post(path: str, body: dict[str, Any], **more: str) -> httpx.Response:
+        return await client.post(path, json=body, headers={**headers, **more})
+
+    made = [await post("/v1/admin/users", {"user": user, "name": user}) for user in (ann, ben)]
+    again = await post("/v1/admin/users", {"user": ann})
+    password = {"password": "a password of hers"}
+    given = await client.put(f"/v1/admin/users/{ann}/password", json=password, headers=headers)
+    login = await client.post("/v1/auth/login", json={"user": ann, **password})
+    chat = (await post("/v1/admin/chats", {"members": [ann, ben], "name": "news"})).json()["chat"]
+    token = login.json()["token"]
+    async with RawChat(ann, stack.port, lambda _: token) as device:
+        sent = await post(f"/v1/admin/chats/{chat}/messages", {"body": "hello"})
+        seq = sent.json()["seq"]
+        pushed = await device.expect_frame("event", kind="message", chat=chat)
+        written = await post(
+            f"/v1/chats/{chat}/messages", {"body": "from ben"}, **{"X-Chat-As": ben}
+        )
+        gone = await client.delete(
+            f"/v1/admin/chats/{chat}/messages/{written.json()['seq']}", headers=headers
+        )
+        await device.expect_frame("event", kind="delete", chat=chat)
+        listed = (await client.get(f"/v1/admin/users/{ann}/sessions", headers=headers)).json()
+        closed = await client.delete(f"/v1/admin/users/{ann}/sessions", headers=headers)
+        await asyncio.wait_for(device.ended.wait(), 10)
+
+    assert [answer.status_code for answer in made] == [201, 201]
+    assert again.json()["code"] == "conflict"
+    assert (given.status_code, login.status_code) == (204, 200)
+    assert (pushed["message"]["sender"], pushed["message"]["seq"]) == ("system", seq)
+    assert (gone.status_code, closed.status_code) == (204, 204)
+    assert [session["device"] for session in listed["live"]] == [f"{ann}-1"]
+    assert len(listed["devices"]) == 1
+
+
+async def test_broadcast_reaches_each_user_once(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Each gets it in the chat with the system user, once for a reference; who is not, is told."""
+    users = [new_name("fan") for _ in range(12)]
+    await stack.add_users(users)
+    headers = bearer(await make_key(stack, "broadcast"))
+    body = {"users": [*users, new_name("nobody")], "body": "We are open.", "ref": new_name("b")}
+
+    first = await client.post("/v1/admin/broadcasts", json=body, headers=headers)
+    again = await client.post("/v1/admin/broadcasts", json=body, headers=headers)
+
+    job = first.json()["broadcast"]
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json()["broadcast"] == job
+
+    async def is_done() -> bool:
+        found = (await client.get(f"/v1/admin/broadcasts/{job}", headers=headers)).json()
+        return bool(found["state"] == "done")
+
+    await eventually(is_done, deadline_s=30, what="the broadcast is done")
+    found = (await client.get(f"/v1/admin/broadcasts/{job}", headers=headers)).json()
+    assert (found["total"], found["done"], found["failed"]) == (13, 12, 1)
+    token = bearer(stack.token(users[0]))
+    chats = (await client.get("/v1/chats", headers=token)).json()["items"]
+    assert [(chat["kind"], chat["top"]) for chat in chats] == [("direct", 1)]
+    other = bearer(await make_key(stack, "users:read"))
+    assert (await client.get(f"/v1/admin/broadcasts/{job}", headers=other)).status_code == 403

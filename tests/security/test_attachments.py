@@ -1,0 +1,225 @@
+"""Attachments in hostile hands: rows 2 and 25 of the list, and its section on content.
+
+Who gets what is tested on the use cases, with real stores. That routes ask them is for the matrix
+of authorization; that a browser runs nothing, for tests/e2e/test_web_files.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.attachments import disposition_of, parse_file_name, served_type
+from chatserver.domain.ids import ChatId
+from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
+from chatserver.protocol import frames
+from tests.integration.files_support import FileWorld, picture
+
+pytest_plugins = ["tests.integration.files_fixtures"]
+in_world = pytest.mark.asyncio(loop_scope="session")
+JUNK = b"*/=1;alert(document.domain)//"
+
+
+@in_world
+@pytest.mark.parametrize(
+    ("content", "changes"),
+    [
+        (b"0123456789x", {}),
+        (b"012345678", {}),
+        (b"0123456789", {"Content-Type": "text/html"}),
+        (b"0123456789", {"key": "attachments/another/file"}),
+        (b"0123456789", {"x-amz-checksum-sha256": None}),
+        (b"0123456789", {"policy": "e30="}),
+    ],
+    ids=["larger", "smaller", "another type", "another key", "no checksum", "another policy"],
+)
+async def test_form_changed_by_its_client_is_refused_by_s3(
+    store: FileWorld, content: bytes, changes: dict[str, str | None]
+) -> None:
+    """A form uploads the one file that it was made for."""
+    chat, alice, _bob, _carol = await store.meet()
+    begun = await store.begin(alice, chat, b"0123456789", "a.txt", "text/plain")
+
+    assert await store.post(begun, content, **changes) in (400, 403)
+    assert await store.list_keys(begun.file.id) == []
+
+
+@in_world
+async def test_form_used_after_its_time_is_refused_by_s3(store: FileWorld) -> None:
+    """Whoever finds an old form can upload nothing with it."""
+    chat, alice, _bob, _carol = await store.meet()
+    begun = await store.begin(alice, chat, b"0123456789")
+    old = await store.store.sign_upload(f"uploads/{begun.file.id}", {}, 10, -1)
+    late = begun._replace(form=type(begun.form)(*old))  # type: ignore[misc,call-arg]  # a tuple
+
+    assert await store.post(late, b"0123456789") == 403
+
+
+@in_world
+async def test_form_used_again_after_the_file_was_accepted_changes_nothing(
+    store: FileWorld,
+) -> None:
+    """What readers get is what was looked at, whatever is uploaded to the same place later."""
+    chat, alice, _bob, _carol = await store.meet()
+    begun = await store.begin(alice, chat, b"0123456789")
+    assert await store.post(begun, b"0123456789") == 204
+    await store.api.uploads.finish(alice, begun.file.id)
+
+    # The S3 server of the tests takes it, AWS would see that the checksum is another.
+    await store.post(begun, b"9876543210")
+    await store.api.uploads.finish(alice, begun.file.id)
+
+    assert (await store.load(alice, begun.file.id))[1] == b"0123456789"
+
+
+@in_world
+@pytest.mark.parametrize(
+    ("announced", "uploaded", "type_", "error"),
+    [
+        (b"0123456789", b"9876543210", "text/plain", BadRequest),
+        (b"<script>1</script>", b"<script>1</script>", "image/png", BadRequest),
+        (b"GIF89a not a png", b"GIF89a not a png", "image/png", BadRequest),
+        (b"<html>", b"<html>", "application/pdf", BadRequest),
+        (b"0123456789", None, "text/plain", Conflict),
+    ],
+    ids=["another content", "html as png", "gif as png", "html as pdf", "nothing"],
+)
+async def test_upload_that_is_not_what_was_announced_is_not_accepted(
+    store: FileWorld, announced: bytes, uploaded: bytes | None, type_: str, error: type[ChatError]
+) -> None:
+    """Content is looked at before anybody can send it."""
+    chat, alice, _bob, _carol = await store.meet()
+    begun = await store.begin(alice, chat, announced, "picture.png", type_)
+    if uploaded is not None:
+        assert await store.post(begun, uploaded) == 204
+
+    with pytest.raises(error):
+        await store.api.uploads.finish(alice, begun.file.id)
+
+    with pytest.raises(Conflict):
+        await store.send(alice, chat, begun.file.id)
+
+
+@in_world
+async def test_page_uploaded_as_a_page_is_never_served_as_one(store: FileWorld) -> None:
+    """HTML and SVG may be sent; a browser is told to save octets."""
+    chat, alice, _bob, _carol = await store.meet()
+    for name, type_ in (("x.html", "text/html"), ("x.svg", "image/svg+xml")):
+        file = await store.upload(alice, chat, b"<svg onload=alert(1)>", name, type_)
+
+        headers, _ = await store.load(alice, file.id)
+
+        assert headers["content-type"] == "application/octet-stream"
+        assert headers["content-disposition"].startswith("attachment")
+
+
+@in_world
+async def test_file_of_another_is_not_to_be_had(store: FileWorld) -> None:
+    """Neither an outsider, nor somebody who knows the id, nor another chat gets at a file."""
+    chat, alice, bob, carol = await store.meet()
+    other = ChatId((await store.api.chats.open_direct(bob, carol)).chat)
+    file = await store.upload(alice, chat, b"secret")
+
+    with pytest.raises(NotFound):
+        await store.begin(carol, chat, b"x")
+    with pytest.raises(NotFound):
+        await store.api.uploads.finish(bob, file.id)
+    for sender, to in ((bob, chat), (bob, other), (carol, other)):
+        with pytest.raises(NotFound):
+            await store.send(sender, to, file.id)
+    # Not sent yet: only its owner sees it.
+    for reader in (bob, carol):
+        with pytest.raises(NotFound):
+            await store.load(reader, file.id)
+    ack = await store.send(alice, chat, file.id)
+    mine = await store.send(bob, other, body="I know an id")
+    for how in ({"seq": ack.seq}, {"seq": mine.seq}, {}):
+        with pytest.raises(NotFound):
+            await store.load(carol, file.id, **how)
+    with pytest.raises(NotFound):  # a message without it
+        await store.load(bob, file.id, seq=ack.seq + 1)
+
+
+@in_world
+async def test_file_of_a_message_that_one_no_longer_sees_cannot_be_loaded(
+    store: FileWorld,
+) -> None:
+    """Deleted for me, deleted for all, or left: the file goes where the message goes."""
+    _, alice, bob, carol = await store.meet()
+    create = frames.CreateChat(0, "r", [bob, carol], "three")
+    chat = ChatId((await store.api.chats.create_chat(alice, create)).chat)
+    file = await store.upload(alice, chat, b"secret")
+    ack = await store.send(alice, chat, file.id)
+    for reader in (bob, carol):
+        await store.load(reader, file.id, seq=ack.seq)
+
+    await store.api.amending.change(carol, frames.Delete(0, chat, ack.seq, "h", "me"))
+    await store.api.membership.change(bob, frames.Leave(0, chat, "l"))
+
+    for reader in (bob, carol):
+        with pytest.raises(NotFound):
+            await store.load(reader, file.id, seq=ack.seq)
+    assert (await store.load(alice, file.id, seq=ack.seq))[1] == b"secret"
+    await store.api.amending.change(alice, frames.Delete(0, chat, ack.seq, "d"))
+    with pytest.raises(NotFound):
+        await store.load(alice, file.id, seq=ack.seq)
+
+
+@in_world
+async def test_image_that_is_also_a_script_gives_a_thumbnail_that_is_not(store: FileWorld) -> None:
+    """What is glued to an image is in no thumbnail, and the file itself is only ever saved."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, picture((8, 8), "GIF") + JUNK, "a.gif", "image/gif")
+    await store.look(file.id)
+
+    ack = await store.send(alice, chat, file.id)
+
+    _, thumb = await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
+    headers, content = await store.load(bob, file.id, seq=ack.seq)
+    assert JUNK in content and JUNK not in thumb
+    assert headers["content-disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "..\\..\\boot.ini",
+        "/etc/passwd",
+        "C:evil.exe",
+        "a\r\nSet-Cookie: x=1",
+        "a\x00.png",
+        "photo\u202egnp.exe",
+        "..",
+        "",
+        "a" * 121,
+    ],
+)
+def test_file_name_that_leads_somewhere_or_deceives_is_refused(name: str) -> None:
+    """No path, no header, no direction mark: a name is only a name."""
+    with pytest.raises(ClientError):
+        parse_file_name(name)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_disposition_of_any_name_is_one_plain_header(text: str) -> None:
+    """Whatever a file is called, the header that saves it is one line of ASCII."""
+    try:
+        name = parse_file_name(text)
+    except ClientError:
+        return
+
+    header = disposition_of(name)
+
+    assert header.isascii() and header.isprintable()
+    assert header.startswith('attachment; filename="') and header.count('"') == 2
+
+
+@pytest.mark.parametrize(
+    "type_",
+    ["text/html", "image/svg+xml", "text/xml", "application/xhtml+xml", "text/javascript", "x/y"],
+)
+def test_type_that_a_browser_would_run_is_served_as_octets(type_: str) -> None:
+    """Only types on a short list are told to a browser."""
+    assert served_type(type_) == "application/octet-stream"

@@ -1,0 +1,173 @@
+"""Every frame and every kind of caller, from the types: a frame without a row fails."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from chatserver.auth.apikeys import SCOPES
+from chatserver.dev.servers import Server
+from chatserver.protocol import frames
+from tests.security.matrix_support import Kind, Row, make_world
+from tests.security.people_support import make_key
+from tests.support.rawchat import Failed, RawChat
+from tests.support.stack import Stack
+from tests.support.wire import Ended, RawSocket
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
+
+NewName = Callable[[str], str]
+OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER
+CHAT = {"chat": "{chat}", "ref": "r1"}
+ON_MESSAGE = {**CHAT, "seq": "{seq}"}
+SILENT = "silent"  # has no answer but a refusal
+CURSOR = {"epoch": "none", "seq": 0}
+
+ROWS: dict[str, Row] = {
+    "hello": Row(OWN, "bad_request", {"v": 1, "token": "none", "device": "d"}),  # said already
+    "auth": Row(OWN, "ok"),
+    "send": Row(MEMBER, "ack", {**CHAT, "body": "hello"}),
+    "edit": Row(SENDER, "ack", {**ON_MESSAGE, "body": "better"}),
+    "delete": Row(SENDER, "ack", ON_MESSAGE, {"admin": "ack", "owner": "ack"}),
+    "react": Row(MEMBER, "ack", {**ON_MESSAGE, "emoji": "👍"}),
+    "mark": Row(MEMBER, "ok", {"chat": "{chat}", "read": 1}),
+    "sync": Row(OWN, "reset", {"cursor": CURSOR}),
+    "history": Row(MEMBER, "page", {"chat": "{chat}"}),
+    "chats": Row(OWN, "page", {}),
+    "open_direct": Row(OWN, "ok", {"user": "{bystander}"}),
+    "create_chat": Row(OWN, "ok", {"ref": "c1", "members": ["{outsider}"]}),
+    "invite": Row(MANAGER, "ok", {**CHAT, "users": ["{outsider}"]}),
+    "join": Row(MEMBER, "ok", CHAT),
+    "leave": Row(MEMBER, "ok", CHAT),
+    "remove": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}"}),
+    "set_role": Row(
+        MANAGER, "ok", {**CHAT, "user": "{bystander}", "role": "member"}, {"admin": "forbidden"}
+    ),
+    "update_chat": Row(MANAGER, "ok", {**CHAT, "name": "Renamed"}),
+    "mute_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}", "mute_s": 60}),
+    "ban_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}"}),
+    "unban_member": Row(MANAGER, "ok", {**CHAT, "user": "{bystander}"}),
+    "block": Row(OWN, "ok", {"user": "{bystander}"}, is_about_accounts=True),
+    "unblock": Row(OWN, "ok", {"user": "{bystander}"}),
+    "blocks": Row(OWN, "page", {}),
+    "report": Row(MEMBER, "ok", {"chat": "{chat}", "seq": "{seq}", "reason": "spam"}),
+    "typing": Row(MEMBER, SILENT, {"chat": "{chat}", "on": True}),
+    "watch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
+    "unwatch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
+    "state": Row(OWN, SILENT, {"state": "bg"}),
+}
+
+CALLERS = ("stranger", "member", "admin", "owner")
+MEANING: dict[Kind, dict[str, str | None]] = {
+    OWN: dict.fromkeys(CALLERS),
+    MEMBER: dict.fromkeys(CALLERS) | {"stranger": "not_found"},
+    MANAGER: {"stranger": "not_found", "member": "forbidden", "admin": None, "owner": None},
+    SENDER: {
+        "stranger": "not_found", "member": None, "admin": "forbidden", "owner": "forbidden",
+    },
+}  # fmt: skip
+
+
+def all_tags() -> set[str]:
+    """Return the types of frames that clients may send."""
+    types = typing.get_args(frames.AnyClientFrame)
+    return {str(msgspec.inspect.type_info(each).tag) for each in types}  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+async def client(api: Server) -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client, to make the world with."""
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as made:
+        yield made
+
+
+def test_every_frame_has_a_row_in_the_matrix() -> None:
+    """Who adds a frame says here for whom it is, or this fails."""
+    assert set(ROWS) == all_tags()
+
+
+@pytest.mark.parametrize("tag", sorted(ROWS))
+async def test_frame_is_answered_to_each_caller_as_its_row_says(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName, tag: str
+) -> None:
+    """A stranger, a member, an admin, the owner."""
+    row = ROWS[tag]
+    world = await make_world(stack, client, row, new_name)
+    seq = await world.say("author")
+    expected = {**MEANING[row.kind], **row.but}
+    found = {}
+    for caller in CALLERS:
+        if row.kind is SENDER:
+            seq = await world.say("member" if caller == "member" else "author")
+        fields = world.fill(row.fields or {}, seq)
+        if tag == "auth":
+            fields["token"] = stack.token(world.users[caller])
+        if "ref" in fields:
+            fields["ref"] = f"{fields['ref']}-{caller}"
+        async with stack.chat_of(world.users[caller]) as device:
+            found[caller] = await outcome(device, tag, fields, row)
+
+    assert found == {who: row.ok if code is None else code for who, code in expected.items()}
+
+
+async def outcome(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> str:
+    """Return the type of the answer, or the code of the refusal."""
+    if row.ok != SILENT:
+        try:
+            return str((await device.ask(tag, **fields))["type"])
+        except Failed as refused:
+            return refused.code
+    await device.tell(tag, **fields)
+    # Refusals of these come without an id, from a task: a request that takes longer is asked after.
+    for _ in range(3):
+        await device.ask("chats")
+    refusals = [frame for frame in device.of_type("error") if "id" not in frame]
+    return str(refusals[0]["code"]) if refusals else SILENT
+
+
+@pytest.mark.parametrize("tag", sorted(ROWS))
+async def test_frame_of_nobody_closes_the_socket(stack: Stack, tag: str) -> None:
+    """Before a good `hello` nothing is answered, whatever it is."""
+    fields = {"id": 1, "chat": "c", "ref": "r", "seq": 1, "user": "u", "users": ["u"]}
+    fields |= {"body": "x", "emoji": "x", "members": ["u"], "role": "member", "on": True}
+    fields |= {"state": "fg", "cursor": CURSOR, "v": 1, "token": "none", "device": "d"}
+    ws = await RawSocket.open(stack.port)
+    await ws.send_json({"type": tag, **fields})
+
+    said, code = await read_to_the_end(ws)
+
+    assert [frame["type"] for frame in said] == ["bye"]
+    assert code == 3500
+
+
+async def test_hello_with_an_api_key_closes_the_socket(stack: Stack) -> None:
+    """Keys are for servers, by HTTP; a socket is a person's, whatever the key may do."""
+    ws = await RawSocket.open(stack.port)
+    key = await make_key(stack, *SCOPES)
+    await ws.send_json({"type": "hello", "v": 1, "token": key, "device": "d"})
+
+    said, code = await read_to_the_end(ws)
+
+    assert [frame["type"] for frame in said] == ["bye"]
+    assert code == 3500
+    assert key not in str(said)
+
+
+async def read_to_the_end(ws: RawSocket) -> tuple[list[dict[str, Any]], int]:
+    """Return the frames that come before the close, and its code."""
+    said: list[dict[str, Any]] = []
+    try:
+        while True:
+            frame = await ws.recv()
+            if frame.opcode == 8:
+                return said, int.from_bytes(frame.payload[:2], "big")
+            said.append(msgspec.json.decode(frame.payload))
+    except Ended:
+        return said, 0
+    finally:
+        await ws.abort()

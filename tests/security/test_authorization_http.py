@@ -1,0 +1,243 @@
+"""Every route and every kind of caller, from the OpenAPI document: a route without a row fails.
+
+What a route says of itself (`x-rule`) is not believed here: the rows say for whom it is, and each
+caller's answer is compared with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from chatserver.auth.apikeys import SCOPES
+from chatserver.dev.servers import Server
+from tests.security.matrix_support import Kind, Row, World, make_world
+from tests.security.people_support import make_key
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
+NewName = Callable[[str], str]
+Keys = dict[str, str]
+
+OPEN, OWN, MEMBER, MANAGER = Kind.OPEN, Kind.OWN, Kind.MEMBER, Kind.MANAGER
+SENDER, APPLICATION = Kind.SENDER, Kind.APPLICATION
+WRONG_LOGIN = {"user": "{stranger}", "password": "a wrong password"}
+UPLOAD = {"name": "a.txt", "size": 1, "type": "text/plain", "sha256": "0" * 64}
+PUSH = {"token": "a-token-of-an-application-of-nobody"}
+
+ROWS: dict[str, Row] = {
+    "GET /healthz": Row(OPEN, 200),
+    "GET /readyz": Row(OPEN, 200),
+    "GET /v1/client-config": Row(OPEN, 200),
+    "POST /v1/auth/login": Row(OPEN, 401, WRONG_LOGIN),
+    "POST /v1/auth/logout": Row(OPEN, 204, {"refresh_token": "none"}),
+    "POST /v1/auth/refresh": Row(OPEN, 401, {"refresh_token": "none"}),
+    "POST /v1/auth/register": Row(OPEN, 400, {"user": "{stranger}", "password": "short"}),
+    "POST /v1/auth/logout-everywhere": Row(OWN, 204, is_about_accounts=True),
+    "GET /v1/me": Row(OWN, 200),
+    "PATCH /v1/me": Row(OWN, 200, {"name": "Me"}),
+    "DELETE /v1/me": Row(OWN, 202, {}, is_about_accounts=True),
+    "POST /v1/me/export": Row(OWN, 202, is_about_accounts=True),
+    "GET /v1/me/export": Row(OWN, 404, is_about_accounts=True),
+    "GET /v1/erasures/{receipt}": Row(OPEN, 404),
+    "GET /v1/me/devices": Row(OWN, 200),
+    "DELETE /v1/me/devices/{device}": Row(OWN, 404),
+    "PUT /v1/me/password": Row(OWN, 404, {"current": "none", "password": "another password"}),
+    "GET /v1/me/push-subscriptions": Row(OWN, 200),
+    "POST /v1/me/push-subscriptions": Row(OWN, 201, PUSH),
+    "DELETE /v1/me/push-subscriptions/{subscription}": Row(OWN, 404),
+    "GET /v1/me/blocks": Row(OWN, 200),
+    "PUT /v1/me/blocks/{user}": Row(OWN, 204, is_about_accounts=True),
+    "DELETE /v1/me/blocks/{user}": Row(OWN, 204),
+    "GET /v1/presence": Row(OWN, 200),
+    "GET /v1/chats": Row(OWN, 200),
+    "POST /v1/chats": Row(OWN, 201, {"members": ["{outsider}"]}),
+    "PUT /v1/direct-chats/{user}": Row(OWN, 200),
+    "GET /v1/chats/{chat}": Row(MEMBER, 200),
+    "PATCH /v1/chats/{chat}": Row(MANAGER, 200, {"name": "Renamed"}),
+    "GET /v1/chats/{chat}/members": Row(MEMBER, 200),
+    "POST /v1/chats/{chat}/members": Row(MANAGER, 201, {"users": ["{outsider}"]}),
+    "PATCH /v1/chats/{chat}/members/{user}": Row(
+        MANAGER, 200, {"role": "member"}, {"admin": 403, "owner": 200}
+    ),
+    "DELETE /v1/chats/{chat}/members/{user}": Row(MANAGER, 200),
+    "PUT /v1/chats/{chat}/members/{user}/mute": Row(MANAGER, 200, {"mute_s": 60}),
+    "GET /v1/chats/{chat}/bans": Row(MANAGER, 200),
+    "PUT /v1/chats/{chat}/bans/{user}": Row(MANAGER, 200),
+    "DELETE /v1/chats/{chat}/bans/{user}": Row(MANAGER, 200),
+    "PUT /v1/chats/{chat}/messages/{seq}/report": Row(MEMBER, 204, {"reason": "spam"}),
+    "GET /v1/chats/{chat}/reports": Row(MANAGER, 200),
+    "POST /v1/chats/{chat}/reports/{seq}/{user}/resolve": Row(MANAGER, 404),
+    "POST /v1/chats/{chat}/join": Row(MEMBER, 200, {}),
+    "POST /v1/chats/{chat}/leave": Row(MEMBER, 200, {}),
+    "PUT /v1/chats/{chat}/marks": Row(MEMBER, 204, {"read": 1}),
+    "GET /v1/chats/{chat}/notifications": Row(MEMBER, 200),
+    "PUT /v1/chats/{chat}/notifications": Row(MEMBER, 200, {"quiet": True}),
+    "GET /v1/chats/{chat}/messages": Row(MEMBER, 200),
+    "POST /v1/chats/{chat}/messages": Row(MEMBER, 201, {"body": "hello"}),
+    "PATCH /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, {"body": "better"}),
+    "DELETE /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, but={"admin": 200, "owner": 200}),
+    "PUT /v1/chats/{chat}/messages/{seq}/reaction": Row(MEMBER, 200, {"emoji": "👍"}),
+    "POST /v1/chats/{chat}/attachments": Row(MEMBER, 201, UPLOAD),
+    "POST /v1/attachments/{file}/complete": Row(OWN, 404),
+    "GET /v1/attachments/{file}": Row(OWN, 404),
+    "GET /v1/attachments/{file}/link": Row(OWN, 404),
+    "POST /v1/admin/broadcasts": Row(APPLICATION, 202, {"users": ["{outsider}"], "body": "x"}),
+    "GET /v1/admin/broadcasts/{broadcast}": Row(APPLICATION, 404),
+    "POST /v1/admin/chats": Row(APPLICATION, 201, {"members": ["{outsider}"]}),
+    "POST /v1/admin/chats/{chat}/messages": Row(APPLICATION, 404, {"body": "x"}),
+    "DELETE /v1/admin/chats/{chat}/messages/{seq}": Row(APPLICATION, 204),
+    "GET /v1/admin/reports": Row(APPLICATION, 200),
+    "POST /v1/admin/users": Row(APPLICATION, 409, {"user": "{outsider}"}),
+    "GET /v1/admin/users/{user}": Row(APPLICATION, 200),
+    "DELETE /v1/admin/users/{user}": Row(APPLICATION, 202, is_about_accounts=True),
+    "PUT /v1/admin/users/{user}/ban": Row(APPLICATION, 204, is_about_accounts=True),
+    "DELETE /v1/admin/users/{user}/ban": Row(APPLICATION, 204),
+    "PUT /v1/admin/users/{user}/password": Row(
+        APPLICATION, 204, {"password": "long enough"}, is_about_accounts=True
+    ),
+    "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
+    "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),
+    "DELETE /v1/admin/users/{user}/sessions/{device}": Row(APPLICATION, 404),
+}
+QUERIES: dict[str, dict[str, Any]] = {"GET /v1/presence": {"user": "{member}"}}
+
+# What each caller hears, by what a route is for. None: what the row calls ok.
+CALLERS = ("anonymous", "stranger", "member", "bare key", "wide key", "admin", "owner")
+MEANING: dict[Kind, dict[str, int | None]] = {
+    OPEN: dict.fromkeys(CALLERS),
+    OWN: dict.fromkeys(CALLERS) | {"anonymous": 401, "bare key": 403},
+    MEMBER: dict.fromkeys(CALLERS) | {"anonymous": 401, "stranger": 404, "bare key": 403},
+    MANAGER: {
+        "anonymous": 401, "stranger": 404, "member": 403, "bare key": 403, "wide key": 403,
+        "admin": None, "owner": None,
+    },
+    SENDER: {
+        "anonymous": 401, "stranger": 404, "member": None, "bare key": 403, "wide key": None,
+        "admin": 403, "owner": 403,
+    },
+    APPLICATION: {
+        "anonymous": 401, "stranger": 403, "member": 403, "bare key": 403, "wide key": None,
+        "admin": 403, "owner": 403,
+    },
+}  # fmt: skip
+
+
+def rules() -> dict[str, str]:
+    """Return what the document says of each operation: who may call it."""
+    paths = msgspec.json.decode(DOCUMENT.read_bytes())["paths"]
+    return {
+        f"{method.upper()} {path}": operation["x-rule"]
+        for path, item in paths.items()
+        for method, operation in item.items()
+    }
+
+
+RULES = rules()
+
+
+def scope_of(operation: str) -> str | None:
+    """Return the scope that a key needs; None: it is not for keys."""
+    _, found, scope = RULES[operation].partition("key with ")
+    return scope if found else None
+
+
+@pytest.fixture
+async def client(api: Server) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that is nobody until a header says otherwise."""
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as made:
+        yield made
+
+
+_keys: dict[str, Keys] = {}
+
+
+@pytest.fixture
+async def keys(stack: Stack) -> Keys:
+    """API keys by the scope that they lack; "" lacks none. Made once for all rows."""
+    if stack.secret not in _keys:
+        made = {"": await make_key(stack, *SCOPES)}
+        for scope in {scope_of(operation) for operation in ROWS if operation in RULES} - {None}:
+            assert scope is not None
+            made[scope] = await make_key(stack, *(SCOPES.keys() - {scope}))
+        _keys[stack.secret] = made
+    return _keys[stack.secret]
+
+
+def test_every_operation_has_a_row_in_the_matrix() -> None:
+    """Who adds a route says here for whom it is, or this fails."""
+    assert set(ROWS) == set(RULES)
+
+
+def test_every_scope_that_a_route_wants_can_be_given() -> None:
+    """A key can be made for whatever is for keys."""
+    wanted = {scope for operation in RULES if (scope := scope_of(operation)) is not None}
+
+    assert wanted <= set(SCOPES)
+
+
+@pytest.mark.parametrize("operation", sorted(ROWS))
+async def test_operation_answers_each_caller_as_its_row_says(
+    stack: Stack, client: httpx.AsyncClient, keys: Keys, new_name: NewName, operation: str
+) -> None:
+    """Nobody, a stranger, a member, keys without and with the scope, an admin, the owner."""
+    row, scope = ROWS[operation], scope_of(operation)
+    world = await make_world(stack, client, row, new_name)
+    seq = await world.say("author")
+    expected = {**MEANING[row.kind], **row.but}
+    if scope is None and row.kind is not OPEN:
+        expected["wide key"] = 403
+    found = {}
+    for caller in CALLERS:
+        headers, author = headers_of(world, keys, caller, scope)
+        if row.kind is SENDER:
+            seq = await world.say(author)
+        answer = await ask(client, operation, row, world, seq, headers)
+        found[caller] = answer.status_code
+        assert answer.status_code < 500, (caller, answer.text)
+
+    assert found == {who: row.ok if code is None else code for who, code in expected.items()}
+
+
+def headers_of(
+    world: World, keys: Keys, caller: str, scope: str | None
+) -> tuple[dict[str, str], str]:
+    """Return what a caller sends, and who sent the message that the request is about."""
+    match caller:
+        case "anonymous":
+            return {}, "second"
+        case "bare key" | "wide key":
+            key = keys[(scope or "") if caller == "bare key" else ""]
+            as_user = world.users["second"]
+            return {"Authorization": f"Bearer {key}", "X-Chat-As": as_user}, "second"
+        case "member":
+            return world.headers("member"), "member"
+        case _:
+            return world.headers(caller), "author"
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    operation: str,
+    row: Row,
+    world: World,
+    seq: int,
+    headers: dict[str, str],
+) -> httpx.Response:
+    """Make the request of a row."""
+    method, template = operation.split(" ")
+    names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"]}
+    absent = dict.fromkeys(
+        ("device", "subscription", "file", "broadcast", "report", "receipt"), "absent"
+    )
+    query = world.fill(QUERIES.get(operation, {}), seq)
+    body = None if row.fields is None else world.fill(row.fields, seq)
+    path = template.format(**names, **absent)
+    return await client.request(method, path, params=query, json=body, headers=headers)

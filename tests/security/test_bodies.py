@@ -1,0 +1,182 @@
+"""What clients may say, and what they are told (API3, rows 12, 13 and 28), read from the types."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from msgspec import inspect as mi
+
+from chatserver.api.app import create_litestar
+from chatserver.config import Auth, Settings
+from chatserver.protocol import frames
+from tests.support.apiparts import open_offline_parts
+
+Bodies = dict[str, type[msgspec.Struct]]
+DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
+# Browsers put more into a subscription than we read.
+OPEN = {"ChatNotifications", "NewPushSubscription", "PushKeys"}
+# Bounded by a parser and not by their type, in characters and bytes; its test is named in row 28 of
+# docs/security.md. The whole body has at most 64 KB.
+PARSED = {"auth", "body", "emoji", "endpoint", "name", "p256dh", "token", "until"}
+# What nobody but its owner, or the host application, is ever told: by the name of the field.
+PRIVATE = {
+    "api_key", "digest", "email", "generation", "hash", "hash_", "ip", "passphrase",
+    "password", "refresh_token", "secret", "seed", "token",
+}  # fmt: skip
+# Who logs in is given tokens; a form for S3 has its own signature.
+GIVEN_TOKENS = {"Granted", "Login"}
+
+
+@pytest.fixture(scope="module")
+def bodies() -> Bodies:
+    """The type of each body that a route takes, by its name."""
+    return asyncio.run(find_bodies())
+
+
+async def find_bodies() -> Bodies:
+    """Ask the routes of an API with default settings."""
+    settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
+    async with open_offline_parts(settings) as parts:
+        app = create_litestar(settings, parts.clock, parts)
+        found: Bodies = {}
+        for route in app.routes:
+            for handler in getattr(route, "route_handlers", ()):
+                data = handler.parsed_fn_signature.parameters.get("data")
+                if data is not None:
+                    for each in get_args(data.annotation) or (data.annotation,):
+                        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+                            found[each.__name__] = each
+    return found
+
+
+def structs_in(cls: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    """The type and those of its fields."""
+    info = mi.type_info(cls)
+    assert isinstance(info, mi.StructType)
+    inner = [
+        part.cls
+        for field in info.fields
+        for part in (field.type.types if isinstance(field.type, mi.UnionType) else [field.type])
+        if isinstance(part, mi.StructType)
+    ]
+    return [cls, *(each for one in inner for each in structs_in(one))]
+
+
+def test_api3_body_with_a_field_that_it_does_not_have_is_refused(bodies: Bodies) -> None:
+    """Nobody sets sender, seq, time or role by naming them; nor does a typing error go unseen."""
+    assert len(bodies) > 20
+    for body in bodies.values():
+        for cls in structs_in(body):
+            config = cls.__struct_config__
+            assert config.forbid_unknown_fields or cls.__name__ in OPEN, cls.__name__
+
+
+def test_api3_client_names_nothing_that_is_the_servers_to_give(bodies: Bodies) -> None:
+    """Neither a body nor a frame has a field for what a commit gives or a session is."""
+    ours = {"sender", "from", "mid", "cs", "edited", "is_admin", "scopes", "rev", "created"}
+    frames_ = [cls for cls in get_args(frames.AnyClientFrame) if cls is not frames.Hello]
+    for cls in (*bodies.values(), *frames_):
+        assert ours.isdisjoint(cls.__struct_encode_fields__), cls.__name__
+
+
+def test_api3_answers_have_no_field_that_is_private() -> None:
+    """What is told of others has been listed: no addresses, hashes, tokens or keys."""
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        if name not in GIVEN_TOKENS and not _is_of_request(name):
+            assert PRIVATE.isdisjoint(schema.get("properties", {})), name
+
+
+def _is_of_request(name: str) -> bool:
+    """Tell whether a schema is of what clients send."""
+    requests: set[str] = set()
+    for item in DOCUMENT["paths"].values():
+        for operation in item.values():
+            if isinstance(operation, dict):
+                _collect(operation.get("requestBody", {}), requests)
+    return name in requests
+
+
+def _collect(schema: Any, found: set[str]) -> None:
+    for each in _references(schema):
+        if each not in found:
+            found.add(each)
+            _collect(DOCUMENT["components"]["schemas"][each], found)
+
+
+def _references(schema: Any) -> list[str]:
+    if isinstance(schema, dict):
+        own = [schema["$ref"].rpartition("/")[2]] if "$ref" in schema else []
+        return own + [each for value in schema.values() for each in _references(value)]
+    if isinstance(schema, list):
+        return [each for value in schema for each in _references(value)]
+    return []
+
+
+def test_api3_what_is_told_of_a_person_is_exactly_this() -> None:
+    """A field more about a user is a decision, not an accident."""
+    fields = {
+        name: set(schema.get("properties", {}))
+        for name, schema in DOCUMENT["components"]["schemas"].items()
+    }
+
+    assert fields["Member"] == {"user", "role", "joined"}
+    assert fields["Marks"] == {"user", "read", "received"}
+    assert fields["Presence"] == {"user", "state", "last_seen"}
+    assert fields["BlockedUser"] == {"user", "since"}
+    assert fields["BannedUser"] == {"user", "by", "since"}
+    assert fields["Me"] == {"user", "name", "about"}
+    assert fields["Problem"] == {
+        "type", "title", "status", "detail", "code", "temporary", "retry_after_ms",
+    }  # fmt: skip
+
+
+def unbounded_in(cls: type[msgspec.Struct]) -> set[str]:
+    """The fields of a type whose values have no largest size."""
+    info = mi.type_info(cls)
+    assert isinstance(info, mi.StructType)
+    return {
+        field.encode_name
+        for field in info.fields
+        for part in (field.type.types if isinstance(field.type, mi.UnionType) else [field.type])
+        if not is_bounded(part)
+    }
+
+
+def is_bounded(info: mi.Type) -> bool:
+    """Tell whether values of the type have a largest size."""
+    match info:
+        case mi.IntType(ge=int(), le=int()) | mi.BoolType() | mi.NoneType() | mi.LiteralType():
+            return True
+        case mi.StrType(pattern=str()) | mi.StrType(max_length=int()):
+            return True
+        case mi.DictType(key_type=key, value_type=item, max_length=int()):
+            return is_bounded(key) and is_bounded(item)
+        case mi.ListType(item_type=item, max_length=int()):
+            return is_bounded(item)
+        case mi.StructType():
+            return True  # looked at by itself
+    return False
+
+
+def test_row_28_every_field_of_a_body_has_a_bound(bodies: Bodies) -> None:
+    """By its type, or by a parser that a test knows; lists have a largest number, too (row 12)."""
+    found = {
+        name for body in bodies.values() for cls in structs_in(body) for name in unbounded_in(cls)
+    }
+
+    assert found <= PARSED, found - PARSED
+
+
+def test_row_13_no_field_takes_any_object(bodies: Bodies) -> None:
+    """`{"$gt": ""}` in place of a text is an error of type: no field is typed as anything."""
+    for body in bodies.values():
+        for cls in structs_in(body):
+            info = mi.type_info(cls)
+            assert isinstance(info, mi.StructType)
+            for field in info.fields:
+                assert not isinstance(field.type, mi.AnyType | mi.RawType), (cls, field.name)

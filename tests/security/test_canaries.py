@@ -1,0 +1,72 @@
+"""Secrets are kept nowhere (security.md 2, row 21): marked ones are sent through and looked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+
+import httpx
+
+from tests.security.people_support import bearer, make_key
+from tests.support.rawchat import RawChat
+from tests.support.scan import iter_logs, iter_redis, iter_tables
+from tests.support.stack import Stack
+from tests.support.wire import Ended
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def test_row_21_no_secret_is_logged_or_stored(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """Passwords right and wrong, tokens, refresh tokens and keys leave no copy behind."""
+    user, mark = new_name("zoe"), secrets.token_hex(8)
+    words = {name: f"canary {name} {mark}" for name in ("first", "second", "wrong")}
+    repeat = {"Idempotency-Key": f"key-{mark}"}
+
+    async def post(path: str, body: dict[str, str], **headers: str) -> httpx.Response:
+        return await client.post(path, json=body, headers={**repeat, **headers})
+
+    first = {"user": user, "password": words["first"]}
+    granted = (await post("/v1/auth/register", first)).json()
+    wrong = await post("/v1/auth/login", {"user": user, "password": words["wrong"]})
+    odd = await post("/v1/auth/login", {"user": user, "passwort": words["wrong"]})
+    change = {"current": words["first"], "password": words["second"]}
+    changed = await client.put("/v1/me/password", json=change, headers=bearer(granted["token"]))
+    again = (await post("/v1/auth/refresh", {"refresh_token": granted["refresh_token"]})).json()
+    key = await make_key(stack, "users:read")
+    shown = await client.get(f"/v1/admin/users/{user}", headers=bearer(key))
+    query = await client.get("/v1/me", params={"token": again["token"]})
+    async with RawChat(user, stack.port, lambda _: again["token"]) as device:
+        await device.ask("auth", token=again["token"])
+    forged = again["token"][:-4] + "AAAA"
+    with contextlib.suppress(Ended):
+        await RawChat(user, stack.port, lambda _: forged).start()
+    codes = [each.status_code for each in (wrong, odd, changed, shown, query)]
+    assert codes == [401, 400, 204, 200, 401]
+
+    canaries = {
+        **words,
+        "access token": granted["token"],
+        "newer access token": again["token"],
+        "forged token": forged,
+        "refresh token": granted["refresh_token"].rpartition(".")[2],
+        "newer refresh token": again["refresh_token"].rpartition(".")[2],
+        "API key": key.split("_", 2)[2],
+        "auth.secret": stack.secret,
+    }
+
+    def look() -> list[str]:
+        return [
+            f"{name} in {where}"
+            for found in (iter_logs(stack), iter_redis(stack), iter_tables(stack))
+            for where, content in found
+            for name, secret in canaries.items()
+            if secret.encode() in content
+        ]
+
+    assert await asyncio.to_thread(look) == []

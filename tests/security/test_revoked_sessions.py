@@ -1,0 +1,195 @@
+"""What was ended is over on every gateway (security.md 2, rows 1 and 22)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from chatserver.client import ChatClient, renewal
+from chatserver.client.events import Disconnected
+from chatserver.dev.servers import Server
+from chatserver.domain.ids import UserId
+from chatserver.service.revoking import Revoking
+from tests.security.revoking_support import open_revoking, store_login
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers import eventually
+from tests.support.stack import Stack
+from tests.support.wire import Ended, RawSocket
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+UNAUTHENTICATED, BANNED = 3500, 3502
+
+
+@pytest.fixture
+async def revoking(stack: Stack) -> AsyncIterator[Revoking]:
+    """The hand of whoever ends things."""
+    async with open_revoking(stack) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def second_gateway(stack: Stack) -> Server:
+    """Another gateway of the same stack."""
+    return stack.start_gateway()
+
+
+def code_of(chat: RawChat) -> int:
+    """The code of the close frame that a device was sent."""
+    assert chat.close_frame is not None
+    return int.from_bytes(chat.close_frame.payload[:2], "big")
+
+
+async def ended_with(chat: RawChat) -> int:
+    """Wait for the end of a device's connection."""
+    await asyncio.wait_for(chat.ended.wait(), 20)
+    return code_of(chat)
+
+
+def chat_with(stack: Stack, user: str, port: int, token: str, device: str) -> RawChat:
+    """A device with a token of its own."""
+    return RawChat(user, port, lambda _: token, device=device)
+
+
+async def test_row_01_revoked_user_is_out_on_all_gateways(
+    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+) -> None:
+    """When everything of a user is ended, each socket closes, and no old token comes back in."""
+    user, token = new_name("eve"), ""
+    token = stack.token(user)
+    chats = [
+        await chat_with(stack, user, port, token, f"d{n}").start()
+        for n, port in enumerate((stack.port, second_gateway.port))
+    ]
+    started = time.monotonic()
+
+    await revoking.end_all(UserId(user), "logged out everywhere")
+
+    assert [await ended_with(chat) for chat in chats] == [UNAUTHENTICATED] * 2
+    assert time.monotonic() - started < 10  # the promise is 2 s; the machine of a test may be slow
+    with pytest.raises(Ended):
+        await chats[0].start()
+    assert code_of(chats[0]) == UNAUTHENTICATED
+
+
+async def test_row_01_ended_login_leaves_the_others_alone(
+    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+) -> None:
+    """Ending one device ends its sockets alone; its token no longer refreshes a session."""
+    user = new_name("eve")
+    phone, laptop = (stack.token_of_login(user, login) for login in ("phone", "laptop"))
+    gone = await chat_with(stack, user, stack.port, phone, "d1").start()
+    kept = await chat_with(stack, user, second_gateway.port, laptop, "d2").start()
+
+    await revoking.end_logins(UserId(user), ["phone"], "logged out")
+
+    assert await ended_with(gone) == UNAUTHENTICATED
+    with pytest.raises(Failed, match="login was ended"):
+        await kept.ask("auth", token=phone)
+    await kept.ask("auth", token=stack.token_of_login(user, "laptop"))
+    await kept.stop()
+
+
+async def test_row_22_banned_user_is_out_and_stays_out(
+    stack: Stack, second_gateway: Server, revoking: Revoking, new_name: NewName
+) -> None:
+    """A ban closes the sockets, refuses new tokens too, and can be lifted."""
+    user = new_name("eve")
+    chat = await stack.chat_of(user, port=second_gateway.port).start()
+
+    await revoking.ban(UserId(user))
+
+    assert await ended_with(chat) == BANNED
+    with pytest.raises(Ended):
+        await chat.start(token=stack.token(user))
+    assert code_of(chat) == BANNED
+    await revoking.unban(UserId(user))
+    await chat.start(token=stack.token(user))
+    await chat.stop()
+
+
+async def test_row_22_ended_login_stays_ended_in_an_empty_redis(
+    stack: Stack, revoking: Revoking, new_name: NewName
+) -> None:
+    """Marks that Redis lost are made again from the directory before the user is let in."""
+    user = new_name("eve")
+    await store_login(stack, user, "phone")
+    token = stack.token_of_login(user, "phone")
+    chat = await chat_with(stack, user, stack.port, token, "d1").start()
+    await revoking.end_logins(UserId(user), ["phone"], "logged out")
+    assert await ended_with(chat) == UNAUTHENTICATED
+    stack.forget_marks(user)
+
+    with pytest.raises(Ended):
+        await chat.start()
+
+    assert code_of(chat) == UNAUTHENTICATED
+
+
+async def test_session_ends_with_its_token_unless_refreshed(
+    stack: Stack, new_name: NewName
+) -> None:
+    """A socket lives as long as its token, or as the newer one that it was given."""
+    user = new_name("eve")
+    short = await chat_with(stack, user, stack.port, stack.token(user, 6), "d1").start()
+    fresh = await chat_with(stack, user, stack.port, stack.token(user, 6), "d2").start()
+
+    await fresh.ask("auth", token=stack.token(user, 600))
+
+    assert await ended_with(short) == UNAUTHENTICATED
+    assert not fresh.ended.is_set()
+    with pytest.raises(Failed, match="another user"):
+        await fresh.ask("auth", token=stack.token(new_name("mallory")))
+    with pytest.raises(Failed, match="signed"):
+        await fresh.ask("auth", token=stack.token(user)[:-8] + "AAAAAAAA")
+    await fresh.stop()
+
+
+async def test_hello_with_revoked_token_pushes_nobody_out(
+    stack: Stack, revoking: Revoking, new_name: NewName
+) -> None:
+    """Who holds an old token of a device cannot even close the socket of the present one."""
+    user = new_name("eve")
+    old = stack.token_of_login(user, "old")
+    await stack.add_users([user])
+    await revoking.end_logins(UserId(user), ["old"], "logged out")
+    kept = await chat_with(stack, user, stack.port, stack.token(user), "d1").start()
+
+    async with await RawSocket.open(stack.port) as ws:
+        await ws.send_json({"type": "hello", "v": 1, "token": old, "device": "d1"})
+        await ws.expect_close(UNAUTHENTICATED)
+
+    await kept.ask("chats")
+    await kept.stop()
+
+
+async def test_sdk_refreshes_its_session_before_the_token_ends(
+    stack: Stack, new_name: NewName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that can get tokens brings newer ones on the same connection, again and again."""
+    monkeypatch.setattr(renewal, "SHARE", 0.01)
+    user, made = new_name("eve"), 0
+
+    async def get_token() -> str:
+        nonlocal made
+        made += 1
+        return stack.token(user, 60)
+
+    async with ChatClient(f"ws://127.0.0.1:{stack.port}/", get_token) as client:
+        lost: list[Disconnected] = []
+
+        async def watch() -> None:
+            async for event in client.events():
+                if isinstance(event, Disconnected):
+                    lost.append(event)
+
+        watching = asyncio.create_task(watch())
+        await eventually(lambda: made >= 4, deadline_s=30, what="three tokens were fetched")
+        await client.chats()
+        watching.cancel()
+
+    assert lost == []

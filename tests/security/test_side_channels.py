@@ -1,0 +1,106 @@
+"""Rows 3 and 19 of the security list: the internal way, and what goes beside the messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver.config import Redis
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
+from chatserver.errors import ClientError, Forbidden, NotFound
+from chatserver.hot.client import open_hot
+from chatserver.hot.mailbox import Answer, Mailbox
+from chatserver.hot.rpc import WarmCalls
+from chatserver.protocol import frames
+from tests.support.rawchat import Failed, RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+
+@pytest.fixture
+async def group(alice: RawChat, bob: RawChat) -> str:
+    """A group that alice owns and bob is in."""
+    answer = await alice.ask("create_chat", ref="g", members=[bob.user])
+    chat: str = answer["chat"]["chat"]
+    await bob.expect_frame("event", kind="chat", chat=chat)
+    return chat
+
+
+@pytest.fixture
+async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
+    """Calls to the workers as a gateway makes them, without a session before them."""
+    gateway = GatewayId(f"gw-{new_id().lower()}")
+    async with open_hot(Redis(url=stack.redis_url)) as hot:
+        calls = WarmCalls(hot, gateway, SystemClock(), 30.0)
+        mailbox = Mailbox(hot, gateway, 60)
+        await mailbox.keep()
+        reading = asyncio.create_task(_read(mailbox, calls))
+        yield calls
+        reading.cancel()
+
+
+async def _read(mailbox: Mailbox, calls: WarmCalls) -> None:
+    async for records in mailbox.iter_records():
+        for record in records or ():
+            if isinstance(record, Answer):
+                calls.answered(record)
+
+
+async def test_row_3_calls_between_processes_are_authorized_again(
+    alice: RawChat, bob: RawChat, group: str, inside: WarmCalls
+) -> None:
+    """A call names who asks, and the worker asks whether he may: a gateway's word is not enough."""
+    bob_id, stranger = UserId(bob.user), UserId("a-stranger")
+
+    async def refused(user: UserId, change: frames.AnyChange) -> type[ClientError]:
+        with pytest.raises(ClientError) as caught:
+            await inside.change_chat(user, change)
+        return type(caught.value)
+
+    assert await refused(bob_id, frames.BanMember(1, group, "r1", alice.user)) is Forbidden
+    assert await refused(bob_id, frames.MuteMember(1, group, "r2", alice.user)) is Forbidden
+    assert await refused(bob_id, frames.Remove(1, group, "r3", alice.user)) is Forbidden
+    assert await refused(stranger, frames.BanMember(1, group, "r4", bob.user)) is NotFound
+    assert await refused(stranger, frames.UnbanMember(1, group, "r5", bob.user)) is NotFound
+    with pytest.raises(NotFound):
+        await inside.report(stranger, ChatId(group), 1, "")
+    assert [each["kind"] for each in (await alice.ask("history", chat=group))["messages"]] == []
+
+
+async def test_row_19_marks_typing_and_reactions_of_strangers_reach_nobody(
+    stack: Stack, alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """Refused, and nothing is fanned out; the same for one who was a member and is banned."""
+    await alice.say(group, "hello")
+    async with stack.chat_of(f"eve-{new_id().lower()}") as eve:
+        await alice.ask("ban_member", chat=group, ref="b", user=bob.user)
+        await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
+        for who in (eve, bob):
+            for type_, fields in (
+                ("mark", {"read": 1}),
+                ("react", {"ref": "r", "seq": 1, "emoji": "+"}),
+                ("edit", {"ref": "e", "seq": 1, "body": "x"}),
+                ("delete", {"ref": "d", "seq": 1}),
+                ("report", {"seq": 1}),
+            ):
+                with pytest.raises(Failed) as caught:
+                    await who.ask(type_, chat=group, **fields)
+                assert caught.value.code == "not_found", (type_, who.user)
+            await who.tell("typing", chat=group, on=True)
+            await who.tell("watch", users=[alice.user])
+            await who.ask("chats")  # what was sent before it has been judged
+
+        # The chat's next message comes after anything that they might have caused.
+        await alice.say(group, "end")
+        await alice.expect(lambda me: len(me.messages(group)) == 2)
+
+    assert not alice.of_type("signal")
+    assert not bob.of_type("signal")
+    assert not alice.of_type("event", kind="read", chat=group)
+    assert not alice.of_type("event", kind="reaction", chat=group)
+    (message,) = [each for each in alice.messages(group) if each["body"] == "hello"]
+    assert "reactions" not in message

@@ -1,0 +1,171 @@
+"""The worst that a lawful client may say costs little (rows 12, 17, 18 and 29 of the list).
+
+Costs are CPU time of this thread, the least of several runs: a busy machine does not change them,
+an algorithm that grows with the square of its input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatserver.api import idempotency
+from chatserver.auth import apikeys, refresh
+from chatserver.domain import attachments, ids, pushes, text
+from chatserver.errors import ChatError
+from chatserver.protocol import codec, frames, packed
+from chatserver.telemetry import logs
+from chatserver.telemetry.printable import escaped
+
+FRAME_BYTES_MAX = 65_536
+COST_S_MAX = 0.02
+
+ZALGO = "e" + "\u0301" * 8
+LONG: dict[str, str] = {
+    "letters": "a" * 4000,
+    "marks": (ZALGO * 500)[:4000],
+    "marks without an end": "e" + "\u0301" * 3999,
+    "marks out of order": "a" + "\u0327\u0301\u0323\u0308" * 999,
+    "marks to be sorted": "a" + "\u0301" * 2000 + "\u0327" * 1999,
+    "very many marks": "a" + "\u0301" * 15_000 + "\u0327" * 15_000,
+    "growing by NFC": "\u0958" * 4000,
+    "Hangul": "\u1100\u1161\u11a8" * 1333,
+    "wide": "\U0001f642" * 4000,
+    "at signs": "@" * 4000,
+    "mentions": "@a " * 1333,
+    "names": "@" + "a" * 3999,
+    "hyphens": "-" * 4000,
+    "spaces": " " * 4000,
+    "tabs": "\t\n" * 2000,
+    "almost a token": "eyJ" + "a" * 3996,
+    "almost many tokens": "eyJaaaaaaaa." * 333,
+    "dots": "." * 4000,
+    "almost a type": "a" * 3000 + "/" * 1000,
+    "direction marks": "\u202e" * 4000,
+    "escapes": "\x1b[" * 2000,
+}
+READERS: dict[str, Callable[[str], Any]] = {
+    "body": text.parse_body,
+    "name": text.parse_name,
+    "note": lambda given: text.parse_note(given, "reason"),
+    "emoji": text.parse_emoji,
+    "id": lambda given: ids.parse_id(given, "chat"),
+    "file name": attachments.parse_file_name,
+    "file type": attachments.parse_type,
+    "file checksum": attachments.parse_checksum,
+    "mentions": pushes.mentions_of,
+    "log line": lambda given: logs.remove_private(None, "info", {"reason": given}),
+    "terminal line": escaped,
+}
+
+
+def cost_s(work: Callable[[], Any]) -> float:
+    """The CPU time of some work, the least of some runs; a refusal is a result like others."""
+    best = float("inf")
+    for _ in range(10):
+        begun = time.thread_time()
+        with contextlib.suppress(ChatError, ValueError):
+            work()
+        best = min(best, time.thread_time() - begun)
+        if best < COST_S_MAX / 4:
+            break
+    return best
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_row_17_text_of_any_shape_is_read_in_linear_time(reader: str) -> None:
+    """No pattern of ours goes back and forth, whatever it is given."""
+    for name, given in LONG.items():
+        assert cost_s(lambda given=given: READERS[reader](given)) < COST_S_MAX, name  # type: ignore[misc]
+
+
+def patterns() -> dict[str, re.Pattern[str]]:
+    """The patterns that meet what strangers send."""
+    found = {}
+    for module in (apikeys, attachments, idempotency, ids, logs, pushes, refresh, text):
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
+                found[f"{module.__name__}.{name}"] = value
+    return found
+
+
+def test_row_17_no_pattern_repeats_what_repeats() -> None:
+    """`(a+)+` and the like are not written: they are what backtracks without an end."""
+    assert len(patterns()) > 8
+    for name, pattern in patterns().items():
+        assert not re.search(r"[+*}]\)[+*{]", pattern.pattern), name
+
+
+def filled(**fields: Any) -> bytes:
+    """A frame as large as a frame may be."""
+    return msgspec.json.encode(fields)[:FRAME_BYTES_MAX]
+
+
+def worst_frames() -> dict[str, bytes]:
+    """Frames that are as long, deep, wide or odd as the gateway lets them be."""
+    many = [f"user-{number:05d}" for number in range(5000)]
+    deep = (FRAME_BYTES_MAX - 40) // 2
+    return {
+        "body": filled(type="send", id=1, chat="c", ref="r", body="\u0001" * 10_000),
+        "body of marks": filled(type="send", id=1, chat="c", ref="r", body=ZALGO * 400),
+        "names without an end": filled(type="create_chat", id=1, ref="r", members=many),
+        "watched": filled(type="watch", users=["a" * 64] * 900),
+        "cursors": filled(type="hello", v=1, token="t", device="d", large=dict.fromkeys(many, 1)),
+        "unknown fields": filled(type="chats", id=1, **dict.fromkeys(many, 1)),
+        "a field again and again": b'{"type":"chats",' + b'"id":1,' * 9000 + b'"id":1}',
+        "numbers": b'{"type":"chats","id":' + b"9" * 60_000 + b"}",
+        "fractions": b'{"type":"chats","id":0.' + b"1" * 60_000 + b"e-99999}",
+        "escapes": b'{"type":"send","id":1,"body":"' + b"\\u0041" * 10_000 + b'"}',
+        "arrays": b'{"type":"chats","x":' + b"[" * deep + b"]" * deep + b"}",
+        "objects": b'{"type":"chats","x":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001,
+        "spaces": b" " * 65_000 + b"{}",
+    }
+
+
+@pytest.mark.parametrize("name", worst_frames())
+def test_row_29_worst_frame_costs_the_loop_little(name: str) -> None:
+    """One frame of 64 KB is read, or refused, in a time in which others do not notice it."""
+    data = worst_frames()[name]
+
+    def read() -> None:
+        try:
+            codec.decode_client_frame(data)
+        except ChatError:
+            codec.find_request_id(data)
+            raise
+
+    assert cost_s(read) < COST_S_MAX
+
+
+def test_row_18_depth_of_any_frame_ends_in_a_refusal() -> None:
+    """200,000 brackets, as text and packed: an error of ours, and no recursion without an end."""
+    for data in (b"[" * 200_000, b'{"a":' * 200_000, b'{"type":"chats","x":' + b"[" * 200_000):
+        with pytest.raises(codec.BadRequest):
+            codec.decode_client_frame(data)
+        assert codec.find_request_id(data) is None
+    with pytest.raises(packed.NotPacked):
+        packed.to_json(b"\x91" * 200_000 + b"\xc0")
+
+
+def test_row_12_lists_that_a_client_sends_have_a_largest_number() -> None:
+    """Members, files, watched users and cursors: so many and no more."""
+    beyond = {
+        "create_chat": {"ref": "r", "members": ["a"] * frames.MEMBERS_MAX},
+        "invite": {"chat": "c", "ref": "r", "users": ["a"] * (frames.INVITE_MAX + 1)},
+        "watch": {"users": ["a"] * (frames.WATCH_MAX + 1)},
+        "send": {
+            "chat": "c",
+            "ref": "r",
+            "body": "x",
+            "attachments": ["a"] * (frames.ATTACHMENTS_MAX + 1),
+        },
+    }
+    for type_, fields in beyond.items():
+        with pytest.raises(codec.BadRequest):
+            codec.decode_client_frame(msgspec.json.encode({"type": type_, "id": 1, **fields}))

@@ -1,0 +1,174 @@
+"""A whole `chatserver dev`, started as a user starts it, for end-to-end tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chatserver.dev.ports import is_port_free
+from tests.support.servers import free_port, is_running
+
+READY_S = 45.0
+CLI = [sys.executable, "-m", "chatserver.cli.main"]
+_PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
+
+
+class DevRun:
+    """One run on ports of its own. `output` holds what it printed so far."""
+
+    def __init__(self, folder: Path, ports: list[int] | None = None) -> None:
+        self.folder = folder
+        self.ports = ports or [free_port() for _ in _PORT_FLAGS]
+        self.output = folder.parent / f"{folder.name}.out"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.children: list[psutil.Process] = []
+
+    @property
+    def page_url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self.ports[0]}"
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients connect."""
+        return f"ws://127.0.0.1:{self.ports[1]}/"
+
+    @property
+    def pid(self) -> int:
+        """The process of `chatserver dev` itself."""
+        assert self.process is not None
+        return self.process.pid
+
+    def text(self) -> str:
+        """Return all that was printed."""
+        return self.output.read_text("utf-8", "replace") if self.output.exists() else ""
+
+    def spawn(self, *options: str) -> DevRun:
+        """Start it; it need not be ready."""
+        flags = [word for pair in zip(_PORT_FLAGS, self.ports, strict=True) for word in pair]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*CLI, "dev", *map(str, flags), "--data", str(self.folder), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={k: v for k, v in os.environ.items() if not k.startswith("CHAT_")},
+            )
+        return self
+
+    def start(self, *options: str) -> DevRun:
+        """Start it and return when it says where to click."""
+        self.spawn(*options)
+        assert self.process is not None
+        give_up = time.monotonic() + READY_S
+        while "chatserver is running" not in self.text():
+            assert self.process.poll() is None, f"it ended:\n{self.text()}"
+            assert time.monotonic() < give_up, f"not ready in {READY_S:g} s:\n{self.text()}"
+            time.sleep(0.05)
+        self.children = psutil.Process(self.pid).children(recursive=True)
+        return self
+
+    def end(self, number: int = signal.SIGINT, deadline_s: float = 20.0) -> int:
+        """Send a signal, by default a Ctrl-C, and return the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(deadline_s)
+
+    def leftovers(self, deadline_s: float = 5.0) -> list[str]:
+        """Return what still runs of its children, and its ports that are taken."""
+        give_up = time.monotonic() + deadline_s
+        while any(is_running(one.pid) for one in self.children) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        alive = [one for one in self.children if is_running(one.pid)]
+        ports = [f"port {port}" for port in self.ports if not is_port_free(port)]
+        return [" ".join(one.cmdline()) for one in alive] + ports
+
+    def child(self, word: str) -> psutil.Process:
+        """Return the child whose program, or one of whose arguments, is `word`."""
+        for one in psutil.Process(self.pid).children():
+            program, *arguments = one.cmdline()
+            if word in arguments or Path(program).name.split()[0] == word:
+                return one
+        raise AssertionError(f"there is no child {word}")
+
+    def get(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """Ask the API; return status and body, decoded if it is JSON."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.page_url + path, data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            content = answer.read()
+            is_json = "json" in answer.headers["Content-Type"]
+            return answer.status, json.loads(content) if is_json else content
+
+
+@contextlib.contextmanager
+def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
+    """Make a run that is over, by force if need be, when the test is."""
+    run = DevRun(folder, ports)
+    try:
+        yield run
+    finally:
+        if run.process is not None and run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+        run.leftovers()
+
+
+class TerminalChat:
+    """`chatserver chat` through pipes: `say` writes a line, `heard` waits for one."""
+
+    def __init__(self, run: DevRun, user: str, peer: str) -> None:
+        self._argv = [*CLI, "chat", "--as", user, "--with", peer, "--api", run.page_url]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> TerminalChat:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.communicate(), 10)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.communicate()
+
+    def say(self, text: str) -> None:
+        """Type a message."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n".encode())
+
+    async def heard(self, line: str, deadline_s: float = 15.0) -> list[str]:
+        """Return the lines printed until `line` came, it included."""
+        assert self._process is not None and self._process.stdout is not None
+        lines: list[str] = []
+        try:
+            async with asyncio.timeout(deadline_s):
+                while line not in lines:
+                    data = await self._process.stdout.readline()
+                    assert data, f"it ended before {line!r}: {lines}"
+                    lines.append(data.decode().rstrip("\n"))
+        except TimeoutError:
+            raise AssertionError(f"{line!r} was not printed in time, but {lines}") from None
+        return lines

@@ -1,0 +1,185 @@
+"""A push service of our own, and browsers that are subscribed to it.
+
+It takes what a real one takes, and answers what a test tells it to. A browser has real keys, and
+reads what came for it as a real one does: the signature is verified, the body decrypted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import http_ece  # type: ignore[import-untyped]  # it comes without types
+import jwt
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.pushes import Subscription, subscription_id
+from chatserver.push.vapid import make_vapid_pair
+from tests.support.servers import eventually
+
+HOST = "127.0.0.1"
+
+
+def base64url(raw: bytes) -> str:
+    """Text of bytes, as browsers spell it."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+@dataclasses.dataclass
+class Taken:
+    """A request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclasses.dataclass
+class Reply:
+    """What to answer: how often (None: for ever), and after which wait."""
+
+    status: int
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    body: str = ""
+    times: int | None = None
+    gate: asyncio.Event | None = None
+
+
+class Browser:
+    """A browser that has subscribed."""
+
+    def __init__(self, service: PushService, name: str) -> None:
+        self.service = service
+        self.path = f"/push/{name}"
+        self.endpoint = f"{service.url}{self.path}"
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._secret = os.urandom(16)
+        point = self._key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.keys = {"p256dh": base64url(point), "auth": base64url(self._secret)}
+
+    def subscription_of(self, user: str, device: str | None = None) -> Subscription:
+        """What the user's registration of this browser is stored as."""
+        return Subscription(
+            subscription_id("web", self.endpoint),
+            UserId(user),
+            "web",
+            self.endpoint,
+            self.keys["p256dh"],
+            self.keys["auth"],
+            device,
+        )
+
+    @property
+    def taken(self) -> list[Taken]:
+        """What came for it, refused or not."""
+        return [one for one in self.service.taken if one.path == self.path]
+
+    def read(self, taken: Taken) -> dict[str, Any]:
+        """Verify and decrypt a push; the notice in it."""
+        self.service.check_signature(taken)
+        plain = http_ece.decrypt(
+            taken.body, private_key=self._key, auth_secret=self._secret, version="aes128gcm"
+        )
+        notice: dict[str, Any] = json.loads(plain)
+        return notice
+
+    def notices(self) -> list[dict[str, Any]]:
+        """All that came."""
+        return [self.read(one) for one in self.taken]
+
+    async def wait_for(self, count: int) -> list[dict[str, Any]]:
+        """Wait for so many pushes; the notices in them."""
+        await eventually(lambda: len(self.taken) >= count, deadline_s=20, what=f"{count} pushes")
+        return self.notices()
+
+
+class PushService:
+    """A push service on loopback; see `open_push_service`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://{HOST}:{port}"
+        self.vapid_private, self.vapid_public = make_vapid_pair()
+        self.taken: list[Taken] = []
+        self.replies: dict[str, list[Reply]] = {}
+        self._names = itertools.count(1)
+
+    def settings(self) -> dict[str, Any]:
+        """The section `notify` of a worker that sends here, without waits."""
+        return {
+            "vapid_private": self.vapid_private,
+            "vapid_public": self.vapid_public,
+            "subject": "mailto:ops@chat.example",
+            "delay_s": 0.05,
+            "poll_ms": 20,
+        }
+
+    def new_browser(self) -> Browser:
+        """A browser that no test has used."""
+        return Browser(self, f"b{next(self._names)}")
+
+    def answer(self, path: str, *replies: Reply) -> None:
+        """Answer requests for a path so, one reply after the other; then 201 again."""
+        self.replies[path] = list(replies)
+
+    def check_signature(self, taken: Taken) -> None:
+        """See that a request is signed as RFC 8292 says, for this service, by our key."""
+        scheme, _, rest = taken.headers["authorization"].partition(" ")
+        fields = dict(part.strip().split("=", 1) for part in rest.split(","))
+        assert scheme == "vapid"
+        assert fields["k"] == self.vapid_public
+        raw = base64.urlsafe_b64decode(fields["k"] + "=")
+        key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
+        claims = jwt.decode(fields["t"], key, ["ES256"], audience=self.url)
+        assert claims["sub"] == "mailto:ops@chat.example"
+
+    async def take(self, request: web.Request) -> web.Response:
+        """Take a request, and answer it as told."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.taken.append(Taken(request.path, headers, await request.read()))
+        replies = self.replies.get(request.path) or []
+        if not replies:
+            return web.Response(status=201)
+        reply = replies[0]
+        if reply.times is not None:
+            reply.times -= 1
+            if reply.times == 0:
+                replies.pop(0)
+        if reply.gate is not None:
+            await reply.gate.wait()
+        return web.Response(status=reply.status, headers=reply.headers, text=reply.body)
+
+
+@contextlib.asynccontextmanager
+async def open_push_service() -> AsyncIterator[PushService]:
+    """Serve until the block ends."""
+    app = web.Application()
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    made: list[PushService] = []
+
+    async def take(request: web.Request) -> web.Response:
+        return await made[0].take(request)
+
+    app.router.add_route("*", "/{path:.*}", take)
+    await runner.setup()
+    site = web.TCPSite(runner, HOST, 0)
+    await site.start()
+    made.append(PushService(runner.addresses[0][1]))
+    try:
+        yield made[0]
+    finally:
+        for replies in made[0].replies.values():
+            for reply in replies:
+                if reply.gate is not None:
+                    reply.gate.set()
+        await runner.cleanup()

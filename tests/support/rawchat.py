@@ -1,0 +1,505 @@
+"""A chat client on the bare wire.
+
+`RawChat` is one device of one user on one connection at a time. It keeps what a lawful client
+keeps, its cursor and the sends that nobody answered, so `reconnect` does what the protocol wants
+of a client: resume by cursor and offer the unanswered sends again, in order, under the same `ref`.
+
+One class, though a long one: what a device asked, heard and keeps is one state, and tests read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any, Self
+
+import msgspec
+
+from tests.support import wire
+from tests.support.observations import (
+    Acked,
+    FinalHistory,
+    Listed,
+    Marked,
+    PageRead,
+    Pushed,
+    Refused,
+    Row,
+    Sent,
+    Signalled,
+    Started,
+)
+from tests.support.recorder import Recorder, row_of
+from tests.support.wire import DEADLINE_S, Ended, Frame, RawSocket, close_payload, describe
+
+Fields = dict[str, Any]
+
+
+class Failed(Exception):
+    """The server answered a request with an `error` frame."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(f"{fields['code']}: {fields['message']}")
+        self.fields = fields
+        self.code: str = fields["code"]
+        self.message: str = fields["message"]
+        self.is_temporary: bool = fields["temporary"]
+
+
+@dataclasses.dataclass
+class Pending:
+    """A send that was not answered for good yet."""
+
+    chat: str
+    ref: str
+    body: str
+    extra: Fields
+    answer: asyncio.Future[Fields]  # for good
+    attempt: asyncio.Future[Fields] | None = None  # to the last try
+    tried_at: float = 0.0
+
+
+class RawChat:
+    """One device of a user. Use `start` or ``async with``; `stop` ends it."""
+
+    def __init__(
+        self,
+        user: str,
+        port: int,
+        token_of: Callable[[str], str],
+        *,
+        device: str | None = None,
+        recorder: Recorder | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.user = user
+        self.device = device or f"{user}-1"
+        self.port = port
+        self.host = host
+        self.recorder = recorder or Recorder()
+        self.cursor: tuple[str, int] | None = None
+        self.large: dict[str, int] = {}  # chats without places in the inbox: the place in each
+        self.welcome: Fields = {}
+        self.frames: list[Fields] = []  # all that the server sent, in order
+        self.pending: dict[str, Pending] = {}  # by ref, in sending order
+        self.unstored: dict[str, tuple[Pending, int]] = {}  # acked at a seq, and not stored yet
+        self.lost: list[Pending] = []  # acked in an epoch that is over, and not stored in it
+        self.ended: asyncio.Event = asyncio.Event()
+        self.close_frame: Frame | None = None
+        self._token_of = token_of
+        self._ws: RawSocket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._ids = itertools.count(1)
+        self._requests: dict[int, tuple[asyncio.Future[Fields], str | None]] = {}
+        self._news = asyncio.Condition()
+        self._conn = 0
+
+    # connection
+
+    async def start(self, *, port: int | None = None, cursor: Any = ..., **hello: Any) -> Self:
+        """Connect and say hello, by default with the cursor that the device has.
+
+        Raises:
+            Ended: the server closed instead of welcoming; `close_frame` says how.
+        """
+        self.port = port or self.port
+        self._conn = next(self.recorder.conns)
+        self.ended = asyncio.Event()
+        self.close_frame = None
+        fields: Fields = {"type": "hello", "v": 1, "device": self.device, **hello}
+        fields.setdefault("token", self._token_of(self.user))
+        place = self.cursor if cursor is ... else cursor
+        if place is not None:
+            fields["cursor"] = {"epoch": place[0], "seq": place[1]}
+            if self.large:
+                fields.setdefault("large", dict(self.large))
+        ws = await RawSocket.open(self.port, self.host)
+        try:
+            await ws.send_json(fields)
+            self.welcome = await self._read_welcome(ws)
+        except BaseException:
+            self.ended.set()
+            await ws.abort()
+            raise
+        if place is None:
+            self._restart(self.welcome["epoch"], self.welcome["seq"], None)
+        begins = {large["chat"]: large["seq"] for large in self.welcome["large"]}
+        self.large = begins if place is None else begins | self.large
+        self._ws = ws
+        self._reader = asyncio.create_task(self._read(ws), name=f"reader of {self.device}")
+        return self
+
+    async def _read_welcome(self, ws: RawSocket) -> Fields:
+        while True:
+            frame = await ws.recv()
+            if frame.opcode == wire.CLOSE:
+                self.close_frame = frame
+                raise Ended(describe(frame))
+            if frame.opcode == wire.TEXT:
+                fields: Fields = msgspec.json.decode(frame.payload)
+                self.frames.append(fields)
+                if fields["type"] == "welcome":
+                    return fields
+
+    @property
+    def gateway(self) -> str:
+        """Which gateway process the device is, or was last, connected to."""
+        assert self._ws is not None and self._ws.response is not None
+        return self._ws.response.headers["chat-gateway"]
+
+    @property
+    def is_connected(self) -> bool:
+        """True from `welcome` until the connection ends."""
+        return self._reader is not None and not self.ended.is_set()
+
+    async def reconnect(self, port: int | None = None, **hello: Any) -> Self:
+        """Come back by cursor and offer again what was not answered."""
+        await self.abort()
+        await self.start(port=port, **hello)
+        await self.resend()
+        return self
+
+    async def resend(self) -> None:
+        """Offer every unanswered send again, in order, under the same `ref`."""
+        for pending in list(self.pending.values()):
+            if pending.ref in self.pending:
+                await self._try(pending)
+
+    async def offer_unstored(self) -> None:
+        """After a reset, offer again what was acked and not stored, under the same `ref`."""
+        lost, self.lost = self.lost, []
+        for old in lost:
+            if old.ref not in self.pending:
+                await self.post(old.chat, old.body, old.ref, **old.extra)
+
+    async def abort(self) -> None:
+        """Cut the connection, as a machine that loses its network."""
+        if self._ws is not None:
+            await self._ws.abort()
+        await self._join_reader()
+
+    async def stop(self, code: int = 1000) -> None:
+        """Close as a good client does."""
+        if self._ws is not None and not self.ended.is_set():
+            await self._ws.send_ignoring_end(wire.CLOSE, close_payload(code))
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    await self.ended.wait()
+            finally:
+                await self._ws.abort()
+        await self.abort()
+
+    async def _join_reader(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await reader
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # requests
+
+    async def ask(self, type_: str, deadline_s: float = DEADLINE_S, **fields: Any) -> Fields:
+        """Send a request and return its answer.
+
+        Raises:
+            Failed: the answer is an error.
+            Ended: the connection ended before an answer came.
+        """
+        number = next(self._ids)
+        future = asyncio.get_running_loop().create_future()
+        self._requests[number] = (future, None)
+        try:
+            await self.tell(type_, id=number, **fields)
+            async with asyncio.timeout(deadline_s):
+                answer: Fields = await future
+        finally:
+            self._requests.pop(number, None)
+        return answer
+
+    async def tell(self, type_: str, **fields: Any) -> None:
+        """Send a frame that wants no answer."""
+        assert self._ws is not None
+        await self._ws.send_json({"type": type_, **fields})
+
+    async def post(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Pending:
+        """Send a message without waiting for its ack; its `answer` tells.
+
+        A definite error ends it. A temporary one, or none at all, leaves it pending: `resend` or
+        `reconnect` offers it again.
+        """
+        ref = ref or f"{self.device}-{random.getrandbits(48):012x}"
+        answer = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda future: future.cancelled() or future.exception())
+        pending = self.pending[ref] = Pending(chat, ref, body, extra, answer)
+        await self._try(pending)
+        return pending
+
+    async def say(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Fields:
+        """Send a message and return its ack.
+
+        Raises:
+            Failed: the server refused it, for good or for now.
+        """
+        pending = await self.post(chat, body, ref, **extra)
+        assert pending.attempt is not None
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await pending.attempt
+            finally:
+                self.pending.pop(pending.ref, None)
+
+    async def ask_send(self, chat: str, ref: str, body: str, **extra: Any) -> Fields:
+        """Send under a ref that may be in use, unrecorded, and return the answer to this try."""
+        return await self.ask("send", chat=chat, ref=ref, body=body, **extra)
+
+    async def burst(self, sends: list[tuple[str, str, str]]) -> None:
+        """Send many messages, as (chat, ref, body), in one packet, unrecorded."""
+        assert self._ws is not None
+        frames = b""
+        for chat, ref, body in sends:
+            fields = {"type": "send", "id": next(self._ids), "chat": chat, "ref": ref, "body": body}
+            frames += wire.build_frame(wire.TEXT, msgspec.json.encode(fields))
+        await self._ws.write(frames)
+
+    async def _try(self, pending: Pending) -> None:
+        number = next(self._ids)
+        future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._requests[number] = (future, pending.ref)
+        pending.attempt = future
+        pending.tried_at = self.recorder.now()
+        names = (self.user, self.device, self._conn, pending.chat, pending.ref, pending.body)
+        self.recorder.add(Sent(pending.tried_at, *names))
+        fields = {"chat": pending.chat, "ref": pending.ref, "body": pending.body, **pending.extra}
+        try:
+            await self.tell("send", id=number, **fields)
+        except Ended:
+            return  # it stays pending; the reader sees the end too
+
+    # reading
+
+    async def _read(self, ws: RawSocket) -> None:
+        try:
+            while True:
+                frame = await ws.recv(deadline_s=3600)
+                if frame.opcode == wire.TEXT:
+                    self._take(msgspec.json.decode(frame.payload))
+                elif frame.opcode == wire.PING:
+                    await ws.send(wire.PONG, frame.payload)
+                elif frame.opcode == wire.CLOSE:
+                    self.close_frame = frame
+                    await ws.send_ignoring_end(wire.CLOSE, frame.payload[:2])
+                async with self._news:
+                    self._news.notify_all()
+        except Ended:
+            pass
+        finally:
+            await ws.abort()
+            requests, self._requests = self._requests, {}
+            for future, _ in requests.values():
+                if not future.done():
+                    future.set_exception(Ended("the connection ended"))
+            self.ended.set()
+            async with self._news:
+                self._news.notify_all()
+
+    def _take(self, fields: Fields) -> None:
+        self.frames.append(fields)
+        match fields["type"]:
+            case "event":
+                self._take_event(fields)
+            case "signal" if "chat" in fields:
+                now = self.recorder.now()
+                self.recorder.add(Signalled(now, self.user, fields["chat"], fields["from"]))
+            case "too_long" | "reset":
+                tops = {chat["chat"]: chat.get("top", 0) for chat in fields["chats"]}
+                self.large |= {chat: tops[chat] for chat in self.large.keys() & tops.keys()}
+                if "id" not in fields:
+                    self._restart(fields["cursor"]["epoch"], fields["cursor"]["seq"], tops)
+                if fields["type"] == "reset":
+                    # At once: from here on `stored` counts in places of the new epoch.
+                    self.lost += [pending for pending, _ in self.unstored.values()]
+                    self.unstored.clear()
+                self._answer(fields)
+            case "stored":
+                for ref, (pending, seq) in list(self.unstored.items()):
+                    if pending.chat == fields["chat"] and seq <= fields["upto"]:
+                        del self.unstored[ref]
+            case "ack" | "ok" | "page" | "error":
+                self._answer(fields)
+            case _:
+                pass
+
+    def _restart(self, epoch: str, seq: int, tops: dict[str, int] | None) -> None:
+        self.cursor = (epoch, seq)
+        now = self.recorder.now()
+        self.recorder.add(Started(now, self.user, self.device, epoch, seq, tops))
+
+    def _take_event(self, event: Fields) -> None:
+        if event["seq"] == 0:
+            self.large[event["chat"]] = event["cs"]
+            return
+        self._take_turn(event)
+        self.cursor = (event["epoch"], event["seq"])
+        now, chat = self.recorder.now(), event["chat"]
+        names = (self.user, self.device, event["epoch"], event["seq"], chat)
+        row = row_of(event["message"]) if event["kind"] == "message" else None
+        self.recorder.add(Pushed(now, *names, row))
+        if event["kind"] == "read":
+            marks = event["read"]
+            levels = (marks.get("read", 0), marks.get("received", 0))
+            self.recorder.add(Marked(now, self.user, self.device, chat, marks["user"], *levels))
+
+    def _take_turn(self, event: Fields) -> None:
+        """A chat became large for the user, or is so no longer."""
+        info = event.get("info", {})
+        if info.get("large") and "since" in info:
+            self.large[event["chat"]] = info["since"]
+        elif "since" in info or (event["kind"], event.get("message", {}).get("user")) == (
+            "member",
+            self.user,
+        ):
+            self.large.pop(event["chat"], None)
+
+    def _answer(self, fields: Fields) -> None:
+        future, ref = self._requests.pop(fields.get("id", -1), (None, None))
+        if ref is not None:
+            self._answer_send(ref, fields)
+        if future is None or future.done():
+            return
+        if fields["type"] == "error":
+            future.set_exception(Failed(fields))
+        else:
+            future.set_result(fields)
+
+    def _answer_send(self, ref: str, fields: Fields) -> None:
+        now, pending = self.recorder.now(), self.pending.get(ref)
+        if pending is None:
+            return
+        if fields["type"] == "ack":
+            names = (self.user, self.device, self._conn, pending.chat, ref, pending.body)
+            place = (fields["seq"], fields["ts"], fields["mid"], fields["dup"])
+            self.recorder.add(Acked(now, *names, *place))
+            if fields["durability"] == "hot":
+                self.unstored[ref] = (pending, fields["seq"])
+        else:
+            self.recorder.add(
+                Refused(now, self.user, self._conn, pending.chat, ref, fields["code"])
+            )
+            if fields["temporary"]:
+                return
+        del self.pending[ref]
+        if not pending.answer.done():
+            if fields["type"] == "ack":
+                pending.answer.set_result(fields)
+            else:
+                pending.answer.set_exception(Failed(fields))
+
+    # what came
+
+    def of_type(self, type_: str, **wanted: Any) -> list[Fields]:
+        """Return the frames of a type that came so far and have these fields."""
+        return [
+            frame
+            for frame in self.frames
+            if frame["type"] == type_ and all(frame.get(k) == v for k, v in wanted.items())
+        ]
+
+    def messages(self, chat: str | None = None) -> list[Fields]:
+        """Return the messages that were pushed so far, of one chat or of all."""
+        events = self.of_type("event", kind="message")
+        return [event["message"] for event in events if chat in (None, event["chat"])]
+
+    async def expect(
+        self,
+        condition: Callable[[RawChat], Any],
+        deadline_s: float = DEADLINE_S,
+        what: str = "",
+    ) -> Any:
+        """Wait until the condition, asked after each frame, is true; return its value."""
+        try:
+            async with asyncio.timeout(deadline_s), self._news:
+                await self._news.wait_for(lambda: condition(self))
+        except TimeoutError:
+            last = "\n  ".join(repr(frame)[:300] for frame in self.frames[-8:])
+            raise AssertionError(
+                f"{self.device}: {what or 'condition'} not true in {deadline_s:g} s;"
+                f" the last frames were\n  {last}"
+            ) from None
+        return condition(self)
+
+    async def expect_frame(
+        self, type_: str, deadline_s: float = DEADLINE_S, **wanted: Any
+    ) -> Fields:
+        """Wait for a frame of a type with these fields, and return the first."""
+        found: list[Fields] = await self.expect(
+            lambda chat: chat.of_type(type_, **wanted), deadline_s, f"{type_} {wanted}"
+        )
+        return found[0]
+
+    async def expect_bodies(
+        self, chat: str, bodies: list[str], deadline_s: float = DEADLINE_S
+    ) -> None:
+        """Wait for the messages with these bodies, in this order and no others, in a chat."""
+        await self.expect(lambda me: len(me.messages(chat)) >= len(bodies), deadline_s)
+        assert [message["body"] for message in self.messages(chat)] == bodies
+
+    async def expect_close(self, code: int, deadline_s: float = DEADLINE_S) -> Fields | None:
+        """Wait for the server's close with this code; return the `bye` before it, if any."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self.ended.wait()
+        except TimeoutError:
+            raise AssertionError(f"{self.device}: no close {code} in {deadline_s:g} s") from None
+        assert self.close_frame is not None, "the connection ended without a close frame"
+        assert self.close_frame.close_code == code, describe(self.close_frame)
+        return self.frames[-1] if self.frames and self.frames[-1]["type"] == "bye" else None
+
+    # reading for the checker
+
+    async def read_page(self, chat: str, **window: Any) -> Fields:
+        """Ask for one history page and record it."""
+        asked = self.recorder.now()
+        page = await self.ask("history", chat=chat, **window)
+        rows = tuple(row_of(message) for message in page["messages"])
+        now = self.recorder.now()
+        place = (window.get("before"), window.get("after"))
+        names = (self.user, chat, *place, page["more"], page["tier"], rows)
+        self.recorder.add(PageRead(now, asked, *names))
+        return page
+
+    async def read_final(self, chat: str, limit: int = 200) -> tuple[Row, ...]:
+        """Read a chat's whole history, page by page, and record it as final."""
+        rows: list[Row] = []
+        while True:
+            page = await self.read_page(chat, after=rows[-1].seq if rows else 0, limit=limit)
+            rows += [row_of(message) for message in page["messages"]]
+            if not page["more"]:
+                break
+            assert page["messages"], "a page with more behind it is empty"
+        self.recorder.add(FinalHistory(self.recorder.now(), self.user, chat, tuple(rows)))
+        return tuple(rows)
+
+    async def read_list(self) -> dict[str, Fields]:
+        """Read the whole chat list, page by page, record each line and return them by chat."""
+        lines: dict[str, Fields] = {}
+        after: int | None = None
+        while True:
+            window = {} if after is None else {"after": after}
+            page = await self.ask("chats", **window)
+            for line in page["chats"]:
+                lines[line["chat"]] = line
+            if not page["more"]:
+                break
+            after = page["next"]
+        for chat, line in lines.items():
+            levels = (line.get("top", 0), line.get("read", 0), line.get("unread", 0))
+            self.recorder.add(Listed(self.recorder.now(), self.user, chat, *levels))
+        return lines

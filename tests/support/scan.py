@@ -1,0 +1,41 @@
+"""All that a stack has kept, read past all code of ours: for secrets that must not be anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import redis
+
+from tests.support.stack import Stack, dynamodb_client
+
+
+def iter_logs(stack: Stack) -> Iterator[tuple[str, bytes]]:
+    """All that processes said."""
+    for path in stack.folder.glob("*.log"):
+        yield path.name, path.read_bytes()
+
+
+def iter_redis(stack: Stack) -> Iterator[tuple[str, bytes]]:
+    """All that Redis holds."""
+    with redis.Redis.from_url(stack.redis_url) as client:
+        for key in client.scan_iter():
+            match client.type(key):
+                case b"string":
+                    value: object = client.get(key)
+                case b"hash":
+                    value = client.hgetall(key)
+                case b"stream":
+                    value = client.xrange(key)
+                case b"zset":
+                    value = client.zrange(key, 0, -1)
+                case _:
+                    value = client.smembers(key)
+            yield key.decode(), key + repr(value).encode()
+
+
+def iter_tables(stack: Stack) -> Iterator[tuple[str, bytes]]:
+    """All that DynamoDB holds."""
+    client = dynamodb_client(stack.dynamodb.endpoint)
+    for table in client.list_tables()["TableNames"]:
+        for page in client.get_paginator("scan").paginate(TableName=table):
+            yield table, repr(page["Items"]).encode()

@@ -1,0 +1,418 @@
+"""A whole chatserver of real processes, for tests that use it as users do and then break it.
+
+Redis (AOF), the DynamoDB API server, workers and gateways, each a process of its own started
+through the command line with ``CHAT_*`` variables, on free loopback ports. Everything dies with
+the test. What a process printed is in ``<folder>/<name>.log``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import os
+import secrets
+import sys
+import urllib.request
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]  # it comes without types
+import psutil
+import redis
+from botocore.config import Config
+
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth, Warm
+from chatserver.dev.servers import (
+    ACCESS_KEY,
+    HOST,
+    REGION,
+    SECRET_KEY,
+    Fsync,
+    Launch,
+    Server,
+    answers_http,
+    dynamodb_launch,
+    redis_launch,
+)
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.warm.client import open_dynamodb
+from chatserver.warm.directory import Directory
+from tests.support.observations import Row
+from tests.support.rawchat import RawChat
+from tests.support.recorder import Recorder
+from tests.support.servers import eventually, free_port
+from tests.support.wire import RawSocket
+
+WORKERS = ("persist", "repair", "rpc")
+# All tests come from one address, and their users type faster than people.
+UNLIMITED = {
+    f"CHAT_LIMITS_{kind}_{what}": "1000000"
+    for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
+    for what in ("BURST", "PER_S")
+}
+_CLI = [sys.executable, "-m", "chatserver.cli.main"]
+
+
+class _Logged(Server):
+    """A process whose log tells when it is ready: it has no port, or no answer of its own there."""
+
+    ready_line = b"workers.ready"
+
+    def start(self, deadline_s: float = 20.0) -> Server:
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        return super().start(deadline_s)
+
+    @property
+    def is_ready(self) -> bool:
+        """True once this start has come to its end."""
+        return self.ready_line in self.said()
+
+    def said(self) -> bytes:
+        """Return what it printed since it was started."""
+        return self.log_path.read_bytes()[self._log_start :]
+
+
+class Fleet(_Logged):
+    """A supervisor with its gateway processes."""
+
+    ready_line = b"gateways.ready"
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """The gateway processes."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children()
+
+
+class Stack:
+    """The processes and where they are. `open_stack` makes one."""
+
+    def __init__(self, folder: Path, fsync: Fsync, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.secret = secrets.token_hex(32)
+        self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
+        self.dynamodb = Server(dynamodb_launch(folder / "dynamodb", free_port()))
+        self.is_spoiled = False  # a test broke it for good: the next one needs another
+        self.gateways: list[Server] = []
+        self.apis: list[Server] = []
+        self.workers: dict[str, Server] = {}
+        self._env = env
+        self._names = itertools.count(1)
+        self._tokens = Tokens(
+            Auth.model_validate({"secret": self.secret, "lifetime_s_max": 3600}), SystemClock()
+        )
+
+    @property
+    def warm(self) -> Warm:
+        """The settings of the warm tier, for tests that look into it."""
+        return Warm.model_validate(
+            {
+                "endpoint": self.dynamodb.endpoint,
+                "region": REGION,
+                "access_key": ACCESS_KEY,
+                "secret_key": SECRET_KEY,
+            }
+        )
+
+    @property
+    def port(self) -> int:
+        """The port of the first gateway."""
+        return self.gateways[0].port
+
+    def ports(self) -> list[int]:
+        """Return the ports of the gateways that run."""
+        return [gateway.port for gateway in self.gateways if gateway.process is not None]
+
+    @property
+    def redis_url(self) -> str:
+        """The address of Redis itself."""
+        return f"redis://{self.redis.launch.address}/0"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return what every process is told."""
+        return {
+            "CHAT_REDIS_URL": self.redis_url,
+            "CHAT_WARM_ENDPOINT": self.dynamodb.endpoint,
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_AUTH_SECRET": self.secret,
+            "CHAT_GATEWAY_DRAIN_S": "3",
+            **UNLIMITED,
+            **self._env,
+            **more,
+        }
+
+    # starting
+
+    def start_servers(self) -> None:
+        """Start Redis and DynamoDB, and create the tables."""
+        self.redis.start()
+        self.dynamodb.start()
+        tables = Launch(
+            "tables", [*_CLI, "tables", "apply", "--no-bucket"], 0, self.folder, lambda: True
+        )
+        self._run_to_end(tables)
+
+    def _run_to_end(self, launch: Launch) -> None:
+        server = Server(_with_env(launch, self.environment())).start()
+        assert server.process is not None
+        code = server.process.wait(30)
+        assert code == 0, f"{launch.name} ended with {code}:\n{server.tail()}"
+
+    def start_gateway(self, port: int | None = None, **env: str) -> Server:
+        """Start a gateway more; returns when it serves."""
+        return self.add_gateway(port, **env).start()
+
+    def add_gateway(self, port: int | None = None, **env: str) -> Server:
+        """Prepare a gateway more, to be started with `bring_up`."""
+        port = port or free_port()
+        launch = Launch(
+            f"gateway-{next(self._names)}",
+            [*_CLI, "gateway"],
+            port,
+            self.folder,
+            lambda: answers_http(port, "/readyz"),
+            self.environment(CHAT_GATEWAY_HOST=HOST, CHAT_GATEWAY_PORT=str(port), **env),
+        )
+        server = Server(launch)
+        self.gateways.append(server)
+        return server
+
+    def add_fleet(self, processes: int, **env: str) -> Fleet:
+        """Prepare gateway processes that share a port, to be started with `bring_up`."""
+        port = free_port()
+        launch = Launch(
+            f"gateways-{next(self._names)}",
+            [*_CLI, "gateway", "--processes", str(processes)],
+            port,
+            self.folder,
+            lambda: fleet.is_ready,
+            {
+                **self.environment(CHAT_GATEWAY_HOST=HOST, CHAT_GATEWAY_PORT=str(port)),
+                **env,
+            },
+        )
+        fleet = Fleet(launch)
+        self.gateways.append(fleet)
+        return fleet
+
+    def start_api(self, **env: str) -> Server:
+        """Start an API process; returns when it serves."""
+        port = free_port()
+        launch = Launch(
+            f"api-{next(self._names)}",
+            [*_CLI, "api"],
+            port,
+            self.folder,
+            lambda: answers_http(port, "/readyz"),
+            self.environment(CHAT_API_HOST=HOST, CHAT_API_PORT=str(port), **env),
+        )
+        self.apis.append(server := Server(launch))
+        return server.start()
+
+    def start_worker(self, *names: str, **env: str) -> Server:
+        """Start a process with these workers; returns when they work."""
+        return self._add_worker(names, env).start()
+
+    async def bring_up_worker(self, *names: str, **env: str) -> Server:
+        """As `start_worker`, while the event loop goes on."""
+        server = self._add_worker(names, env)
+        await bring_up(server)
+        return server
+
+    def _add_worker(self, names: tuple[str, ...], env: dict[str, str]) -> Server:
+        name = "-".join(names)
+        launch = Launch(
+            f"worker-{name}-{next(self._names)}",
+            [*_CLI, "worker", *names],
+            0,
+            self.folder,
+            lambda: server.is_ready,
+            self.environment(**env),
+        )
+        server = self.workers[name] = _Logged(launch)
+        return server
+
+    def stop(self) -> None:
+        """End everything at once."""
+        for server in (
+            *self.gateways,
+            *self.apis,
+            *self.workers.values(),
+            self.redis,
+            self.dynamodb,
+        ):
+            with contextlib.suppress(ProcessLookupError):
+                server.kill()
+
+    # using
+
+    def token(self, user: str, lifetime_s: int = 3600) -> str:
+        """Return a token of a user."""
+        return self._tokens.mint(UserId(user), lifetime_s)
+
+    def token_of_login(self, user: str, login: str) -> str:
+        """Return a token as it is made for a log in with a password."""
+        return self._tokens.mint(UserId(user), 600, login)
+
+    def forget_marks(self, user: str) -> None:
+        """Have Redis lose all that it knows of a user, as a new one would."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            for key in client.scan_iter(f"*:{user}"):
+                client.delete(key)
+
+    def chat_of(
+        self,
+        user: str,
+        *,
+        port: int | None = None,
+        device: str | None = None,
+        recorder: Recorder | None = None,
+    ) -> RawChat:
+        """Return a device of a user, not connected yet."""
+        return RawChat(user, port or self.port, self.token, device=device, recorder=recorder)
+
+    async def open_live(self, port: int, user: str) -> RawSocket:
+        """Open a bare socket and say hello as a user."""
+        ws = await RawSocket.open(port)
+        hello = {"type": "hello", "v": 1, "token": self.token(user), "device": "raw"}
+        await ws.send_json(hello)
+        welcome = await ws.recv_json()
+        assert welcome["type"] == "welcome", welcome
+        return ws
+
+    async def add_users(self, users: Iterable[str]) -> None:
+        """Make accounts."""
+        async with open_dynamodb(self.warm) as client:
+            directory = Directory(client, self.warm)
+            for user in users:
+                await directory.put_user_if_absent(user, user, SystemClock().time())
+
+    async def read_warm(self, chat: str) -> tuple[Row, ...]:
+        """Return all rows of a chat from the database itself, by timestamp."""
+        return tuple(row_of_item(item) for item in await self.read_items(chat))
+
+    async def read_items(self, chat: str) -> list[dict[str, Any]]:
+        """As `read_warm`, as DynamoDB writes them."""
+        place = (self.dynamodb.endpoint, "chat_messages", "chatid", chat)
+        return await asyncio.to_thread(read_partition, *place)
+
+    async def read_marks(self, chat: str) -> dict[str, tuple[int, int]]:
+        """Return the stored (read, received) of each member of a chat."""
+        place = (self.dynamodb.endpoint, "chat_directory", "PK", f"c#{chat}")
+        items = await asyncio.to_thread(read_partition, *place)
+        return {
+            item["SK"]["S"].removeprefix("m#"): (int(item["read"]["N"]), int(item["received"]["N"]))
+            for item in items
+            if item["SK"]["S"].startswith("m#")
+        }
+
+    def logs(self, lines_max: int = 12) -> str:
+        """Return the end of what each process said, for a failure's message."""
+        return "\n".join(
+            f"── {path.stem}\n"
+            + "\n".join(path.read_text(errors="replace").splitlines()[-lines_max:])
+            for path in sorted(self.folder.glob("*.log"))
+        )
+
+
+async def bring_up(server: Server) -> None:
+    """Start a server from the event loop and wait for it without holding the loop up.
+
+    Not in a thread: a child of ours dies with the thread that started it.
+    """
+    launch = server.launch
+    server.launch = dataclasses.replace(launch, is_ready=lambda: True)
+    server.start()
+    server.launch = launch
+
+    async def is_ready() -> bool:
+        process = server.process
+        assert process is not None and process.poll() is None, f"it ended:\n{server.tail()}"
+        return await asyncio.to_thread(launch.is_ready)
+
+    await eventually(is_ready, deadline_s=20, what=f"{launch.name} is ready")
+
+
+async def read_metric(port: int, name: str) -> float:
+    """Return a sample of a process's metrics, named with its labels; 0 if there is none."""
+
+    def read() -> str:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=20) as answer:
+            return str(answer.read().decode())
+
+    for line in (await asyncio.to_thread(read)).splitlines():
+        if line.startswith(f"chatserver_{name} "):
+            return float(line.rsplit(" ", 1)[1])
+    return 0.0
+
+
+def _with_env(launch: Launch, env: dict[str, str]) -> Launch:
+    return dataclasses.replace(launch, env=env)
+
+
+def dynamodb_client(endpoint: str) -> Any:
+    """Return a client of the database that shares nothing with ours."""
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(retries={"max_attempts": 2}, connect_timeout=2, read_timeout=5),
+    )
+
+
+def read_partition(endpoint: str, table: str, key: str, value: str) -> list[dict[str, Any]]:
+    """Return all items under a partition key, read past all code of ours."""
+    client = dynamodb_client(endpoint)
+    pages = client.get_paginator("query").paginate(
+        TableName=table,
+        ConsistentRead=True,
+        KeyConditionExpression="#key = :value",
+        ExpressionAttributeNames={"#key": key},
+        ExpressionAttributeValues={":value": {"S": value}},
+    )
+    return [item for page in pages for item in page["Items"]]
+
+
+def row_of_item(item: dict[str, Any]) -> Row:
+    """Return a message as the checker wants it."""
+    return Row(
+        chat=item["chatid"]["S"],
+        seq=int(item["seq"]["N"]),
+        ts=int(item["ts"]["N"]),
+        mid=item["mid"]["S"],
+        sender=item["sender_id"]["S"],
+        ref=item["ref"]["S"],
+        body=item["body"]["S"],
+    )
+
+
+@contextlib.contextmanager
+def open_stack(
+    folder: Path,
+    *,
+    gateways: int = 1,
+    workers: Iterable[tuple[str, ...]] = (WORKERS,),
+    fsync: Fsync = "always",
+    env: dict[str, str] | None = None,
+) -> Iterator[Stack]:
+    """Start a stack and end it; `workers` names those of each worker process."""
+    assert not [name for name in os.environ if name.startswith("CHAT_")], "settings leak in"
+    stack = Stack(folder, fsync, env or {})
+    try:
+        stack.start_servers()
+        for names in workers:
+            stack.start_worker(*names)
+        for _ in range(gateways):
+            stack.start_gateway()
+        yield stack
+    finally:
+        stack.stop()

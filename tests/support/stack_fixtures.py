@@ -1,0 +1,95 @@
+"""Stacks as fixtures, shared by the conformance tests of one run.
+
+Import as a plugin: ``pytest_plugins = ["tests.support.stack_fixtures"]``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack, open_stack
+from tests.support.wire import RawSocket
+
+ORIGIN = "https://chat.example"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Redis, DynamoDB, all workers and a gateway with the default bounds."""
+    folder = tmp_path_factory.mktemp("stack")
+    with open_stack(folder, fsync="no", env={"CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]'}) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def hasty(stack: Stack) -> Server:
+    """A gateway of the stack whose deadlines are short and whose bounds are small."""
+    return stack.start_gateway(
+        CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S="1.5",
+        CHAT_GATEWAY_HELLO_TIMEOUT_S="1.5",
+        CHAT_GATEWAY_MESSAGE_TIMEOUT_S="1.5",
+        CHAT_GATEWAY_SENDS_IN_FLIGHT_MAX="4",
+        CHAT_GATEWAY_SESSIONS_PER_USER_MAX="3",
+    )
+
+
+@pytest.fixture(scope="session")
+def pinging(stack: Stack) -> Server:
+    """A gateway of the stack with a fast heartbeat."""
+    return stack.start_gateway(
+        CHAT_GATEWAY_PING_INTERVAL_S="1.6", CHAT_GATEWAY_PONG_TIMEOUT_S="1.5"
+    )
+
+
+@pytest.fixture
+def new_name() -> Callable[[str], str]:
+    """Makes names that no other test has."""
+    return lambda stem: f"{stem}-{next(_numbers)}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawSocket]:
+    """A socket that has said hello and been welcomed."""
+    ws = await stack.open_live(stack.port, new_name("ws"))
+    yield ws
+    await ws.abort()
+
+
+@pytest.fixture
+async def alice(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
+    """A device of one user, connected."""
+    async with stack.chat_of(new_name("alice")) as chat:
+        yield chat
+
+
+@pytest.fixture
+async def bob(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
+    """A device of another user, connected."""
+    async with stack.chat_of(new_name("bob")) as chat:
+        yield chat
+
+
+@pytest.fixture
+async def pair(alice: RawChat, bob: RawChat) -> str:
+    """The direct chat of alice and bob, who are both connected."""
+    answer = await alice.ask("open_direct", user=bob.user)
+    chat: str = answer["chat"]["chat"]
+    for device in (alice, bob):
+        await device.expect_frame("event", kind="chat", chat=chat)
+    return chat
+
+
+@pytest.fixture(scope="session")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack whose hot tier holds little: 20 messages a chat and 20 events an inbox."""
+    folder = tmp_path_factory.mktemp("shallow")
+    bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
+    with open_stack(folder, fsync="no", env=bounds) as made:
+        yield made

@@ -1,0 +1,419 @@
+"""Judges a story: says which promises were broken in chats whose members come and go.
+
+Pure, as `checker` is, which judges what this one leaves out: the order of a raw connection's inbox
+and what was acked before what. The truth about a chat is its log in DynamoDB after everything came
+to rest; the model knows what was asked, so it knows what each message has to look like by then.
+
+| rule | broken when                                                                              |
+|------|------------------------------------------------------------------------------------------|
+| VOID | nothing was acked, or the end was not read: the story proves nothing                     |
+| P1   | what was acked is not in the log at its place                                            |
+| P2   | a ref stands at two places, or what was refused for good, or never asked, is in the log  |
+| P3   | the log is not 1..N, its timestamps do not rise, or somebody saw another entry at a place|
+| P4   | a device was told an entry twice, too late, or not at all                                |
+| P6   | a page has a hole, or a member's whole history is not all from where the member joined   |
+| P7   | something reached one who was no member there, or comes from one                         |
+| P10  | a message is not what its changes make of it: in DynamoDB, in a history, at a device; or |
+|      | something is unread after all was read                                                   |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tests.support.checker import Violation
+from tests.support.story import (
+    CHANGES_OF_CHATS,
+    ENTRY_OF,
+    Answered,
+    Asked,
+    Final,
+    Heard,
+    Kept,
+    Line,
+    Page,
+    Shown,
+    Skipped,
+    StartedOver,
+    Stays,
+    Stored,
+    Story,
+    Told,
+)
+
+
+def check_story(story: Story) -> list[Violation]:
+    """Return every broken promise, the same ones in the same order for the same story."""
+    index = _Index(story)
+    return [violation for rule in _RULES for violation in rule(index)]
+
+
+def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
+    """Return what devices have not been told yet, for those who wait for it."""
+    index = _Index(story)
+    for chat, log in logs.items():
+        index.take_log(chat, log)
+    return list(_is_untold(index))
+
+
+@dataclasses.dataclass
+class _Message:
+    """A message as its changes make it."""
+
+    body: str
+    deleted: bool = False
+    reactions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def matches(self, shown: Shown) -> bool:
+        """Tell whether somebody shows it as it is."""
+        if self.deleted or shown.deleted:
+            return self.deleted == shown.deleted and not shown.body
+        return (self.body, self.reactions) == (shown.body, shown.reactions)
+
+
+class _Index:
+    """The story, grouped once for all rules."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.logs: dict[str, tuple[Shown, ...]] = {}
+        self.stays: dict[str, Stays] = {}
+        self.asked: dict[tuple[str, str, str], Asked] = {}
+        self.done: dict[tuple[str, str, str], Answered] = {}
+        self.refused: dict[tuple[str, str, str], Answered] = {}
+        self.told: dict[tuple[str, str, str], list[Told | Skipped]] = defaultdict(list)
+        self.restarted: set[str] = set()  # devices
+        for scene in story.scenes:
+            match scene:
+                case Asked():
+                    self.asked[scene.chat, scene.user, scene.ref] = scene
+                case Answered():
+                    answers = self.refused if scene.code else self.done
+                    answers.setdefault((scene.chat, scene.user, scene.ref), scene)
+                case Told() | Skipped():
+                    self.told[scene.user, scene.device, scene.chat].append(scene)
+                case StartedOver():
+                    self.restarted.add(scene.device)
+                case Stored():
+                    self.take_log(scene.chat, scene.entries)
+                case _:
+                    pass
+
+    def take_log(self, chat: str, log: tuple[Shown, ...]) -> None:
+        """Take the truth about a chat."""
+        self.logs[chat] = log
+        self.stays[chat] = Stays(self.story.chats.get(chat, ()), log)
+
+    def of(self, chat: str) -> Stays:
+        """Return who was a member of a chat when; of an unknown one, nobody."""
+        return self.stays.get(chat) or Stays((), ())
+
+    def at(self, chat: str, seq: int) -> Shown | None:
+        """Return what the log has at a place."""
+        log = self.logs.get(chat, ())
+        if 0 < seq <= len(log) and log[seq - 1].seq == seq:
+            return log[seq - 1]
+        return next((entry for entry in log if entry.seq == seq), None)
+
+    def messages(self, chat: str) -> dict[int, _Message]:
+        """Return what the messages of a chat have to be, by what was asked and in which order."""
+        messages: dict[int, _Message] = {}
+        for entry in self.logs.get(chat, ()):
+            asked = self.asked.get((chat, entry.sender, entry.ref))
+            if entry.kind == "text":
+                messages[entry.seq] = _Message(asked.body if asked is not None else "?")
+            target = messages.get(entry.target or 0)
+            if target is None or asked is None or target.deleted:
+                continue
+            match entry.kind:
+                case "edit":
+                    target.body = asked.body
+                case "delete":
+                    target.deleted = True
+                case "reaction" if asked.body:
+                    target.reactions[entry.sender] = asked.body
+                case "reaction":
+                    target.reactions.pop(entry.sender, None)
+                case _:
+                    pass
+        return messages
+
+    def hidden_from(self, user: str, chat: str) -> set[int]:
+        """Return the places that a user deleted for himself."""
+        return {
+            asked.target
+            for key, asked in self.asked.items()
+            if asked.kind == "hide" and key[:2] == (chat, user) and key in self.done
+        }
+
+
+def _name(chat: str, entry: Shown) -> str:
+    return f"{entry.kind} {entry.sender}/{entry.ref} at {chat}#{entry.seq}"
+
+
+def _is_void(index: _Index) -> Iterator[Violation]:
+    if not index.done:
+        yield Violation("VOID", "nothing was acked")
+    finals = {(s.user, s.chat) for s in index.story.scenes if isinstance(s, Final)}
+    lines = {(s.device, s.chat) for s in index.story.scenes if isinstance(s, Line)}
+    for chat in index.story.chats:
+        if chat not in index.logs:
+            yield Violation("VOID", f"DynamoDB was not read for {chat}")
+        for user in index.of(chat).members():
+            if (user, chat) not in finals:
+                yield Violation("VOID", f"no final history of {chat} for {user}")
+            for device in index.story.devices.get(user, ()):
+                if (device, chat) not in lines:
+                    yield Violation("VOID", f"no line of {chat} in the list of {device}")
+
+
+def _is_lost(index: _Index) -> Iterator[Violation]:
+    for (chat, user, ref), answer in index.done.items():
+        asked = index.asked.get((chat, user, ref))
+        if asked is None or asked.kind == "hide":
+            continue
+        if asked.kind in CHANGES_OF_CHATS:
+            if not _is_change_done(index, asked, answer):
+                yield Violation("P1", f"{asked.kind} {user}/{ref} of {chat} is not in the log")
+            continue
+        entry = index.at(chat, answer.seq)
+        wanted = (answer.seq, answer.ts, answer.mid, user, ref, ENTRY_OF[asked.kind])
+        if entry is None or entry.place != wanted:
+            there = "nothing" if entry is None else _name(chat, entry)
+            yield Violation(
+                "P1", f"acked {asked.kind} {user}/{ref} at {chat}#{answer.seq}: {there}"
+            )
+
+
+def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
+    """Tell whether a change is in the log, or, of members, changed nothing when it was made."""
+    log = index.logs.get(asked.chat, ())
+    is_there = any((e.sender, e.ref) == (asked.user, asked.ref) for e in log)
+    if is_there or asked.kind == "update":
+        return is_there
+    # It was made behind what was known when it was asked for, and before what was asked later.
+    told = (s for s in index.story.scenes if isinstance(s, Told) and s.chat == asked.chat)
+    first = max((s.entry.seq for s in told if s.t < asked.t), default=0)
+    asks = {entry.seq: index.asked.get((asked.chat, entry.sender, entry.ref)) for entry in log}
+    later = (seq for seq, ask in asks.items() if ask is not None and ask.t > answer.t)
+    last = min(later, default=len(log) + 1)
+    stays, subject = index.of(asked.chat), asked.subject or asked.user
+    wants_in = asked.kind in {"invite", "join"}
+    return any(stays.covers(subject, seq) == wants_in for seq in range(first, last + 1))
+
+
+def _is_not_once(index: _Index) -> Iterator[Violation]:
+    for chat, log in index.logs.items():
+        places: dict[tuple[str, str], int] = {}
+        for entry in log:
+            key = (chat, entry.sender, entry.ref)
+            asked = index.asked.get(key)
+            if asked is None:
+                yield Violation("P2", f"{_name(chat, entry)} was never asked for")
+            elif ENTRY_OF.get(asked.kind) != entry.kind:
+                yield Violation("P2", f"{_name(chat, entry)} was asked for as {asked.kind}")
+            elif (asked.target or None) != entry.target:
+                yield Violation("P2", f"{_name(chat, entry)} has another target: {entry.target}")
+            if (
+                key in index.refused
+                and key not in index.done
+                and not _may_be_both(index, entry, chat)
+            ):
+                code = index.refused[key].code
+                yield Violation("P2", f"{_name(chat, entry)} was refused for good ({code})")
+            before = places.setdefault(key[1:], entry.seq)
+            if before != entry.seq:
+                yield Violation("P2", f"{_name(chat, entry)} stands at #{before}, too")
+
+
+def _may_be_both(index: _Index, entry: Shown, chat: str) -> bool:
+    """Tell whether what was done may have been refused when it was asked for again.
+
+    Who is no member any more is not told that a change was made: it is as if there were no chat.
+    """
+    log, stays = index.logs[chat], index.of(chat)
+    went = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
+    has_left = stays.open_since(entry.sender) is None
+    return entry.kind in {"member", "update"} and (went or has_left)
+
+
+def _is_out_of_order(index: _Index) -> Iterator[Violation]:
+    for chat, log in index.logs.items():
+        seqs = [entry.seq for entry in log]
+        if seqs != list(range(1, len(seqs) + 1)):
+            holes = sorted(set(range(1, max(seqs) + 1)) - set(seqs))
+            yield Violation("P3", f"DynamoDB: {chat} is not 1..{max(seqs)}, it lacks {holes}")
+        for before, entry in pairwise(log):
+            if entry.ts <= before.ts:
+                yield Violation("P3", f"{_name(chat, entry)} is not later than {before.seq}")
+    for where, chat, entry in _sightings(index):
+        stored = index.at(chat, entry.seq)
+        if stored is not None and stored.place != entry.place:
+            text = f"{where}: {_name(chat, entry)} is {_name(chat, stored)} in DynamoDB"
+            yield Violation("P3", text)
+        elif stored is None:
+            yield Violation("P3", f"{where}: {_name(chat, entry)} is not in DynamoDB")
+
+
+def _sightings(index: _Index) -> Iterator[tuple[str, str, Shown]]:
+    for scene in index.story.scenes:
+        match scene:
+            case Told():
+                yield f"told to {scene.device}", scene.chat, scene.entry
+            case Final():
+                for entry in scene.entries:
+                    yield f"history of {scene.user}", scene.chat, entry
+            case Kept():
+                for entry in scene.entries:
+                    yield f"kept by {scene.device}", scene.chat, entry
+            case _:
+                pass
+
+
+def _is_told_wrongly(index: _Index) -> Iterator[Violation]:
+    for (user, device, chat), steps in sorted(index.told.items()):
+        last, seen = 0, set[int]()
+        for step in steps:
+            if isinstance(step, Skipped):
+                due = [
+                    seq
+                    for seq in range(step.after + 1, step.upto + 1)
+                    if index.of(chat).covers(user, seq)
+                ]
+                if due and device not in index.restarted:
+                    yield Violation("P4", f"{device} skipped {due} of {chat}")
+            elif not step.is_read:
+                seq = step.entry.seq
+                if seq in seen:
+                    yield Violation("P4", f"{device} was told {_name(chat, step.entry)} twice")
+                elif seq < last:
+                    text = f"{device} was told {_name(chat, step.entry)} after #{last}"
+                    yield Violation("P4", text)
+                seen.add(seq)
+                last = max(last, seq)
+
+
+def _is_untold(index: _Index) -> Iterator[Violation]:
+    for chat, log in index.logs.items():
+        stays = index.of(chat)
+        for user, devices in sorted(index.story.devices.items()):
+            due = {entry.seq for entry in log if stays.covers(user, entry.seq)}
+            for device in devices:
+                wanted = due
+                if device in index.restarted:
+                    # A snapshot names the chats that one is in; what was before has to be read.
+                    since = stays.open_since(user)
+                    wanted = {seq for seq in due if since is not None and seq >= since}
+                told = {s.entry.seq for s in index.told[user, device, chat] if isinstance(s, Told)}
+                for seq in sorted(wanted - told):
+                    entry = index.at(chat, seq)
+                    assert entry is not None
+                    yield Violation("P4", f"{device} was never told {_name(chat, entry)}")
+
+
+def _is_torn(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        if isinstance(scene, Page):
+            seqs = list(scene.seqs)
+            if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
+                yield Violation("P6", f"a page of {scene.chat} for {scene.user} is {seqs}")
+        elif isinstance(scene, Final):
+            since = index.of(scene.chat).open_since(scene.user)
+            log = index.logs.get(scene.chat, ())
+            wanted = [entry.seq for entry in log if since is not None and entry.seq >= since]
+            got = [entry.seq for entry in scene.entries]
+            if got != wanted:
+                lack, surplus = sorted(set(wanted) - set(got)), sorted(set(got) - set(wanted))
+                text = f"history of {scene.chat} for {scene.user}: lacks {lack}, has {surplus}"
+                yield Violation("P6", text)
+
+
+def _is_leaked(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        match scene:
+            case Told():
+                where, seqs = scene.device, (scene.entry.seq,)
+            case Page():
+                where, seqs = scene.user, scene.seqs
+            case Final():
+                where, seqs = scene.user, tuple(entry.seq for entry in scene.entries)
+            case Heard() if not index.of(scene.chat).of.get(scene.user):
+                text = f"{scene.what} of {scene.chat} reached {scene.device}, never a member"
+                yield Violation("P7", text)
+                continue
+            case _:
+                continue
+        stays = index.of(scene.chat)
+        for seq in seqs:
+            if not stays.covers(scene.user, seq):
+                yield Violation("P7", f"{scene.chat}#{seq} reached {where}, no member there")
+    for chat, log in index.logs.items():
+        for entry in log:
+            if not index.of(chat).covers(entry.sender, entry.seq):
+                yield Violation("P7", f"{_name(chat, entry)} is from one who is no member there")
+            if entry.kind in {"edit", "delete"} and not _may_change(index, chat, entry):
+                yield Violation("P7", f"{_name(chat, entry)} changes what is not the sender's")
+
+
+def _may_change(index: _Index, chat: str, entry: Shown) -> bool:
+    target = index.at(chat, entry.target or 0)
+    owner = index.story.chats[chat][0]
+    is_own = target is not None and target.sender == entry.sender
+    return is_own or (entry.kind == "delete" and entry.sender == owner)
+
+
+def _is_folded_wrongly(index: _Index) -> Iterator[Violation]:
+    wanted = {chat: index.messages(chat) for chat in index.logs}
+    for scene in index.story.scenes:
+        match scene:
+            case Stored():
+                where, since, hidden = "DynamoDB", 1, set[int]()
+            case Final():
+                where, since = f"history of {scene.user}", 1
+                hidden = index.hidden_from(scene.user, scene.chat)
+            case Kept():
+                # Of a stay that is over a device heard no changes afterwards.
+                where = f"kept by {scene.device}"
+                since = index.of(scene.chat).open_since(scene.user) or 2**53
+                hidden = index.hidden_from(scene.user, scene.chat)
+            case _:
+                continue
+        for shown in scene.entries:
+            message = wanted.get(scene.chat, {}).get(shown.seq)
+            if message is None or shown.seq < since:
+                continue
+            if shown.seq in hidden:
+                message = _Message("", deleted=True)
+            if not message.matches(shown):
+                yield Violation(
+                    "P10", f"{where}: {_name(scene.chat, shown)} is {shown}, not {message}"
+                )
+
+
+def _is_unread(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        if not isinstance(scene, Line):
+            continue
+        top = len(index.logs.get(scene.chat, ()))
+        if index.of(scene.chat).open_since(scene.user) is None:
+            yield Violation("P7", f"{scene.device} lists {scene.chat}, no member")
+        elif (scene.top, scene.unread) != (top, 0):
+            text = f"{scene.device} lists {scene.chat} with {scene.unread} unread of {scene.top}"
+            yield Violation("P10", f"{text}; all of {top} was read")
+
+
+_RULES = (
+    _is_void,
+    _is_lost,
+    _is_not_once,
+    _is_out_of_order,
+    _is_told_wrongly,
+    _is_untold,
+    _is_torn,
+    _is_leaked,
+    _is_folded_wrongly,
+    _is_unread,
+)

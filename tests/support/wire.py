@@ -1,0 +1,351 @@
+"""A WebSocket client that can also do everything wrong, for tests of the server.
+
+It shares no code with the server and none with a WebSocket library: it builds and parses frames
+by RFC 6455 itself, and lets a test set each bit. Every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+
+DEADLINE_S = 20.0  # of what has to happen: only a failure takes so long
+SUBPROTOCOL = "chat.v1"
+_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+_HEAD_BYTES_MAX = 65_536
+
+
+class Frame(NamedTuple):
+    """One frame as it came from the server."""
+
+    opcode: int
+    payload: bytes
+    fin: bool = True
+    rsv: int = 0
+    masked: bool = False
+
+    @property
+    def close_code(self) -> int | None:
+        """The code of a close frame, None if it carries none."""
+        assert self.opcode == CLOSE, f"not a close frame: {self}"
+        return int.from_bytes(self.payload[:2], "big") if len(self.payload) >= 2 else None
+
+
+class Response(NamedTuple):
+    """The head of the answer to a handshake, and the body if the upgrade was refused."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+class Ended(Exception):
+    """The server closed the TCP connection: `how` is ``eof`` or ``reset``."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class Refused(Exception):
+    """The server did not upgrade the connection."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"{response.status} {response.headers} {response.body[:200]!r}")
+        self.response = response
+
+
+def build_frame(
+    opcode: int,
+    payload: bytes = b"",
+    *,
+    fin: bool = True,
+    rsv: int = 0,
+    mask: bytes | None = b"\x37\xfa\x21\x3d",
+    length_bytes: int | None = None,
+) -> bytes:
+    """Return one frame.
+
+    `mask` None leaves the frame unmasked. `length_bytes` 0, 2 or 8 forces the form of the length,
+    also where RFC 6455 wants a shorter one; None takes the shortest.
+    """
+    size = len(payload)
+    if length_bytes is None:
+        length_bytes = 0 if size < 126 else 2 if size < 65_536 else 8
+    mask_bit = 0 if mask is None else 0x80
+    head = bytes([(0x80 if fin else 0) | rsv << 4 | opcode])
+    match length_bytes:
+        case 0:
+            head += bytes([mask_bit | size])
+        case 2:
+            head += bytes([mask_bit | 126]) + struct.pack("!H", size)
+        case _:
+            head += bytes([mask_bit | 127]) + struct.pack("!Q", size)
+    if mask is None:
+        return head + payload
+    return head + mask + apply_mask(payload, mask)
+
+
+def apply_mask(payload: bytes, mask: bytes) -> bytes:
+    """Return the payload with the mask laid over it; laid over twice, it is the payload again."""
+    size = len(payload)
+    key = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
+
+
+def close_payload(code: int, reason: bytes = b"") -> bytes:
+    """Return the payload of a close frame."""
+    return struct.pack("!H", code) + reason
+
+
+def build_request(
+    host: str,
+    *,
+    target: str = "/",
+    method: str = "GET",
+    subprotocols: Sequence[str] = (SUBPROTOCOL,),
+    key: str | None = None,
+    change: dict[str, str | None] | None = None,
+    more: Iterable[tuple[str, str]] = (),
+) -> tuple[bytes, str]:
+    """Return an upgrade request and the accept value due in the answer.
+
+    `change` replaces headers by name, or takes them out (None); `more` adds lines as they are.
+    """
+    key = base64.b64encode(os.urandom(16)).decode() if key is None else key
+    headers: dict[str, str] = {
+        "Host": host,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": key,
+        "Sec-WebSocket-Version": "13",
+    }
+    if subprotocols:
+        headers["Sec-WebSocket-Protocol"] = ", ".join(subprotocols)
+    for name, value in (change or {}).items():
+        headers.pop(name, None)
+        if value is not None:
+            headers[name] = value
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in [*headers.items(), *more]]
+    accept = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), accept
+
+
+class RawSocket:
+    """A TCP connection to the server that speaks WebSocket frame by frame."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.response: Response | None = None
+
+    @classmethod
+    async def connect(
+        cls, port: int, host: str = "127.0.0.1", *, receive_bytes: int | None = None
+    ) -> Self:
+        """Open the TCP connection only. A small `receive_bytes` makes a slow consumer."""
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await loop.sock_connect(sock, (host, port))
+        except BaseException:
+            sock.close()
+            raise
+        limit = 2**21 if receive_bytes is None else receive_bytes
+        return cls(*await asyncio.open_connection(sock=sock, limit=limit))
+
+    @classmethod
+    async def open(cls, port: int, host: str = "127.0.0.1", **request: Any) -> Self:
+        """Connect and do the handshake; the keywords are those of `build_request`.
+
+        Raises:
+            Refused: the server answered with something else than 101.
+            Ended: it closed the connection instead.
+        """
+        ws = await cls.connect(port, host, receive_bytes=request.pop("receive_bytes", None))
+        try:
+            await ws.handshake(f"{host}:{port}", **request)
+        except BaseException:
+            await ws.abort()
+            raise
+        return ws
+
+    async def handshake(self, host: str, **request: Any) -> Response:
+        """Send an upgrade request and check the answer."""
+        data, accept = build_request(host, **request)
+        await self.write(data)
+        response = self.response = await self.read_response()
+        if response.status != 101:
+            raise Refused(response)
+        headers = response.headers
+        assert headers.get("sec-websocket-accept") == accept, headers
+        assert headers.get("upgrade", "").lower() == "websocket", headers
+        assert headers.get("connection", "").lower() == "upgrade", headers
+        return response
+
+    async def read_response(self, deadline_s: float = DEADLINE_S) -> Response:
+        """Read the head of an HTTP answer, and its body if it is not an upgrade."""
+        async with asyncio.timeout(deadline_s):
+            try:
+                head = await self._reader.readuntil(b"\r\n\r\n")
+                status_line, *lines = head.decode("latin-1").split("\r\n")
+                headers: dict[str, str] = {}
+                for line in filter(None, lines):
+                    name, _, value = line.partition(":")
+                    headers[name.strip().lower()] = value.strip()
+                status = int(status_line.split(" ", 2)[1])
+                size = 0 if status == 101 else int(headers.get("content-length", "0"))
+                return Response(status, headers, await self._reader.readexactly(size))
+            except asyncio.IncompleteReadError:
+                raise Ended("eof") from None
+            except ConnectionError:
+                raise Ended("reset") from None
+
+    # sending
+
+    async def write(self, data: bytes, deadline_s: float = DEADLINE_S) -> None:
+        """Send bytes as they are.
+
+        Raises:
+            Ended: the server has closed the connection.
+        """
+        self._writer.write(data)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._writer.drain()
+        except ConnectionError:
+            raise Ended("reset") from None
+
+    async def send(self, opcode: int, payload: bytes = b"", **bits: Any) -> None:
+        """Send one frame; the keywords are those of `build_frame`."""
+        await self.write(build_frame(opcode, payload, **bits))
+
+    async def send_json(self, fields: dict[str, Any]) -> None:
+        """Send one object as a text message."""
+        await self.send(TEXT, msgspec.json.encode(fields))
+
+    # receiving
+
+    async def recv(self, deadline_s: float = DEADLINE_S) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            Ended: the server closed the connection.
+            TimeoutError: nothing came within `deadline_s`.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._read_frame()
+        except asyncio.IncompleteReadError:
+            raise Ended("eof") from None
+        except ConnectionError:
+            raise Ended("reset") from None
+
+    async def _read_frame(self) -> Frame:
+        first, second = await self._reader.readexactly(2)
+        size = second & 0x7F
+        if size == 126:
+            (size,) = struct.unpack("!H", await self._reader.readexactly(2))
+            assert size >= 126, "the length is not in its shortest form"
+        elif size == 127:
+            (size,) = struct.unpack("!Q", await self._reader.readexactly(8))
+            assert size >= 65_536, "the length is not in its shortest form"
+        masked = bool(second & 0x80)
+        assert not masked, "a server must not mask"
+        payload = await self._reader.readexactly(size)
+        return Frame(first & 0x0F, payload, bool(first & 0x80), first >> 4 & 0x7, masked)
+
+    async def recv_json(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """Return the next text message, decoded; answers pings on the way."""
+        async with asyncio.timeout(deadline_s):
+            while True:
+                frame = await self.recv(deadline_s)
+                if frame.opcode == PING:
+                    await self.send(PONG, frame.payload)
+                    continue
+                assert frame.opcode == TEXT, f"wanted a text frame, got {describe(frame)}"
+                assert frame.fin and frame.rsv == 0
+                fields: dict[str, Any] = msgspec.json.decode(frame.payload)
+                return fields
+
+    async def drain_to_close(self, deadline_s: float = DEADLINE_S) -> tuple[list[Frame], Frame]:
+        """Read until the server's close frame; return what came before it and the close frame.
+
+        The close is not answered. Raises what `recv` does.
+        """
+        before: list[Frame] = []
+        async with asyncio.timeout(deadline_s):
+            while True:
+                frame = await self.recv(deadline_s)
+                if frame.opcode == CLOSE:
+                    return before, frame
+                before.append(frame)
+
+    async def expect_close(self, *codes: int, deadline_s: float = DEADLINE_S) -> Frame:
+        """Read up to the server's close frame, check its code, and see the connection end."""
+        before, frame = await self.drain_to_close(deadline_s)
+        assert frame.close_code in codes, (
+            f"closed with {frame.close_code} {frame.payload[2:]!r}, wanted {codes},"
+            f" after {[describe(each) for each in before]}"
+        )
+        await self.send_ignoring_end(CLOSE, frame.payload[:2])
+        await self.expect_end(deadline_s)
+        return frame
+
+    async def send_ignoring_end(self, opcode: int, payload: bytes = b"") -> None:
+        """Send a frame to a server that may have gone."""
+        try:
+            await self.send(opcode, payload)
+        except Ended:
+            return
+
+    async def expect_end(self, deadline_s: float = DEADLINE_S) -> None:
+        """See the server close the TCP connection, with nothing more sent."""
+        try:
+            frame = await self.recv(deadline_s)
+        except Ended:
+            return
+        raise AssertionError(f"wanted the end of the connection, got {describe(frame)}")
+
+    async def close(self, code: int = 1000) -> None:
+        """Close as a good client does, and see the server echo the close."""
+        await self.send(CLOSE, close_payload(code))
+        _, frame = await self.drain_to_close()
+        assert frame.close_code == code, describe(frame)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Cut the TCP connection."""
+        self._writer.transport.abort()
+        try:
+            await self._writer.wait_closed()
+        except (ConnectionError, OSError):
+            return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.abort()
+
+
+def describe(frame: Frame) -> str:
+    """Return a frame as a short text for a failure's message."""
+    names = {0: "continuation", 1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
+    bits = "" if frame.fin else " not final"
+    return f"{names.get(frame.opcode, frame.opcode)}{bits} {frame.payload[:120]!r}"

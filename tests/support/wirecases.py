@@ -1,0 +1,37 @@
+"""What the WebSocket conformance tests share: a message that is answered, whole or in pieces.
+
+What shows that a message was taken is the answer to it: a frame of an unknown type is answered
+with an `error` that carries its id.
+"""
+
+from __future__ import annotations
+
+from tests.support.wire import CONTINUATION, TEXT, RawSocket, build_frame
+
+
+def question(number: int = 1, size: int | None = None) -> bytes:
+    """Return a message that is answered by id, padded to a size."""
+    plain = b'{"type":"nosuch","id":%d,"pad":"' % number
+    pad = 0 if size is None else size - len(plain) - 2
+    assert pad >= 0
+    return plain + b"x" * pad + b'"}'
+
+
+async def expect_answer(ws: RawSocket, number: int = 1) -> None:
+    """See the question answered."""
+    answer = await ws.recv_json()
+    assert (answer["type"], answer["id"]) == ("error", number)
+
+
+def fragments(payload: bytes, sizes: list[int]) -> list[bytes]:
+    """Return the frames of a message cut into pieces; the last takes what is left."""
+    pieces = []
+    for size in sizes:
+        pieces.append(payload[:size])
+        payload = payload[size:]
+    pieces.append(payload)
+    last = len(pieces) - 1
+    return [
+        build_frame(CONTINUATION if index else TEXT, piece, fin=index == last)
+        for index, piece in enumerate(pieces)
+    ]

@@ -1,0 +1,336 @@
+"""The HTTP application without a network: routes, headers, files, problems, demo login."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import generate_latest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from chatserver.api.app import create_app, warn_of_open_registration
+from chatserver.api.demo_login import check_is_local
+from chatserver.api.headers import content_security_policy
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Api, Auth, Settings
+from chatserver.domain.clock import SystemClock
+from chatserver.errors import ConfigError, Forbidden
+from tests.support.apiparts import open_offline_parts
+
+SECRET = "0123456789abcdef0123456789abcdef"
+Client = Callable[..., Awaitable[httpx.AsyncClient]]
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    """A small web client with things beside it that nobody should see."""
+    folder = tmp_path / "web"
+    (folder / "views").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "index.html").write_text("<!doctype html><title>chat</title>")
+    (folder / "main.js").write_text("export {};")
+    (folder / "views" / "chat.js").write_text("export const name = 'ü';")
+    (folder / "style.css").write_text("body {}")
+    (folder / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "package.json").write_text("{}")
+    (folder / "notes.md").write_text("private")
+    (folder / ".git" / "hook.js").write_text("private")
+    (tmp_path / "secret.js").write_text("private")
+    return folder
+
+
+@pytest.fixture
+async def client(web: Path) -> AsyncIterator[Client]:
+    """Make clients of an application; `demo_users` says which."""
+    made: list[httpx.AsyncClient] = []
+    stack = contextlib.AsyncExitStack()
+
+    async def make(demo_users: list[str] | None = None) -> httpx.AsyncClient:
+        settings = Settings(
+            auth=Auth(secret=SecretStr(SECRET)),
+            api=Api(gateway_url="ws://127.0.0.1:8081/", demo_users=demo_users or []),
+        )
+        parts = await stack.enter_async_context(open_offline_parts(settings))
+        transport = httpx.ASGITransport(create_app(settings, SystemClock(), parts, web))
+        made.append(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+    await stack.aclose()
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/index.html", "text/html; charset=utf-8"),
+        ("/main.js", "text/javascript; charset=utf-8"),
+        ("/views/chat.js", "text/javascript; charset=utf-8"),
+        ("/style.css", "text/css; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+    ],
+)
+async def test_file_of_the_web_client_is_served_with_its_type(
+    client: Client, path: str, content_type: str
+) -> None:
+    """Each file comes whole, with a type a browser accepts for modules and styles."""
+    answer = await (await client()).get(path)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == content_type
+    assert answer.headers["cache-control"] == "no-cache"
+    assert int(answer.headers["content-length"]) == len(answer.content) > 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/package.json",
+        "/notes.md",
+        "/.git/hook.js",
+        "/../secret.js",
+        "/..%2fsecret.js",
+        "/%2e%2e/secret.js",
+        "/views/../../secret.js",
+        "/views/..%5c..%5csecret.js",
+        "//secret.js",
+        "/views",
+        "/views/",
+        "/main.js/",
+        "/main.js%00",
+        "/Main.js",
+    ],
+)
+async def test_anything_else_is_not_found(client: Client, path: str) -> None:
+    """What is not on the list does not exist, however its name is spelled."""
+    request = httpx.Request("GET", "http://127.0.0.1:8080/")
+    request.url = request.url.copy_with(raw_path=path.encode())
+
+    answer = await (await client()).send(request)
+
+    assert b"private" not in answer.content
+    # A trailing slash is the same route to the framework: it may serve the file itself, no other.
+    assert answer.status_code == 404 or answer.content == b"export {};"
+
+
+async def test_file_that_the_browser_has_is_not_sent_again(client: Client) -> None:
+    """A matching ETag is answered by 304 without content; another one by the file."""
+    page = await client()
+    etag = (await page.get("/main.js")).headers["etag"]
+
+    same = await page.get("/main.js", headers={"If-None-Match": f'"x", W/{etag}'})
+    other = await page.get("/main.js", headers={"If-None-Match": '"x"'})
+
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+    assert other.status_code == 200
+
+
+async def test_head_of_a_file_has_its_headers_and_no_content(client: Client) -> None:
+    """HEAD works where GET does."""
+    answer = await (await client()).head("/main.js")
+
+    assert answer.status_code == 200
+    assert answer.headers["etag"]
+
+
+@pytest.mark.parametrize("path", ["/", "/main.js", "/healthz", "/v1/client-config", "/nothing"])
+async def test_every_answer_has_the_security_headers(client: Client, path: str) -> None:
+    """Files, JSON and errors alike."""
+    headers = (await (await client()).get(path)).headers
+
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'self'"
+    assert policy["script-src"] == "'self'"
+    assert policy["style-src"] == "'self'"
+    assert policy["img-src"].startswith("'self' data: blob: https://")  # and where files are
+    assert policy["object-src"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert policy["base-uri"] == "'none'"
+    assert policy["connect-src"].startswith("'self' ws://127.0.0.1:8081 https://")
+    assert headers.get_list("cache-control") in (["no-cache"], ["no-store"])
+
+
+def test_policy_names_the_gateways_origin_only() -> None:
+    """The path and query of the gateway's address are no part of a source."""
+    policy = content_security_policy("wss://chat.example:8443/socket?x=1")
+
+    assert "connect-src 'self' wss://chat.example:8443;" in policy
+
+
+async def test_client_config_names_the_gateway_and_no_demo_user_by_default(client: Client) -> None:
+    """Outside of development the page is told that there is nobody to click on."""
+    assert (await (await client()).get("/v1/client-config")).json() == {
+        "gateway_url": "ws://127.0.0.1:8081/",
+        "demo_users": [],
+        "push_key": None,
+        "file_bytes_max": 26_214_400,
+        "local_accounts": True,
+        "registration": True,
+    }
+
+
+async def test_demo_login_without_demo_users_does_not_exist(client: Client) -> None:
+    """A production API has no such route at all, whatever is sent to it."""
+    for body in (b'{"user":"alice"}', b"", b"{"):
+        answer = await (await client()).post("/v1/dev/login", content=body)
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "not_found"
+
+
+async def test_demo_login_gives_a_token_that_verifies(client: Client) -> None:
+    """One click makes a demo user's token, of an hour."""
+    answer = await (await client(["alice", "bob"])).post("/v1/dev/login", json={"user": "bob"})
+
+    assert answer.status_code == 200
+    login = answer.json()
+    found = Tokens(Auth(secret=SecretStr(SECRET)), SystemClock()).verify(login["token"])
+    assert (login["user"], login["expires_at"]) == ("bob", found.expires_at)
+    assert found.user == "bob"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b'{"user":"mallory"}', 404, "not_found"),
+        (b'{"user":"a#b"}', 400, "bad_request"),
+        (b'{"user":7}', 400, "bad_request"),
+        (b'{"user":"alice","admin":true}', 400, "bad_request"),
+        (b"{}", 400, "bad_request"),
+        (b"[]", 400, "bad_request"),
+        (b"{", 400, "bad_request"),
+        (b"\xff", 400, "bad_request"),
+        (b"[" * 60_000, 400, "bad_request"),
+        (b'{"user":"' + b"a" * 70_000 + b'"}', 413, "too_large"),
+    ],
+)
+async def test_demo_login_with_a_wrong_body_is_a_problem(
+    client: Client, body: bytes, status: int, code: str
+) -> None:
+    """Each wrong body gets one problem document with a code."""
+    answer = await (await client(["alice"])).post(
+        "/v1/dev/login", content=body, headers={"Content-Type": "application/json"}
+    )
+
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["type"] == "about:blank"
+    assert problem["title"] and problem["detail"]
+    assert problem["temporary"] is False
+
+
+async def test_problem_names_the_wrong_field(client: Client) -> None:
+    """The caller can mend it without guessing."""
+    answer = await (await client(["alice"])).post("/v1/dev/login", json={"user": "a#b"})
+
+    assert "user" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("evil.example", None),
+        ("evil.example:8080", "http://evil.example:8080"),
+        ("127.0.0.1.evil.example:8080", None),
+        ("", None),
+        ("127.0.0.1:8080", "http://evil.example"),
+        ("127.0.0.1:8080", "http://127.0.0.1:9999"),
+        ("127.0.0.1:8080", "https://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "null"),
+        ("127.0.0.1:8080", ""),
+    ],
+)
+def test_demo_login_asked_from_elsewhere_is_forbidden(host: str, origin: str | None) -> None:
+    """A page of another site gets no token, by whatever name it reached us."""
+    with pytest.raises(Forbidden):
+        check_is_local(host, origin)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8080", None),
+        ("localhost:8080", "http://localhost:8080"),
+        ("[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_demo_login_asked_by_our_page_or_a_program_is_answered(
+    host: str, origin: str | None
+) -> None:
+    """Our own page has our own origin; a terminal client has none."""
+    check_is_local(host, origin)
+
+
+async def test_api_without_a_secret_does_not_start() -> None:
+    """There is no default secret, not even for demos."""
+    with pytest.raises(ConfigError, match="at least 32 bytes"):
+        async with open_offline_parts(Settings(api=Api(demo_users=["alice"]))):
+            pass
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_method_that_a_path_lacks_is_a_problem(client: Client, method: str) -> None:
+    """405 with a document, and the methods that there are."""
+    answer = await (await client()).request(method, "/healthz")
+
+    assert answer.status_code == 405
+    assert answer.json()["code"] == "bad_request"
+
+
+async def test_health_of_a_running_api_is_ok(client: Client) -> None:
+    """It answers 200 while the process serves, whatever is with its stores."""
+    answer = await (await client()).get("/healthz")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_readiness_without_redis_is_unavailable_and_says_why(client: Client) -> None:
+    """A load balancer sends its requests elsewhere, and whoever looks knows what is missing."""
+    answer = await (await client()).get("/readyz")
+
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (503, "unavailable")
+    assert problem["detail"].startswith("redis at ")
+    assert problem["temporary"] is True
+
+
+async def test_metrics_count_answers_by_route_and_not_by_path(client: Client) -> None:
+    """A path that a client makes up is no new time series."""
+    page = await client()
+    await page.get("/made-up-by-a-client")
+    await page.get("/healthz")
+
+    answer = await page.get("/metrics")
+    text = generate_latest().decode()
+
+    assert answer.status_code == 404  # they stand on a port of their own, which clients never reach
+    assert 'chatserver_http_requests_total{route="/healthz",status="200"}' in text
+    assert "made-up-by-a-client" not in text
+
+
+@pytest.mark.parametrize(
+    ("auth", "api", "is_told"),
+    [
+        (Auth(), Api(), True),
+        (Auth(registration="closed"), Api(), False),
+        (Auth(local_accounts=False), Api(), False),
+        (Auth(), Api(demo_users=["alice"]), False),
+    ],
+)
+def test_start_with_open_registration_is_told_in_the_log(
+    auth: Auth, api: Api, is_told: bool
+) -> None:
+    """Nobody opens a server to strangers without having been told."""
+    with capture_logs() as logs:
+        warn_of_open_registration(Settings(auth=auth, api=api))
+
+    assert ["CHAT_AUTH_REGISTRATION=closed" in line["mend"] for line in logs] == [True] * is_told

@@ -1,0 +1,50 @@
+"""Errors as answers: what the caller is told, and what only the log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from litestar import post
+from litestar.params import JSONBody
+from litestar.testing import RequestFactory, create_test_client
+from structlog.testing import capture_logs
+
+from chatserver.api.problems import EXCEPTION_HANDLERS, on_chat_error
+from chatserver.errors import ConfigError
+
+
+class _Told(msgspec.Struct):
+    text: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+@post("/tell")
+async def _tell(data: JSONBody[_Told]) -> None:
+    pass
+
+
+def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
+    """Without credentials of S3, for one, the caller learns that it is not for him to mend."""
+    missing = "S3 at AWS: Unable to locate credentials: set cold.access_key"
+
+    with capture_logs() as logs:
+        answer = on_chat_error(RequestFactory().post("/v1/files"), ConfigError([missing]))
+
+    problem = answer.content
+    assert (answer.status_code, problem.code, problem.temporary) == (503, "unavailable", True)
+    assert "not set up for this" in problem.detail
+    assert "S3" not in problem.detail
+    assert [line["problems"] for line in logs] == [[missing]]
+
+
+def test_body_that_is_missing_or_wrong_is_named_as_the_body() -> None:
+    """Not by the name that the body has inside the server."""
+    with create_test_client(
+        [_tell], exception_handlers=EXCEPTION_HANDLERS, logging_config=None
+    ) as client:
+        details = [client.post("/tell").json()["detail"]]
+        details += [client.post("/tell", json=body).json()["detail"] for body in ({}, {"text": ""})]
+
+    assert details[0] == "body: must be given, as JSON"
+    assert details[1] == "body: object missing required field `text`"
+    assert details[2].startswith("text: expected `str`")

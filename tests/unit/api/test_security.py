@@ -1,0 +1,113 @@
+"""Rules of routes: who may call what, held against every kind of caller."""
+
+from __future__ import annotations
+
+import pytest
+from litestar import get
+
+from chatserver.api.security import (
+    ANYONE,
+    USER,
+    Rule,
+    act_as,
+    check,
+    check_rules,
+    key,
+    read_token,
+    user_or_key,
+)
+from chatserver.domain.ids import UserId
+from chatserver.domain.principals import ACT_AS, Principal
+from chatserver.errors import BadRequest, ConfigError, Forbidden, Unauthenticated
+
+ALICE = Principal("user", UserId("alice"))
+BARE_KEY = Principal("key", None, key="k1")
+READ_KEY = Principal("key", None, frozenset({"chats:read"}), key="k2")
+
+
+@pytest.mark.parametrize(
+    ("rule", "principal", "may"),
+    [
+        (USER, ALICE, True),
+        (USER, READ_KEY, False),
+        (key("chats:read"), ALICE, False),
+        (key("chats:read"), READ_KEY, True),
+        (key("chats:read"), BARE_KEY, False),
+        (user_or_key("chats:read"), ALICE, True),
+        (user_or_key("chats:read"), READ_KEY, True),
+        (user_or_key("chats:read"), BARE_KEY, False),
+        (user_or_key("chats:write"), READ_KEY, False),
+    ],
+)
+def test_rule_lets_through_whom_it_names(rule: Rule, principal: Principal, may: bool) -> None:
+    """A rule names people, or a scope, or both; nobody else passes."""
+    if may:
+        check(rule, principal)
+    else:
+        with pytest.raises(Forbidden):
+            check(rule, principal)
+
+
+def test_scopes_of_a_user_are_worth_nothing() -> None:
+    """Scopes are of keys: a person who has come by one passes no rule for keys."""
+    with pytest.raises(Forbidden):
+        check(key("chats:read"), Principal("user", UserId("alice"), frozenset({"chats:read"})))
+
+
+def test_key_with_act_as_acts_as_the_user_of_the_header() -> None:
+    """From then on it is that user, for every check there is."""
+    wide = Principal("key", None, frozenset({ACT_AS}), key="k3")
+
+    assert act_as(wide, "alice").user == "alice"
+    assert act_as(wide, None) == wide
+
+
+@pytest.mark.parametrize("principal", [ALICE, BARE_KEY, READ_KEY])
+def test_acting_as_another_without_the_scope_is_forbidden(principal: Principal) -> None:
+    """A person never does, a key only with the scope; the header is not silently passed over."""
+    with pytest.raises(Forbidden, match="X-Chat-As"):
+        act_as(principal, "bob")
+
+
+@pytest.mark.parametrize("name", ["", "a#b", "{p0}", "x" * 65, "a\n"])
+def test_acting_as_what_is_no_id_is_refused(name: str) -> None:
+    """The header is held to the grammar of ids."""
+    with pytest.raises(BadRequest, match="X-Chat-As"):
+        act_as(Principal("key", None, frozenset({ACT_AS}), key="k3"), name)
+
+
+@pytest.mark.parametrize("header", ["Bearer abc", "bearer abc", "BEARER  abc "])
+def test_token_is_read_from_the_header(header: str) -> None:
+    """The scheme's case does not matter (RFC 9110 section 11.1)."""
+    assert read_token([header]) == "abc"
+
+
+@pytest.mark.parametrize(
+    "headers", [[], [""], ["abc"], ["Basic abc"], ["Bearer"], ["Bearer "], ["Bearer a", "Bearer b"]]
+)
+def test_token_that_is_not_one_is_unauthenticated(headers: list[str]) -> None:
+    """No token, another scheme, or two of them: nobody."""
+    with pytest.raises(Unauthenticated):
+        read_token(headers)
+
+
+def test_route_without_a_rule_does_not_start() -> None:
+    """Whoever forgets to say who may call a route is told before anybody calls it."""
+
+    @get("/v1/forgotten")
+    async def forgotten() -> None:
+        """Do something."""
+
+    @get("/v1/open", opt={"rule": ANYONE})
+    async def opened() -> None:
+        """Do something."""
+
+    with pytest.raises(ConfigError, match="/v1/forgotten: has no rule"):
+        check_rules([opened, forgotten])
+
+
+def test_names_of_callers_differ() -> None:
+    """No user can take the name of a key: what is stored under one is not found by the other."""
+    key_principal = Principal("key", UserId("alice"), key="alice")
+
+    assert ALICE.name != key_principal.name

@@ -1,0 +1,251 @@
+"""A server as a model: inbox, chats and their history of one user, without network or time.
+
+It does what docs/protocol.md says and nothing more: events in order after a cursor, `too_long` and
+`reset`, pages that are contiguous and may be short, an ack for each ref. `rewind` is a Redis that
+lost its end: a new epoch, and of each chat only what was stored and perhaps some more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Fields = dict[str, Any]
+ME = "alice"
+PAGE = 3  # shorter than anybody asks for
+SNAPSHOT_CHATS = 2
+LARGE = "large"
+
+
+class FakeServer:
+    """All that is in Redis and DynamoDB, of which `ME` sees a part."""
+
+    def __init__(self, chats: tuple[str, ...]) -> None:
+        self.epoch = 1
+        self.logs: dict[str, list[Fields]] = {chat: [] for chat in chats}
+        self.stored = dict.fromkeys(chats, 0)
+        self.marks: dict[str, dict[str, int]] = {chat: {} for chat in chats}
+        self.inbox: list[Fields] = []
+        self.first = 1  # the oldest event that is kept
+        self.activity: dict[str, int] = dict.fromkeys(chats, 0)
+        self.pushed: list[Fields] = []  # large chats: what to push right now
+        self._clock = 0
+
+    # ── what happens ────────────────────────────────────────────────────────────────────────────
+
+    def append(self, chat: str, sender: str, ref: str, **fields: Any) -> tuple[Fields, bool]:
+        """Give an entry its place; the same ref again finds the same. Second: it is new."""
+        for known in self.logs[chat]:
+            if (known["sender"], known["ref"]) == (sender, ref):
+                return known, False
+        self._clock += 1
+        entry = {
+            "seq": len(self.logs[chat]) + 1,
+            "ts": self._clock,
+            "chat": chat,
+            "mid": f"m{self._clock}",
+            "sender": sender,
+            "ref": ref,
+            **fields,
+        }
+        self.logs[chat].append(entry)
+        self.activity[chat] = self._clock
+        self.marks[chat][sender] = max(self.marks[chat].get(sender, 0), entry["seq"])
+        kind = entry["kind"] if "target" in entry else "message"
+        event = {"type": "event", "kind": kind, "chat": chat, "cs": entry["seq"], "message": entry}
+        if chat == LARGE:
+            self.pushed.append({**event, "epoch": f"e{self.epoch}", "seq": 0})
+        else:
+            self.inbox.append(event)
+        return entry, True
+
+    def mark(self, chat: str, user: str, read: int) -> None:
+        """Move a mark forward, not beyond the end."""
+        read = min(read, len(self.logs[chat]))
+        if read > self.marks[chat].get(user, 0):
+            self.marks[chat][user] = read
+            marks = {"user": user, "read": read}
+            self.inbox.append({"type": "event", "kind": "read", "chat": chat, "read": marks})
+
+    def trim(self, kept: int) -> None:
+        """Forget all but the last events of the inbox."""
+        self.first = max(self.first, len(self.inbox) + 1 - kept)
+
+    def store(self, chat: str) -> Fields:
+        """Write a chat to the warm tier; return the watermark."""
+        self.stored[chat] = len(self.logs[chat])
+        return {"type": "stored", "chat": chat, "upto": self.stored[chat]}
+
+    def rewind(self, lost_max: int) -> None:
+        """Lose the inbox, and up to `lost_max` entries of each chat that are not stored."""
+        self.epoch += 1
+        self.inbox, self.first, self.pushed = [], 1, []
+        for chat, log in self.logs.items():
+            del log[max(self.stored[chat], len(log) - lost_max) :]
+            self.marks[chat] = {u: min(read, len(log)) for u, read in self.marks[chat].items()}
+
+    # ── what is read ────────────────────────────────────────────────────────────────────────────
+
+    def view(self, chat: str) -> list[Fields]:
+        """Return a chat as it is now: each message with the changes that were made to it."""
+        shown = [{**entry, "reactions": {}} for entry in self.logs[chat]]
+        for entry in self.logs[chat]:
+            if "target" not in entry or shown[entry["target"] - 1].get("deleted"):
+                continue
+            target = shown[entry["target"] - 1]
+            target["rev"] = entry["seq"]
+            match entry["kind"]:
+                case "edit":
+                    place = {"edited_ts": entry["ts"], "edited_seq": entry["seq"]}
+                    target |= {"body": entry["body"], **place}
+                case "delete":
+                    target |= {"body": "", "deleted": True, "reactions": {}}
+                    target |= {"edited_ts": 0, "edited_seq": 0}
+                case "reaction" if entry["body"]:
+                    target["reactions"][entry["sender"]] = entry["body"]
+                case "reaction":
+                    target["reactions"].pop(entry["sender"], None)
+        return shown
+
+    def history(self, request: Fields) -> Fields:
+        """Answer `history`."""
+        view = self.view(request["chat"])
+        if "after" in request:
+            page = view[request["after"] : request["after"] + PAGE]
+            more = bool(page) and page[-1]["seq"] < len(view)
+        else:
+            before = request.get("before") or len(view) + 1
+            page = view[max(0, before - 1 - PAGE) : before - 1]
+            more = bool(page) and page[0]["seq"] > 1
+        names = {"type": "page", "id": request["id"], "chat": request["chat"]}
+        return {**names, "messages": page, "tier": "hot", "more": more}
+
+    def summaries(self, count: int) -> list[Fields]:
+        """Return lines of the chat list, newest activity first."""
+        newest = sorted(self.logs, key=lambda chat: -self.activity[chat])
+        return [
+            {
+                "chat": chat,
+                "kind": "group",
+                "top": len(self.logs[chat]),
+                "read": self.marks[chat].get(ME, 0),
+                "unread": len(self.logs[chat]) - self.marks[chat].get(ME, 0),
+            }
+            for chat in newest[:count]
+        ]
+
+    def snapshot(self, kind: str, request: int | None = None) -> Fields:
+        """Return `too_long` or `reset`."""
+        place = {"epoch": f"e{self.epoch}", "seq": len(self.inbox)}
+        frame = {"type": kind, "cursor": place, "chats": self.summaries(SNAPSHOT_CHATS)}
+        return frame if request is None else {**frame, "id": request}
+
+    def judge(self, cursor: Fields) -> str:
+        """Say what becomes of a cursor: `current`, `too_long` or `reset`."""
+        if cursor["epoch"] != f"e{self.epoch}" or cursor["seq"] > len(self.inbox):
+            return "reset"
+        return "too_long" if cursor["seq"] + 1 < self.first else "current"
+
+    def events(self, after: int) -> list[Fields]:
+        """Return the events after a place of the inbox."""
+        found = enumerate(self.inbox[after:], after + 1)
+        return [{**event, "epoch": f"e{self.epoch}", "seq": seq} for seq, event in found]
+
+
+class FakeSession:
+    """A connection: frames wait on both ways until somebody moves them."""
+
+    def __init__(self, server: FakeServer, hello: Fields) -> None:
+        self._server = server
+        self.to_client: list[Fields] = []
+        self.to_server: list[Fields] = []
+        self.refusals = 0
+        self._epoch = server.epoch
+        self._sent = len(server.inbox)
+        server.pushed = []
+        self.welcome = {
+            "type": "welcome",
+            "user": ME,
+            "epoch": f"e{server.epoch}",
+            "seq": self._sent,
+            "limits": {"sends_in_flight_max": 4},
+            "large": [{"chat": LARGE, "seq": len(server.logs[LARGE])}],
+        }
+        cursor = hello.get("cursor")
+        if cursor is not None:
+            found = server.judge(cursor)
+            if found == "current":
+                self._sent = cursor["seq"]
+            else:
+                self.to_client.append(server.snapshot(found))
+
+    def tell_stored(self, frame: Fields) -> None:
+        """Push a watermark, unless the client has yet to hear of the epoch in which it counts."""
+        if self._epoch == self._server.epoch:
+            self.to_client.append(frame)
+
+    def pump(self) -> None:
+        """Send what there is for the client."""
+        server = self._server
+        if self._epoch != server.epoch or self._sent + 1 < server.first:
+            kind = "reset" if self._epoch != server.epoch else "too_long"
+            self._epoch, self._sent = server.epoch, len(server.inbox)
+            self.to_client.append(server.snapshot(kind))
+        events = server.events(self._sent)
+        self._sent += len(events)
+        self.to_client += events + server.pushed
+        server.pushed = []
+
+    def serve(self) -> None:
+        """Answer the oldest frame of the client."""
+        frame = self.to_server.pop(0)
+        if self.refusals > 0 and "id" in frame:
+            self.refusals -= 1
+            error = {"type": "error", "code": "unavailable", "message": "", "temporary": True}
+            self.to_client.append({**error, "id": frame["id"], "retry_after_ms": 100})
+            return
+        answer = self._answer(frame)
+        if answer is not None:
+            self.pump()
+            self.to_client.append(answer)
+
+    def _answer(self, frame: Fields) -> Fields | None:
+        server = self._server
+        match frame["type"]:
+            case "send" | "edit" | "delete" | "react":
+                return self._commit(frame)
+            case "history":
+                return server.history(frame)
+            case "chats":
+                lines = server.summaries(100)
+                return {"type": "page", "id": frame["id"], "chats": lines, "more": False}
+            case "sync":
+                return self._sync(frame)
+            case "mark":
+                server.mark(frame["chat"], ME, frame["read"])
+                return None
+        raise AssertionError(frame)
+
+    def _commit(self, frame: Fields) -> Fields:
+        kind = {"send": "text", "react": "reaction"}.get(frame["type"], frame["type"])
+        fields = {"kind": kind, "body": frame.get("body", frame.get("emoji", ""))}
+        if frame["type"] != "send":
+            log = self._server.logs[frame["chat"]]
+            if frame["seq"] > len(log) or "target" in log[frame["seq"] - 1]:
+                error = {"type": "error", "code": "not_found", "message": "", "temporary": False}
+                return {**error, "id": frame["id"]}
+            fields["target"] = frame["seq"]
+        entry, is_new = self._server.append(frame["chat"], ME, frame["ref"], **fields)
+        durability = frame.get("durability", "hot")
+        if durability == "stored":
+            self._server.store(frame["chat"])
+        place = {key: entry[key] for key in ("seq", "ts", "mid", "ref")}
+        names = {"type": "ack", "id": frame["id"], "dup": not is_new, "durability": durability}
+        return {**names, **place}
+
+    def _sync(self, frame: Fields) -> Fields:
+        found = self._server.judge(frame["cursor"])
+        if found != "current":
+            return self._server.snapshot(found, frame["id"])
+        events = self._server.events(frame["cursor"]["seq"])
+        page = {"type": "page", "id": frame["id"], "events": events[:PAGE]}
+        return {**page, "cursor": frame["cursor"], "more": len(events) > PAGE}

@@ -1,0 +1,93 @@
+"""Each method of the client sends a frame that the server's decoder takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatserver.client.calls import Calls
+from chatserver.client.events import Acked
+from chatserver.client.outbox import Deed
+from chatserver.client.state import ClientState
+from chatserver.domain.clock import SystemClock
+from chatserver.protocol import codec, frames
+
+INFO = {"chat": "c1", "kind": "group", "members": ["alice"]}
+ANSWER = {"chat": INFO, "chats": [], "messages": [], "tier": "hot", "more": False}
+
+
+class Recorder(Calls):
+    """Keeps the frames instead of sending them."""
+
+    def __init__(self) -> None:
+        self._state = ClientState("phone")
+        self._activity = "fg"
+        self._clock = SystemClock()
+        self.frames: list[dict[str, Any]] = []
+
+    async def _ask(self, fields: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        self.frames.append({**fields, "id": 1})
+        chat = INFO if fields["type"] not in {"history"} else "c1"
+        return {**ANSWER, "chat": chat}
+
+    def _post(self, deed: Deed) -> None:
+        self.frames.append({**deed.fields, "id": 1})
+
+    async def _do(self, deed: Deed, deadline_s: float) -> Acked:
+        self._post(deed)
+        return Acked(deed.ref, deed.chat, 1, 1, "m", False, "hot")
+
+    def _tell(self, fields: dict[str, Any]) -> None:
+        self.frames.append(fields)
+
+    def _watch(self, users: list[str], *, is_on: bool) -> None:
+        self._tell({"type": "watch" if is_on else "unwatch", "users": users})
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda c: c.send("c1", "hi"), frames.Send),
+        (
+            lambda c: c.send(
+                "c1", "hi", reply_to=3, kind="markdown", expires_s=5, durability="stored"
+            ),
+            frames.Send,
+        ),
+        (lambda c: c.post("c1", "hi"), frames.Send),
+        (lambda c: c.edit("c1", 1, "ho"), frames.Edit),
+        (lambda c: c.delete("c1", 1), frames.Delete),
+        (lambda c: c.delete("c1", 1, scope="me"), frames.Delete),
+        (lambda c: c.react("c1", 1, ""), frames.React),
+        (lambda c: c.mark("c1", read=1), frames.Mark),
+        (lambda c: c.typing("c1", is_on=True), frames.Typing),
+        (lambda c: c.history("c1", before=9), frames.History),
+        (lambda c: c.chats(after="1-c1"), frames.Chats),
+        (lambda c: c.open_direct("bob"), frames.OpenDirect),
+        (lambda c: c.create_chat(["bob"], name="Trip"), frames.CreateChat),
+        (lambda c: c.invite("c1", ["bob"], role="admin"), frames.Invite),
+        (lambda c: c.join("c1"), frames.Join),
+        (lambda c: c.leave("c1"), frames.Leave),
+        (lambda c: c.remove("c1", "bob"), frames.Remove),
+        (lambda c: c.set_role("c1", "bob", "owner"), frames.SetRole),
+        (lambda c: c.update_chat("c1", name="Trip"), frames.UpdateChat),
+        (lambda c: c.watch(["bob"]), frames.Watch),
+        (lambda c: c.unwatch(["bob"]), frames.Unwatch),
+        (lambda c: c.state("bg"), frames.State),
+    ],
+)
+async def test_call_sends_a_frame_of_the_protocol(call: Any, expected: type) -> None:
+    """With all fields where the server expects them, and none that it does not know."""
+    calls = Recorder()
+
+    result = call(calls)
+    if hasattr(result, "__await__"):
+        await result
+
+    (fields,) = calls.frames
+    frame = codec.decode_client_frame(msgspec.json.encode(fields))
+    assert type(frame) is expected
+    written = msgspec.json.decode(codec.encode(frame))
+    assert {name: written[name] for name in fields} == fields

@@ -1,0 +1,452 @@
+"""What the property test does not reach: bounds, refusals, deadlines, joining late, large chats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatserver.client import events, record
+from chatserver.client.model import Bounds
+from chatserver.client.outbox import Deed
+from chatserver.client.state import ANSWER_S, ClientState
+from chatserver.errors import ChatError, CorruptData, NotFound, Overloaded, Unavailable
+
+Fields = dict[str, Any]
+
+
+class Device:
+    """A connected device; `take` gives it frames, `asked` returns its own."""
+
+    def __init__(self, large: tuple[Fields, ...] = (), **bounds: int) -> None:
+        self.state = ClientState("phone", Bounds(**bounds))
+        self.now = 100.0
+        welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": list(large)}
+        self.connection = self.state.connected(welcome, self.now)
+        self.heard: list[events.Event] = []
+
+    def take(self, **frame: Any) -> None:
+        """Take a frame of the server."""
+        self.state.received(self.connection, frame, self.now)
+        self.heard += self.state.take_events()
+
+    def event(self, seq: int, cs: int, chat: str = "c1", **fields: Any) -> None:
+        """Take an entry as an event."""
+        place = {"epoch": "e1", "seq": seq, "cs": cs, "chat": chat, "kind": "message"}
+        self.take(type="event", message=entry(cs, chat, **fields), **place)
+
+    def asked(self, kind: str) -> list[Fields]:
+        """Return the frames of a type that the device sends now."""
+        return [frame for frame in self.state.take_frames() if frame["type"] == kind]
+
+    def told(self, kind: type[events.Event]) -> list[Any]:
+        """Return the events of a type so far."""
+        return [event for event in self.heard if isinstance(event, kind)]
+
+    def bodies(self) -> list[str]:
+        """Return the messages told so far."""
+        return [event.message.body for event in self.told(events.MessageAdded)]
+
+
+def entry(seq: int, chat: str = "c1", **fields: Any) -> Fields:
+    names = {"chat": chat, "mid": f"m{seq}", "sender": "bob", "ref": f"r{seq}"}
+    return {"seq": seq, "ts": seq, **names, "kind": "text", "body": f"text {seq}", **fields}
+
+
+def page(request: Fields, *seqs: int, more: bool = False) -> Fields:
+    found = [entry(seq, request["chat"]) for seq in seqs]
+    place = {"type": "page", "id": request["id"], "chat": request["chat"], "tier": "hot"}
+    return {**place, "messages": found, "more": more}
+
+
+def failure(request: Fields, code: str, *, temporary: bool) -> Fields:
+    names = {"type": "error", "id": request["id"], "code": code, "message": code}
+    return {**names, "temporary": temporary}
+
+
+def test_unread_counts_what_is_after_the_mark() -> None:
+    """Marks only rise; what we write counts as read."""
+    device = Device()
+    device.event(1, 1)
+    device.event(2, 2)
+    chat = device.state.chats["c1"]
+    assert chat.unread == 2
+
+    marks = {"user": "alice", "read": 1}
+    device.take(type="event", epoch="e1", seq=3, kind="read", chat="c1", read=marks)
+    assert (chat.read, chat.unread) == (1, 1)
+    device.event(4, 3, sender="alice")
+    assert chat.unread == 0
+    marks = {"user": "alice", "read": 2}
+    device.take(type="event", epoch="e1", seq=5, kind="read", chat="c1", read=marks)
+    assert chat.read == 3
+
+
+def test_members_and_name_follow_the_entries() -> None:
+    """Who is in a group and what it is called is known without asking."""
+    device = Device()
+    info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "roles": {"bob": "owner"}}
+    device.take(type="event", epoch="e1", seq=1, kind="chat", chat="c1", info=info)
+    device.event(2, 1, kind="member", user="carol", role="admin", body="")
+    device.event(3, 2, kind="member", user="alice", role="", body="")
+    device.event(4, 3, kind="update", name="Trip", body="")
+
+    chat = device.state.chats["c1"]
+    assert chat.members == {"bob": "owner", "carol": "admin"}
+    assert chat.name == "Trip"
+    assert [event.change.user for event in device.told(events.MemberChanged)] == ["carol", "alice"]
+
+
+def test_message_hidden_by_us_reads_as_deleted() -> None:
+    """Deleted for ourselves, on this device or another."""
+    device = Device()
+    device.event(1, 1)
+
+    device.take(type="event", epoch="e1", seq=2, kind="hidden", chat="c1", hidden=[1])
+
+    (message,) = device.state.chats["c1"].log.messages()
+    assert (message.body, message.deleted) == ("", True)
+    assert device.told(events.MessagesHidden)
+
+
+def test_expired_message_has_no_body_from_its_second_on() -> None:
+    """The device needs no event to take it away."""
+    device = Device()
+    device.event(1, 1, expires_at=500)
+    log = device.state.chats["c1"].log
+
+    assert [message.body for message in log.messages(now_s=499.0)] == ["text 1"]
+    assert [message.body for message in log.messages(now_s=500.0)] == [""]
+
+
+def test_event_of_an_unknown_kind_moves_the_cursor() -> None:
+    """A newer server does not stop an older client."""
+    device = Device()
+    device.take(type="event", epoch="e1", seq=1, kind="poll", chat="c1", poll={})
+    device.take(type="weather")
+    device.event(2, 1)
+
+    assert device.bodies() == ["text 1"]
+
+
+def test_large_chat_is_read_from_its_place_on() -> None:
+    """Its events have no inbox seq; what was missed is read from the history, in order."""
+    device = Device(large=({"chat": "big", "seq": 5},))
+    device.event(0, 6, "big")
+    device.event(0, 8, "big")
+    (request,) = device.asked("history")
+    assert request["after"] == 6
+    device.take(**page(request, 7, 8))
+    assert device.bodies() == ["text 6", "text 7", "text 8"]
+
+    device.state.disconnected(device.now)
+    assert device.state.hello("token")["large"] == {"big": 8}
+    again = {"user": "alice", "epoch": "e1", "seq": 0, "large": [{"chat": "big", "seq": 9}]}
+    device.connection = device.state.connected(again, device.now)
+    (request,) = device.asked("history")
+    device.take(**page(request, 9))
+    assert device.bodies()[-1] == "text 9"
+
+
+def test_history_that_begins_later_is_skipped_to_where_it_does() -> None:
+    """Who was out and came back is not owed what was said meanwhile."""
+    device = Device()
+    device.event(1, 3)
+    device.event(2, 9)
+    (request,) = device.asked("history")
+
+    device.take(**page(request, 8, 9))
+
+    assert device.bodies() == ["text 3", "text 8", "text 9"]
+    assert device.told(events.Skipped) == [events.Skipped("c1", 3, 7)]
+
+
+def test_history_that_cannot_be_read_holds_messages_back_for_seconds_only() -> None:
+    """A tier that is down is named, and the chat goes on (P9)."""
+    device = Device()
+    device.event(1, 3)
+    device.event(2, 5)
+    for _ in range(5):
+        (request,) = device.asked("history")
+        device.take(**failure(request, "unavailable", temporary=True))
+        device.now += 60
+        device.state.tick(device.now)
+
+    device.heard += device.state.take_events()
+    assert device.told(events.Skipped) == [events.Skipped("c1", 3, 4)]
+    assert device.bodies() == ["text 3", "text 5"]
+    assert device.state.chats["c1"].needs_history
+    assert device.asked("history") == []
+
+
+def test_long_absence_reads_the_newest_and_says_what_it_skips() -> None:
+    """Catching up has a bound."""
+    device = Device(fill_max=3)
+    device.event(1, 1)
+    top = {"chat": "c1", "kind": "group", "top": 10}
+    device.take(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[top])
+    (request,) = device.asked("history")
+    assert request["after"] == 7
+
+    device.take(**page(request, 8, 9, 10))
+
+    assert device.told(events.Skipped) == [events.Skipped("c1", 1, 7)]
+    assert device.bodies() == ["text 1", "text 8", "text 9", "text 10"]
+
+
+def test_kept_entries_are_the_newest() -> None:
+    """A busy chat costs no more memory than a quiet one."""
+    device = Device(entries_max=3)
+    for seq in range(1, 8):
+        device.event(seq, seq)
+
+    assert [one.seq for one in device.state.chats["c1"].log.entries()] == [5, 6, 7]
+
+
+def test_longest_silent_chat_is_forgotten_at_the_bound() -> None:
+    """Chats have a bound, too."""
+    device = Device(chats_max=2)
+    for seq, chat in enumerate(("a", "b", "a", "c"), 1):
+        device.event(seq, seq, chat)
+
+    assert list(device.state.chats) == ["a", "c"]
+
+
+def test_paused_device_leaves_events_with_the_server_and_answers_come() -> None:
+    """An application that takes nothing costs no memory and loses nothing."""
+    device = Device()
+    device.state.pause(device.now, is_paused=True)
+    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
+    device.event(1, 1)
+    device.take(type="page", id=number, chats=[], more=False)
+    assert device.bodies() == []
+    assert [found for found, _ in device.state.take_answers()] == [number]
+    assert device.asked("sync") == []
+
+    device.state.pause(device.now, is_paused=False)
+
+    (request,) = device.asked("sync")
+    assert request["cursor"] == {"epoch": "e1", "seq": 0}
+    place = {"type": "event", "kind": "message", "epoch": "e1", "chat": "c1"}
+    found = [{**place, "seq": 1, "cs": 1, "message": entry(1)}]
+    device.take(type="page", id=request["id"], events=found, cursor={}, more=False)
+    assert device.bodies() == ["text 1"]
+
+
+def test_request_is_repeated_on_the_next_connection_until_its_deadline() -> None:
+    """A break costs the caller nothing but time, and not more time than it gave."""
+    device = Device()
+    number = device.state.ask({"type": "chats"}, device.now, device.now + 5)
+    assert [frame["id"] for frame in device.asked("chats")] == [number]
+
+    device.state.disconnected(device.now)
+    device.connection = device.state.connected(
+        {"user": "alice", "epoch": "e1", "seq": 0}, device.now
+    )
+    assert [frame["id"] for frame in device.asked("chats")] == [number]
+
+    assert device.state.due(device.now) == device.now + 5
+    device.state.tick(device.now + 5)
+    ((found, answer),) = device.state.take_answers()
+    assert found == number
+    assert isinstance(answer, Unavailable)
+
+
+def test_refusal_has_the_class_of_its_code() -> None:
+    """One that is not known is an error all the same."""
+    device = Device()
+    for code in ("not_found", "new_in_v2"):
+        device.state.ask({"type": "history", "chat": "c1"}, device.now, device.now + 5)
+        (request,) = device.asked("history")
+        device.take(**failure(request, code, temporary=False))
+
+    (_, first), (_, second) = device.state.take_answers()
+    assert isinstance(first, NotFound)
+    assert type(second) is ChatError
+
+
+def test_requests_beyond_the_bound_are_refused() -> None:
+    """They would wait for nothing but memory."""
+    device = Device(requests_max=2)
+    for _ in range(2):
+        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
+
+    with pytest.raises(Overloaded):
+        device.state.ask({"type": "chats"}, device.now, device.now + ANSWER_S)
+
+
+def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
+    """`retry_after_ms` of an error is honoured."""
+    device = Device()
+    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
+    device.state.do(Deed("r", "c1", fields), device.now)
+    (request,) = device.asked("send")
+
+    refusal = failure(request, "rate_limited", temporary=True)
+    device.take(**refusal, retry_after_ms=3000)
+
+    assert device.asked("send") == []
+    assert device.state.due(device.now) == device.now + 3
+    device.state.tick(device.now + 3)
+    assert [frame["ref"] for frame in device.asked("send")] == ["r"]
+    assert device.told(events.Refused) == []
+
+
+def test_watched_users_are_watched_again_after_a_break() -> None:
+    """The application says it once."""
+    device = Device(watched_max=2)
+    device.state.watch(["bob", "carol"])
+    device.state.unwatch(["carol"])
+    device.state.disconnected(device.now)
+    device.state.take_frames()
+
+    device.state.connected({"user": "alice", "epoch": "e1", "seq": 0}, device.now)
+
+    assert device.asked("watch") == [{"type": "watch", "users": ["bob"]}]
+    with pytest.raises(Overloaded):
+        device.state.watch(["carol", "dave"])
+
+
+def test_presence_is_told_as_it_comes() -> None:
+    """Signals have no place and are not kept."""
+    device = Device()
+
+    device.take(type="signal", kind="presence", state="away", **{"from": "bob"})
+
+    (event,) = device.told(events.Signalled)
+    assert (event.kind, event.sender, event.fields) == ("presence", "bob", {"state": "away"})
+
+
+@pytest.mark.parametrize("place", [b"", b"[]", b'{"user": 1}'])
+def test_store_that_is_no_store_is_refused(place: bytes) -> None:
+    """Rather than beginning anew and losing what was not sent."""
+    with pytest.raises(CorruptData):
+        record.restore(ClientState("phone"), place, None)
+
+
+# ── what the property test found once ───────────────────────────────────────────────────────────
+
+
+def reset(device: Device, *chats: Fields) -> None:
+    device.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=list(chats))
+
+
+def restarted(device: Device) -> Device:
+    """Return the device as another process goes on with it, connected."""
+    place, deeds = record.place_of(device.state), record.deeds_of(device.state)
+    other = Device()
+    other.state = ClientState("phone")
+    record.restore(other.state, place, deeds)
+    cursor = device.state.cursor
+    assert cursor is not None
+    welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
+    other.connection = other.state.connected(welcome, other.now)
+    return other
+
+
+def test_new_epoch_drops_a_copy_that_contains_a_change_that_is_gone() -> None:
+    """An edit that Redis lost is not shown any more, though the message is still there."""
+    device = Device()
+    device.event(1, 1)
+    device.event(2, 2)
+    edited = [
+        entry(1, body="edited", rev=3, edited_seq=3),
+        entry(2),
+        entry(3, target=1, kind="edit"),
+    ]
+    device.state.take_history({"chat": "c1", "messages": edited}, is_newest=True)
+    log = device.state.chats["c1"].log
+    assert log.messages()[0].body == "edited"
+
+    reset(device)
+    (request,) = device.asked("history")
+    device.take(**page(request, 2, more=True))
+
+    assert [message.body for message in log.messages()] == ["text 2"]
+    assert device.told(events.Withdrawn) == [events.Withdrawn("c1", (3,), 2)]
+
+
+def test_deed_offered_again_in_a_new_epoch_is_offered_by_the_next_process_too() -> None:
+    """That it was acked once says nothing of the epoch it has to be done in now."""
+    device = Device()
+    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
+    device.state.do(Deed("r", "c1", fields), device.now)
+    (request,) = device.asked("send")
+    place = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
+    device.take(type="ack", id=request["id"], ref="r", **place)
+    reset(device)
+
+    other = restarted(device)
+
+    assert [frame["ref"] for frame in other.asked("send")] == ["r"]
+
+
+def test_chat_that_was_to_be_read_is_read_by_the_next_process() -> None:
+    """A snapshot holds only the newest chats; the others are compared, now or later."""
+    device = Device()
+    device.event(1, 1)
+    device.take(type="too_long", cursor={"epoch": "e1", "seq": 50}, chats=[])
+    assert [request["after"] for request in device.asked("history")] == [1]
+
+    other = restarted(device)
+
+    assert [request["after"] for request in other.asked("history")] == [1]
+
+
+def test_message_behind_a_hole_is_read_by_the_next_process() -> None:
+    """The cursor is past it, and it was not told."""
+    device = Device()
+    device.event(1, 1)
+    device.event(2, 3)
+    assert device.bodies() == ["text 1"]
+
+    other = restarted(device)
+    (request,) = other.asked("history")
+    other.take(**page(request, 2, 3))
+
+    assert other.bodies() == ["text 2", "text 3"]
+
+
+def test_message_that_came_anew_is_told_and_what_it_replaced_is_withdrawn() -> None:
+    """A place holds another message in the new epoch: same seq, another mid."""
+    device = Device()
+    device.event(1, 1)
+    device.event(2, 2)
+
+    reset(device)
+    (request,) = device.asked("history")
+    answer = page(request, 1)
+    answer["messages"].append(entry(2, mid="other", body="another"))
+    device.take(**answer)
+
+    assert device.told(events.Withdrawn) == [events.Withdrawn("c1", (2,), 1)]
+    assert device.bodies() == ["text 1", "text 2", "another"]
+
+
+def test_chat_that_turns_large_and_small_again_is_told_with_its_place_in_between() -> None:
+    """Events go on where the other way ended; only what is large now is in `hello`."""
+    device = Device()
+    device.event(1, 1)
+    turned = {"chat": "c1", "kind": "group", "members": ["alice"]}
+    fields = {"type": "event", "epoch": "e1", "kind": "chat", "chat": "c1"}
+    device.take(**fields, seq=2, info={**turned, "large": True, "since": 1})
+    device.event(0, 2)
+    assert device.state.hello("token")["large"] == {"c1": 2}
+
+    device.take(**fields, seq=3, info={**turned, "since": 2})
+    device.event(4, 3)
+
+    assert "large" not in device.state.hello("token")
+    assert device.bodies() == ["text 1", "text 2", "text 3"]
+    assert device.asked("history") == []
+
+
+def test_large_chat_that_we_are_removed_from_has_no_place_any_more() -> None:
+    """The entry that says so comes by the inbox."""
+    device = Device(large=({"chat": "c1", "seq": 0},))
+    out = {"seq": 1, "ts": 1, "chat": "c1", "mid": "m1", "sender": "bob", "ref": "r1"}
+    out |= {"kind": "member", "body": "", "user": "alice", "role": ""}
+
+    device.take(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=out)
+
+    assert "large" not in device.state.hello("token")

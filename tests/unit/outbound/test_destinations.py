@@ -1,0 +1,122 @@
+"""Which addresses and URLs may be called: every spelling of what is not public is refused."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.errors import BadRequest
+from chatserver.outbound.destinations import is_allowed, is_public, parse_networks, parse_url
+
+PRIVATE = [
+    "0.0.0.0",
+    "0.1.2.3",
+    "10.0.0.1",
+    "100.64.0.1",
+    "127.0.0.1",
+    "127.255.255.254",
+    "169.254.169.254",
+    "172.16.0.1",
+    "192.0.2.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "224.0.0.1",
+    "239.1.2.3",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::7f00:1",
+    "::ffff:127.0.0.1",
+    "::ffff:a9fe:a9fe",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b::7f00:1",
+    "64:ff9b:1::1",
+    "2001::1",
+    "2001:db8::1",
+    "2002:7f00:1::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fec0::1",
+    "ff02::1",
+]
+PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"]
+
+
+@pytest.mark.parametrize("text", PRIVATE)
+def test_address_not_public_is_refused(text: str) -> None:
+    """Loopback, private, link-local, shared, reserved, multicast: in IPv4 or wrapped in IPv6."""
+    assert not is_allowed(text, [])
+
+
+@pytest.mark.parametrize("text", PUBLIC)
+def test_address_public_is_allowed(text: str) -> None:
+    """What everybody can reach may be called, also through NAT64."""
+    assert is_allowed(text, [])
+
+
+@pytest.mark.parametrize(
+    "text", ["127.1", "2130706433", "0x7f.1", "0177.0.0.1", "1.1.1", "01.1.1.1", "", "localhost"]
+)
+def test_address_oddly_spelled_is_refused(text: str) -> None:
+    """A socket would take these for an address; only the proper spelling is one for us."""
+    assert not is_allowed(text, [])
+
+
+def test_address_private_in_allowed_network_is_allowed() -> None:
+    """The operator may open a network; its neighbours stay closed, however they are spelled."""
+    networks = parse_networks(["127.0.0.2", "fd00::/8"])
+
+    assert is_allowed("127.0.0.2", networks)
+    assert is_allowed("::ffff:127.0.0.2", networks)
+    assert is_allowed("fd00::7", networks)
+    assert not is_allowed("127.0.0.1", networks)
+    assert not is_allowed("fe80::7", networks)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_address_wrapped_in_ipv6_is_judged_as_what_it_carries(number: int) -> None:
+    """No IPv6 spelling of an IPv4 address gets further than the address itself."""
+    plain = ipaddress.IPv4Address(number)
+
+    assert is_public(ipaddress.IPv6Address(f"::ffff:{plain}")) == is_public(plain)
+    assert is_public(ipaddress.IPv6Address(f"64:ff9b::{plain}")) == is_public(plain)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com/x",
+        "//example.com/x",
+        "file:///etc/passwd",
+        "gopher://example.com/",
+        "ftp://example.com/",
+        "unix:///run/redis.sock",
+        "javascript:alert(1)",
+        "http://",
+        "http:///path",
+        "https://user@example.com/",
+        "https://user:word@example.com/",
+        "https://:word@example.com/",
+        "https://example.com:99999/",
+        "https://example.com:x/",
+        "http://[::1/",
+        "https://example.com/" + "a" * 2048,
+    ],
+)
+def test_url_not_plain_http_is_refused(url: str) -> None:
+    """Other schemes, hidden users and malformed text are no URLs to call."""
+    with pytest.raises(BadRequest):
+        parse_url(url)
+
+
+def test_url_plain_is_taken() -> None:
+    """A host, a port, a path and a query are all there is to it."""
+    parsed = parse_url("https://example.com:8443/hook?a=1")
+
+    assert (parsed.host, parsed.port) == ("example.com", 8443)

@@ -1,0 +1,129 @@
+"""docs/protocol.md: its examples decode, and it leaves nothing out that the types have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chatserver.config import Gateway, Limits, Presence, Redis
+from chatserver.domain.text import (
+    BODY_BYTES_MAX,
+    BODY_CHARS_MAX,
+    COMBINING_RUN_MAX,
+    NAME_CHARS_MAX,
+)
+from chatserver.gateway import talk
+from chatserver.protocol import codec, frames
+from chatserver.protocol.codes import CODES, Close
+from chatserver.service.sync import PAGE_BYTES_MAX
+from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
+
+TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+FRAMES = (*CLIENT_FRAMES, *SERVER_FRAMES)
+FENCE = re.compile(r"^```json *(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = [(name, example) for name, example in FENCE.findall(TEXT)]
+HEADINGS = {
+    frames.PresenceSignal: "`signal` of presence",
+    frames.EventPage: "`page` of events",
+    frames.HistoryPage: "`page` of messages",
+    frames.ChatsPage: "`page` of chats",
+    frames.BlocksPage: "`page` of blocks",
+}
+
+
+def section_of(cls: type[msgspec.Struct]) -> str:
+    """Return the text under the heading of a frame."""
+    heading = HEADINGS.get(cls, f"`{tag_of(cls)}`")
+    _, found, rest = TEXT.partition(f"\n### {heading}\n")
+    assert found, f"there is no section {heading}"
+    return re.split(r"\n##", rest)[0]
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=lambda value: value[:40])
+def test_example_decodes_as_the_frame_it_claims(name: str, example: str) -> None:
+    """Each JSON example is a frame of the type named beside it, with no field made up."""
+    cls = getattr(frames, name)
+
+    frame = msgspec.json.decode(example, type=cls)
+
+    written = msgspec.json.decode(example)
+    understood = msgspec.json.decode(codec.encode(frame))
+    assert written.items() <= understood.items()
+    if issubclass(cls, frames.ClientFrame):
+        assert codec.decode_client_frame(example.encode()) == frame
+
+
+@pytest.mark.parametrize("cls", FRAMES, ids=lambda cls: cls.__name__)
+def test_page_has_section_and_example_of_every_frame(cls: type[msgspec.Struct]) -> None:
+    """No frame is without a description, an example, and a word on each of its fields."""
+    section = section_of(cls)
+
+    assert f"```json {cls.__name__}\n" in section
+    prose = FENCE.sub("", section)
+    words = {word.strip("`") for word in re.findall(r"`[^`]+`", prose)}
+    unnamed = {name for name in cls.__struct_encode_fields__ if name not in words}
+    assert unnamed <= {"id", "chat"}, unnamed  # those mean the same everywhere
+
+
+def test_page_has_every_error_code_as_the_table_has_it() -> None:
+    """Code, HTTP status and whether to try again are those of the code."""
+    for code, meaning in CODES.items():
+        again = "yes" if meaning.is_temporary else "no"
+        assert f"| `{code}` | {meaning.http_status} | {again} |" in TEXT
+
+
+def test_page_has_every_close_code() -> None:
+    """Each close code is in the table, with its name."""
+    for code in Close:
+        assert f"| {int(code)} | `{code.name.lower()}` |" in TEXT
+
+
+def test_page_has_the_bounds_that_are_in_force() -> None:
+    """A number on the page is the default of the setting or the constant that it tells."""
+    gateway, redis, presence, limits = Gateway(), Redis(), Presence(), Limits()
+    flat = " ".join(TEXT.split())
+
+    for words in (
+        f"at most {gateway.frame_bytes_max:,} bytes and {gateway.fragments_max:,} fragments",
+        f"whole within {gateway.message_timeout_s:g} seconds",
+        f"The handshake has {gateway.handshake_timeout_s:g} seconds",
+        f"`hello` {gateway.hello_timeout_s:g}.",
+        f"pings every {gateway.ping_interval_s:g} seconds",
+        f"no pong comes within {gateway.pong_timeout_s:g}.",
+        f"`limits.sends_in_flight_max` ({gateway.sends_in_flight_max})",
+        f"At most {talk.REQUESTS_IN_FLIGHT_MAX} requests",
+        f"Up to {talk.EARLY_FRAMES_MAX} further frames",
+        f"took nothing for {gateway.slow_timeout_s:g} seconds",
+        f"more than {gateway.sessions_per_user_max} connections",
+        f"after {presence.away_after_s / 60:g} minutes without use",
+        f"within {presence.offline_grace_s:g} seconds",
+        f"for {presence.last_seen_ttl_s / 86_400:g} days",
+        f"at most {presence.watched_max} users",
+        f"1 to {frames.WATCH_MAX} ids",
+        f"{limits.sends_per_s:g} messages a second, {limits.sends_burst} at once",
+        f"{limits.requests_per_s:g} other frames a second, {limits.requests_burst} at once",
+        f"{limits.connections_per_s:g} connections a second, {limits.connections_burst:,} at once",
+        f"{limits.failures_burst} refused hellos",
+        f"1 to {BODY_CHARS_MAX:,} characters, at most {BODY_BYTES_MAX:,} bytes",
+        f"1 to {NAME_CHARS_MAX} characters",
+        f"at most {COMBINING_RUN_MAX} combining marks",
+        f"1 to {frames.MEMBERS_MAX - 1} ids",
+        f"1 to {frames.PAGE_MAX}, default 50",
+        f"1 to {frames.TOKEN_CHARS_MAX} characters",
+        f"keeps ({redis.inbox_max:,} events)",
+        f"at most {PAGE_BYTES_MAX // 1024} KB",
+    ):
+        assert words in flat, words
+
+
+def test_page_links_all_lead_somewhere() -> None:
+    """Each link within the page has its heading."""
+    anchors = {
+        re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    }
+
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors

@@ -1,0 +1,64 @@
+"""The same objects as msgpack: both ways, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.protocol import packed
+
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_object_is_the_same_in_both_forms(value: Any) -> None:
+    """What is said does not depend on the form in which it travels."""
+    json = msgspec.json.encode(value)
+
+    assert msgspec.msgpack.decode(packed.from_json(json)) == value
+    assert msgspec.json.decode(packed.to_json(msgspec.msgpack.encode(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "not valid msgpack"),
+        (b"\xc1", "not valid msgpack"),
+        (b"\x81\xa1", "not valid msgpack"),
+        (b"\xdf\xff\xff\xff\xff", "not valid msgpack"),  # a map of four thousand million
+        (b"\xdd\xff\xff\xff\xff", "not valid msgpack"),  # and such an array
+        (b"\xdb\xff\xff\xff\xff", "not valid msgpack"),  # and such a text
+        (b"\xa2\xff\xfe", "not valid msgpack"),  # text that is no UTF-8
+        (b"\xc0\xc0", "not valid msgpack"),  # something behind the object
+        (msgspec.msgpack.encode({"token": b"bytes"}), "bytes"),
+        (msgspec.msgpack.encode([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]), "datetime"),
+        (msgspec.msgpack.encode(msgspec.msgpack.Ext(5, b"x")), "Ext"),
+        (msgspec.msgpack.encode({1: 2}), "key is not text"),
+        (b"\x91" * 40 + b"\xc0", "nested more than 32 deep"),
+        (b"\x91" * 200_000 + b"\xc0", "not valid msgpack|nested"),
+    ],
+)
+def test_what_json_has_no_word_for_is_refused(data: bytes, problem: str) -> None:
+    """A hostile length costs nothing, and nothing is guessed."""
+    with pytest.raises(packed.NotPacked, match=problem):
+        packed.to_json(data)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_become_json_or_are_refused(data: bytes) -> None:
+    """Nothing else can happen to a frame."""
+    try:
+        json = packed.to_json(data)
+    except packed.NotPacked:
+        return
+    msgspec.json.decode(json)

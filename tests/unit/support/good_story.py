@@ -1,0 +1,230 @@
+"""A model of a chat server that keeps every promise while members come and go.
+
+As `good_run`, for stories: a list of choices drives it, so a property test can look for a lawful
+story that the checker wrongly refuses.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+
+from tests.support.story import (
+    ENTRY_OF,
+    Answered,
+    Asked,
+    Final,
+    Heard,
+    Kept,
+    Kind,
+    Line,
+    Page,
+    Shown,
+    Stored,
+    Story,
+    Told,
+)
+
+CHATS = {"group": ["alice", "bob", "carol"], "duo": ["alice", "bob"]}
+USERS = ("alice", "bob", "carol", "dave")
+CHOICES = (
+    "send",
+    "send",
+    "lost ack",
+    "refused",
+    "edit",
+    "delete",
+    "hide",
+    "react",
+    "come or go",
+    "update",
+    "push",
+    "push",
+    "page",
+)
+
+
+class GoodStory:
+    """Plays choices against a lawful server and writes down what everybody sees."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._t = 0.0
+        self._count = 0
+        devices = {user: [f"{user}-0", f"{user}-1"] for user in USERS}
+        self.story = Story({chat: list(users) for chat, users in CHATS.items()}, devices)
+        self.logs: dict[str, list[Shown]] = {chat: [] for chat in CHATS}
+        self.now: dict[str, dict[int, Shown]] = {chat: {} for chat in CHATS}  # as changed
+        self.members = {chat: list(users) for chat, users in CHATS.items()}
+        self.since = {(chat, user): 1 for chat, users in CHATS.items() for user in users}
+        self.hidden: set[tuple[str, str, int]] = set()
+        self.inboxes: dict[tuple[str, str], list[tuple[str, Shown]]] = {
+            (user, device): [] for user, names in devices.items() for device in names
+        }
+
+    def _time(self) -> float:
+        self._t += 0.001
+        return self._t
+
+    def play(self, choice: str) -> None:
+        """Do one thing."""
+        chat = self._random.choice(list(CHATS))
+        user = self._random.choice(self.members[chat])
+        match choice:
+            case "send" | "lost ack":
+                self._do(user, chat, "send", body=f"text {self._count}", is_lost=choice != "send")
+            case "refused":
+                asked = self._ask(user, chat, "edit", body="not mine", target=1)
+                self._answer(asked, code="forbidden")
+            case "edit":
+                self._change(user, chat, "edit", f"better {self._count}", is_own=True)
+            case "delete":
+                self._change(user, chat, "delete", "", is_own=True)
+            case "react":
+                self._change(user, chat, "react", self._random.choice(["+", ""]), is_own=False)
+            case "hide":
+                self._hide(user, chat)
+            case "come or go":
+                self._come_or_go()
+            case "update":
+                self._do("alice", "group", "update", body=f"name {self._count}")
+            case "push":
+                self._push(*self._random.choice(list(self.inboxes)))
+            case _:
+                self._read_page(user, chat)
+
+    def _ask(self, user: str, chat: str, kind: Kind, **more: object) -> Asked:
+        self._count += 1
+        ref = f"r{self._count}"
+        asked = Asked(self._time(), user, chat, ref, kind, **more)  # type: ignore[arg-type]
+        self.story.scenes.append(asked)
+        return asked
+
+    def _answer(self, asked: Asked, entry: Shown | None = None, code: str = "") -> None:
+        place = (0, 0, "") if entry is None else (entry.seq, entry.ts, entry.mid)
+        names = (asked.user, asked.chat, asked.ref, code)
+        self.story.scenes.append(Answered(self._time(), *names, *place))
+
+    def _do(
+        self, user: str, chat: str, kind: Kind, *, is_lost: bool = False, **more: object
+    ) -> Asked:
+        asked = self._ask(user, chat, kind, **more)
+        seq = len(self.logs[chat]) + 1
+        text = asked.body if kind in {"send", "edit", "react"} else ""
+        role = {"invite": "member", "join": "member", "leave": "", "remove": ""}.get(kind)
+        subject = None if role is None else asked.subject or user
+        entry = Shown(
+            seq, 1_000 + 10 * seq, f"m-{chat}-{seq}", user, asked.ref, ENTRY_OF[kind], text,
+            asked.target or None, subject, role,
+        )  # fmt: skip
+        if role and subject:
+            self.members[chat].append(subject)
+            self.since[chat, subject] = seq
+        self.logs[chat].append(entry)
+        self._apply(chat, entry)
+        for member in self.members[chat]:
+            for device in self.story.devices[member]:
+                self.inboxes[member, device].append((chat, entry))
+        if role == "" and subject:
+            self.members[chat].remove(subject)
+        if not is_lost:
+            has_place = kind in {"send", "edit", "delete", "react"}
+            self._answer(asked, entry if has_place else None)
+        return asked
+
+    def _apply(self, chat: str, entry: Shown) -> None:
+        now = self.now[chat]
+        now[entry.seq] = entry
+        target = now.get(entry.target or 0)
+        if target is None or target.deleted:
+            return
+        reactions = {u: e for u, e in target.reactions.items() if u != entry.sender}
+        match entry.kind:
+            case "edit":
+                now[target.seq] = msgspec.structs.replace(target, body=entry.body)
+            case "delete":
+                gone = msgspec.structs.replace(target, body="", deleted=True, reactions={})
+                now[target.seq] = gone
+            case "reaction":
+                if entry.body:
+                    reactions[entry.sender] = entry.body
+                now[target.seq] = msgspec.structs.replace(target, reactions=reactions)
+
+    def _change(self, user: str, chat: str, kind: Kind, body: str, *, is_own: bool) -> None:
+        target = self._target(user, chat, is_own=is_own)
+        if target is not None:
+            self._do(user, chat, kind, body=body, target=target)
+
+    def _target(self, user: str, chat: str, *, is_own: bool) -> int | None:
+        found = [
+            entry.seq
+            for entry in self.now[chat].values()
+            if entry.kind == "text"
+            and not entry.deleted
+            and entry.seq >= self.since[chat, user]
+            and (not is_own or entry.sender == user)
+        ]
+        return self._random.choice(found) if found else None
+
+    def _hide(self, user: str, chat: str) -> None:
+        target = self._target(user, chat, is_own=False)
+        if target is not None:
+            self._answer(self._ask(user, chat, "hide", target=target))
+            self.hidden.add((user, chat, target))
+
+    def _come_or_go(self) -> None:
+        user = self._random.choice(USERS[1:])
+        is_own = self._random.random() < 0.5
+        doer = user if is_own else "alice"
+        subject = "" if is_own else user
+        if user in self.members["group"]:
+            self._do(doer, "group", "leave" if is_own else "remove", subject=subject)
+        else:
+            self._do(doer, "group", "join" if is_own else "invite", subject=subject)
+
+    def _push(self, user: str, device: str) -> bool:
+        inbox = self.inboxes[user, device]
+        if not inbox:
+            return False
+        chat, entry = inbox.pop(0)
+        self.story.scenes.append(Told(self._time(), user, device, chat, entry))
+        self.story.scenes.append(Heard(self._time(), user, device, chat, "a mark"))
+        return True
+
+    def _seen(self, user: str, chat: str) -> Iterator[Shown]:
+        for entry in self.logs[chat][self.since[chat, user] - 1 :]:
+            shown = self.now[chat][entry.seq]
+            if (user, chat, entry.seq) in self.hidden:
+                shown = msgspec.structs.replace(shown, body="", deleted=True, reactions={})
+            yield shown
+
+    def _read_page(self, user: str, chat: str) -> None:
+        seqs = tuple(entry.seq for entry in self._seen(user, chat))[-5:]
+        self.story.scenes.append(Page(self._time(), user, chat, seqs))
+
+    def finish(self) -> Story:
+        """Let everything arrive, read everything and return the story."""
+        self._do("alice", "duo", "send", body="the end")
+        for user, device in self.inboxes:
+            while self._push(user, device):
+                pass
+        add = self.story.scenes.append
+        for chat, log in self.logs.items():
+            add(Stored(chat, tuple(self.now[chat][entry.seq] for entry in log)))
+            for user in self.members[chat]:
+                seen = tuple(self._seen(user, chat))
+                add(Final(user, chat, seen))
+                for device in self.story.devices[user]:
+                    add(Kept(user, device, chat, tuple(e for e in seen if e.kind == "text")))
+                    add(Line(user, device, chat, len(log), 0))
+        return self.story
+
+
+def tell(seed: int, choices: list[str]) -> Story:
+    """Return a lawful story of these choices; `seed` settles who and where."""
+    story = GoodStory(seed)
+    for choice in choices:
+        story.play(choice)
+    return story.finish()

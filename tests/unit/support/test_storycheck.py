@@ -1,0 +1,353 @@
+"""The checker of stories passes lawful ones and names each planted fault by its promise."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import TypeVar, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.checker import report
+from tests.support.story import (
+    Answered,
+    Asked,
+    Final,
+    Heard,
+    Kept,
+    Kind,
+    Line,
+    Page,
+    Scene,
+    Shown,
+    Skipped,
+    StartedOver,
+    Stays,
+    Stored,
+    Story,
+    Told,
+    dump_story,
+    load_story,
+)
+from tests.support.storycheck import check_story, find_untold
+from tests.unit.support.good_story import CHOICES, tell
+
+replace = msgspec.structs.replace
+S = TypeVar("S")
+
+
+@functools.cache
+def _tell_good() -> Story:
+    return tell(5, random.Random(3).choices(CHOICES, k=300))
+
+
+@pytest.fixture
+def good() -> Story:
+    """A lawful story with a good deal of everything in it, to be changed."""
+    told = _tell_good()
+    return Story(told.chats, told.devices, list(told.scenes))
+
+
+def rules_of(story: Story) -> set[str]:
+    """Return the names of the promises that the story breaks."""
+    return {violation.rule for violation in check_story(story)}
+
+
+def all_of(story: Story, kind: type[S]) -> list[S]:
+    """Return the scenes of one kind."""
+    return [scene for scene in story.scenes if isinstance(scene, kind)]
+
+
+def change(story: Story, old: Scene, *new: Scene) -> None:
+    """Put `new` in the place of `old`."""
+    at = next(i for i, scene in enumerate(story.scenes) if scene is old)
+    story.scenes[at : at + 1] = new
+
+
+def change_entries(
+    story: Story,
+    kind: type[Stored] | type[Final] | type[Kept],
+    alter: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
+) -> None:
+    """Alter what the first scene of a kind holds of the group."""
+    scene = next(scene for scene in all_of(story, kind) if scene.chat == "group")
+    change(story, scene, replace(scene, entries=alter(scene.entries)))
+
+
+def a_told(story: Story, at: int = 40) -> Told:
+    """Return something that a device was told in the middle of the story, of the group."""
+    return [scene for scene in all_of(story, Told) if scene.chat == "group"][at]
+
+
+def stays_of(story: Story) -> Stays:
+    """Return who was in the group when."""
+    stored = next(scene for scene in all_of(story, Stored) if scene.chat == "group")
+    return Stays(story.chats["group"], stored.entries)
+
+
+# ── lawful stories ──────────────────────────────────────────────────────────────────────────────
+
+
+@given(seed=st.integers(0, 2**32), choices=st.lists(st.sampled_from(CHOICES), max_size=80))
+def test_check_lawful_story_passes(seed: int, choices: list[str]) -> None:
+    """No story of a server that keeps its promises is refused."""
+    violations = check_story(tell(seed, choices))
+
+    assert not violations, report(violations)
+
+
+def test_check_good_story_has_everything(good: Story) -> None:
+    """The story that the mutations start from is lawful and leaves no action out."""
+    assert not check_story(good), report(check_story(good))
+    assert {a.kind for a in all_of(good, Asked)} == set(get_args(Kind))
+    assert any(len(stays) > 1 for stays in stays_of(good).of.values()), "nobody came again"
+
+
+def test_story_dumped_and_loaded_is_the_same(good: Story) -> None:
+    """A story written after a failure can be judged again."""
+    assert load_story(dump_story(good)) == good
+
+
+def test_untold_names_what_has_not_arrived_yet(good: Story) -> None:
+    """Those who wait for the end can ask what is missing, before anything else was read."""
+    logs = {scene.chat: scene.entries for scene in all_of(good, Stored)}
+    assert not find_untold(good, logs)
+
+    good.scenes.remove(a_told(good))
+
+    assert [violation.rule for violation in find_untold(good, logs)] == ["P4"]
+
+
+def test_check_device_that_started_over_need_not_be_told_what_it_read(good: Story) -> None:
+    """Who was away for too long reads its chats, and begins there."""
+    told = a_told(good)
+    change(good, told, StartedOver(told.t, told.user, told.device, False),
+           replace(told, is_read=True))  # fmt: skip
+
+    assert not check_story(good), report(check_story(good))
+
+
+# ── planted faults ──────────────────────────────────────────────────────────────────────────────
+
+
+def lose_at_device(story: Story) -> None:
+    """A device is never told an entry."""
+    story.scenes.remove(a_told(story))
+
+
+def lose_in_dynamodb(story: Story) -> None:
+    """DynamoDB lacks the newest entry."""
+    change_entries(story, Stored, lambda entries: entries[:-1])
+
+
+def lose_in_history(story: Story) -> None:
+    """A member's history lacks an entry."""
+    change_entries(story, Final, lambda entries: entries[:3] + entries[4:])
+
+
+def lose_in_page(story: Story) -> None:
+    """A page has a hole."""
+    page = next(page for page in all_of(story, Page) if len(page.seqs) > 3)
+    change(story, page, replace(page, seqs=page.seqs[:1] + page.seqs[2:]))
+
+
+def skip_what_is_due(story: Story) -> None:
+    """A device gives up what it is due."""
+    told = a_told(story)
+    seq = told.entry.seq
+    change(story, told, Skipped(told.t, told.user, told.device, told.chat, seq - 1, seq))
+
+
+def forget_change_of_members(story: Story) -> None:
+    """Somebody was told that he left, and the log does not know."""
+    t = all_of(story, Asked)[-1].t
+    asked = Asked(t, "alice", "duo", "gone", "leave")
+    story.scenes += [asked, Answered(t + 0.1, "alice", "duo", "gone")]
+
+
+def repeat_at_device(story: Story) -> None:
+    """A device is told an entry twice."""
+    told = a_told(story)
+    change(story, told, told, told)
+
+
+def repeat_in_dynamodb(story: Story) -> None:
+    """A message stands in DynamoDB at two places."""
+    change_entries(
+        story,
+        Stored,
+        lambda es: (*es, replace(es[-1], seq=es[-1].seq + 1, ts=es[-1].ts + 1, mid="twin")),
+    )
+
+
+def swap_at_device(story: Story) -> None:
+    """A device is told two entries the wrong way round."""
+    first = a_told(story)
+    same = (s for s in all_of(story, Told) if (s.device, s.chat) == (first.device, first.chat))
+    second = next(scene for scene in same if scene.entry.seq > first.entry.seq)
+    a, b = (story.scenes.index(scene) for scene in (first, second))
+    story.scenes[a], story.scenes[b] = story.scenes[b], story.scenes[a]
+
+
+def swap_in_dynamodb(story: Story) -> None:
+    """Two entries have changed places."""
+
+    def swap(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+        a, b = entries[1:3]
+        swapped = (replace(b, seq=a.seq, ts=a.ts), replace(a, seq=b.seq, ts=b.ts))
+        return (entries[0], *swapped, *entries[3:])
+
+    change_entries(story, Stored, swap)
+
+
+def rewrite_at_device(story: Story) -> None:
+    """A device is told another entry at a place."""
+    told = a_told(story)
+    change(story, told, replace(told, entry=replace(told.entry, mid="another")))
+
+
+def tell_stranger(story: Story) -> None:
+    """One who never was in a chat is told of a message in it."""
+    told = next(scene for scene in all_of(story, Told) if scene.chat == "duo")
+    story.scenes.append(replace(told, user="dave", device="dave-0"))
+
+
+def tell_one_who_left(story: Story) -> None:
+    """One who left is told what was said afterwards."""
+    stays = stays_of(story)
+    user, end = next(
+        (user, stay[1]) for user, all_stays in stays.of.items() for stay in all_stays if stay[1]
+    )
+    log = next(scene for scene in all_of(story, Stored) if scene.chat == "group").entries
+    entry = next(e for e in log[end:] if not stays.covers(user, e.seq))
+    story.scenes.append(Told(1.0, user, f"{user}-0", "group", entry))
+
+
+def show_stranger_a_page(story: Story) -> None:
+    """One who never was in a chat reads it."""
+    story.scenes.append(Page(1.0, "carol", "duo", (1, 2)))
+
+
+def let_stranger_hear(story: Story) -> None:
+    """One who never was in a chat hears of a mark in it."""
+    story.scenes.append(Heard(1.0, "carol", "carol-0", "duo", "a mark"))
+
+
+def list_chat_of_others(story: Story) -> None:
+    """A chat is in the list of one who is not in it."""
+    story.scenes.append(Line("carol", "carol-0", "duo", 3, 0))
+
+
+def change_what_is_anothers(story: Story) -> None:
+    """An edit of another one's message was taken."""
+    done = {answer.ref for answer in all_of(story, Answered) if not answer.code}
+    edits = (a for a in all_of(story, Asked) if a.kind == "edit" and a.ref in done)
+    edit = next(a for a in edits if a.chat == "duo")
+    other = "alice" if edit.user == "bob" else "bob"
+    change(story, edit, replace(edit, user=other))
+    for scene in list(story.scenes):
+        match scene:
+            case Told(entry=entry) if entry.ref == edit.ref:
+                change(story, scene, replace(scene, entry=replace(entry, sender=other)))
+            case Stored() | Final():
+                entries = tuple(
+                    replace(e, sender=other) if e.ref == edit.ref else e for e in scene.entries
+                )
+                change(story, scene, replace(scene, entries=entries))
+            case Answered(ref=ref) if ref == edit.ref:
+                change(story, scene, replace(scene, user=other))
+
+
+def forget_edit(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Give a message another text than its changes say."""
+    at = next(i for i, e in enumerate(entries) if e.kind == "text" and not e.deleted)
+    return (*entries[:at], replace(entries[at], body="as it was"), *entries[at + 1 :])
+
+
+def forget_reaction(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Take the reactions from a message."""
+    at = next(i for i, e in enumerate(entries) if e.reactions)
+    return (*entries[:at], replace(entries[at], reactions={}), *entries[at + 1 :])
+
+
+def revive(entries: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Show a deleted message."""
+    at = next(i for i, e in enumerate(entries) if e.deleted)
+    return (*entries[:at], replace(entries[at], body="hi", deleted=False), *entries[at + 1 :])
+
+
+def leave_unread(story: Story) -> None:
+    """A list says that something is unread."""
+    line = all_of(story, Line)[0]
+    change(story, line, replace(line, unread=1))
+
+
+def accept_refused(story: Story) -> None:
+    """A message is in the log of which its sender heard that it never will be."""
+    answer = next(a for a in all_of(story, Answered) if a.seq and not a.code and a.chat == "duo")
+    change(story, answer, replace(answer, code="forbidden"))
+
+
+def invent(story: Story) -> None:
+    """A message is in the log that nobody sent."""
+    asked = next(a for a in all_of(story, Asked) if a.kind == "send")
+    story.scenes.remove(asked)
+
+
+FAULTS: list[tuple[str, Callable[[Story], None]]] = [
+    ("P4", lose_at_device),
+    ("P1", lose_in_dynamodb),
+    ("P6", lose_in_history),
+    ("P6", lose_in_page),
+    ("P4", skip_what_is_due),
+    ("P1", forget_change_of_members),
+    ("P4", repeat_at_device),
+    ("P2", repeat_in_dynamodb),
+    ("P4", swap_at_device),
+    ("P1", swap_in_dynamodb),
+    ("P3", rewrite_at_device),
+    ("P7", tell_stranger),
+    ("P7", tell_one_who_left),
+    ("P7", show_stranger_a_page),
+    ("P7", let_stranger_hear),
+    ("P7", list_chat_of_others),
+    ("P7", change_what_is_anothers),
+    ("P10", leave_unread),
+    ("P2", accept_refused),
+    ("P2", invent),
+]
+
+
+@pytest.mark.parametrize(("rule", "plant"), FAULTS, ids=[plant.__name__ for _, plant in FAULTS])
+def test_check_planted_fault_is_named(
+    good: Story, rule: str, plant: Callable[[Story], None]
+) -> None:
+    """A loss, a repeat, a swap, a stranger's event and the rest are each found."""
+    plant(good)
+
+    assert rule in rules_of(good)
+
+
+@pytest.mark.parametrize("where", [Stored, Final, Kept])
+@pytest.mark.parametrize("alter", [forget_edit, forget_reaction, revive])
+def test_check_message_that_is_not_as_changed_is_named(
+    good: Story,
+    where: type[Stored] | type[Final] | type[Kept],
+    alter: Callable[[tuple[Shown, ...]], tuple[Shown, ...]],
+) -> None:
+    """Wherever a change is not applied, it is found."""
+    change_entries(good, where, alter)
+
+    assert rules_of(good) == {"P10"}
+
+
+@pytest.mark.parametrize("kind", [Stored, Final, Line, Answered])
+def test_check_story_without_its_end_is_void(good: Story, kind: type[Scene]) -> None:
+    """What was not read proves nothing."""
+    good.scenes = [scene for scene in good.scenes if not isinstance(scene, kind)]
+
+    assert "VOID" in rules_of(good)

@@ -1,0 +1,89 @@
+"""Fail-points: a named place dies or stops when a test asks for it, and never otherwise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from chatserver.errors import ConfigError
+from chatserver.telemetry.failpoints import arm_failpoint, failpoint
+
+PROGRAM = """
+from chatserver.telemetry.failpoints import arm_failpoint, failpoint
+arm_failpoint()
+for number in range(1, 5):
+    print(number, flush=True)
+    failpoint("here")
+    failpoint("there")
+print("end")
+"""
+
+
+def run(armed: str) -> tuple[int, list[str]]:
+    """Run a program that passes two places four times; return its end and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "CHAT_FAILPOINT": armed},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    return done.returncode, done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("armed", "end", "printed"),
+    [
+        ("here:kill", -signal.SIGKILL, ["1"]),
+        ("there:kill:3", -signal.SIGKILL, ["1", "2", "3"]),
+        ("here:kill:5", 0, ["1", "2", "3", "4", "end"]),
+        ("elsewhere:kill", 0, ["1", "2", "3", "4", "end"]),
+    ],
+)
+def test_failpoint_kills_at_its_place_and_time_only(
+    armed: str, end: int, printed: list[str]
+) -> None:
+    """The first time, or the time that was asked for; other places do nothing."""
+    assert run(armed) == (end, printed)
+
+
+def test_failpoint_stops_the_process_until_it_is_told_to_go_on() -> None:
+    """A process that sleeps and wakes again."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "CHAT_FAILPOINT": "here:stop:2"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        printed, _ = process.communicate(timeout=30)
+
+    assert printed.split() == ["1", "2", "3", "4", "end"]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("armed", ["here", "here:", "here:explode", "here:kill:x", "here:kill:-1"])
+def test_failpoint_that_makes_no_sense_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, armed: str
+) -> None:
+    """A test with a misspelt one would prove nothing."""
+    monkeypatch.setenv("CHAT_FAILPOINT", armed)
+
+    with pytest.raises(ConfigError, match="CHAT_FAILPOINT"):
+        arm_failpoint()
+
+
+def test_failpoint_without_the_variable_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in production."""
+    monkeypatch.delenv("CHAT_FAILPOINT", raising=False)
+
+    arm_failpoint()
+
+    failpoint("here")

@@ -1,0 +1,238 @@
+"""Settings: where they come from, what is refused, and that everything wrong is told at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from chatserver.config import Section, Settings, check_secret, load_settings
+from chatserver.errors import ConfigError
+
+SECRET = "s" * 32
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of this machine gets in."""
+    for name in os.environ:
+        if name.upper().startswith("CHAT_"):
+            monkeypatch.delenv(name)
+
+
+def problems_of(monkeypatch: pytest.MonkeyPatch, **env: str) -> list[str]:
+    """Load with these variables and return what is wrong."""
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    return caught.value.problems
+
+
+# where they come from
+
+
+def test_settings_without_any_are_the_defaults() -> None:
+    """An empty environment is a valid one."""
+    assert load_settings() == Settings()
+
+
+def test_settings_from_environment_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections and names with underscores in them are told apart."""
+    monkeypatch.setenv("CHAT_GATEWAY_PORT", "9001")
+    monkeypatch.setenv("CHAT_GATEWAY_SESSIONS_PER_USER_MAX", "7")
+    monkeypatch.setenv("CHAT_GATEWAY_ORIGINS", '["https://a.example","https://b.example"]')
+
+    gateway = load_settings().gateway
+
+    assert (gateway.port, gateway.sessions_per_user_max) == (9001, 7)
+    assert gateway.origins == ["https://a.example", "https://b.example"]
+
+
+def test_settings_precedence_is_file_secrets_environment_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearer to the process, the stronger."""
+    file, secrets = tmp_path / "chat.toml", tmp_path / "secrets"
+    file.write_text(
+        "[redis]\nbatch_max = 1\nqueue_max = 1\nbacklog_max = 1001\nmail_max = 101\n", "utf-8"
+    )
+    secrets.mkdir()
+    for name, value in (("QUEUE_MAX", "2"), ("BACKLOG_MAX", "1002"), ("MAIL_MAX", "102")):
+        (secrets / f"CHAT_REDIS_{name}").write_text(value + "\n", "utf-8")
+    monkeypatch.setenv("CHAT_CONFIG", str(file))
+    monkeypatch.setenv("CHAT_SECRETS_DIR", str(secrets))
+    monkeypatch.setenv("CHAT_REDIS_BACKLOG_MAX", "1003")
+    monkeypatch.setenv("CHAT_REDIS_MAIL_MAX", "103")
+
+    redis = load_settings(redis={"mail_max": 104}).redis
+
+    assert (redis.batch_max, redis.queue_max) == (1, 2)
+    assert (redis.backlog_max, redis.mail_max) == (1003, 104)
+
+
+@pytest.mark.parametrize("name", ["CHAT_AUTH_SECRET", "chat_auth_secret"])
+def test_settings_secret_from_its_file_is_taken_without_the_newline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A mounted secret is named like its variable, in either case."""
+    (tmp_path / name).write_text(SECRET + "\n", "utf-8")
+    monkeypatch.setenv("CHAT_SECRETS_DIR", str(tmp_path))
+
+    assert load_settings().auth.secret.get_secret_value() == SECRET
+
+
+# what is refused
+
+
+def test_settings_that_are_wrong_are_all_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever mends them need not start again for each one."""
+    problems = problems_of(
+        monkeypatch,
+        CHAT_NOPE="1",
+        CHAT_GATEWAY_PRT="1",
+        CHAT_GATEWAY_PORT="70000",
+        CHAT_REDIS_PARTITIONS="many",
+        CHAT_PERSIST_LEASE_S="3",
+        CHAT_WARM_TABLE_PREFIX="no spaces",
+    )
+
+    for expected in (
+        "CHAT_NOPE: no such setting",
+        "CHAT_GATEWAY_PRT: no such setting",
+        "gateway.port: input should be less than or equal to 65535",
+        "redis.partitions: input should be a valid integer, unable to parse string as an integer",
+        "persist: write_timeout_s must be shorter than lease_s",
+        "warm.table_prefix: string should match pattern '^[A-Za-z0-9_.-]{0,64}$'",
+    ):
+        assert expected in problems
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        (
+            {"CHAT_REDIS_LOG_MAX": "99", "CHAT_REDIS_INBOX_MAX": "100"},
+            "redis: log_max must be at least inbox_max",
+        ),
+        (
+            {"CHAT_PERSIST_LEASE_S": "4", "CHAT_PERSIST_WRITE_TIMEOUT_S": "4"},
+            "persist: write_timeout_s must be shorter than lease_s",
+        ),
+        (
+            {"CHAT_GATEWAY_PING_INTERVAL_S": "5", "CHAT_GATEWAY_PONG_TIMEOUT_S": "5"},
+            "gateway: pong_timeout_s must be shorter than ping_interval_s",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], problem: str
+) -> None:
+    """Each by itself would be allowed."""
+    assert problems_of(monkeypatch, **env) == [problem]
+
+
+def test_settings_that_just_go_together_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds are exact."""
+    for name, value in (
+        ("REDIS_LOG_MAX", "100"),
+        ("REDIS_INBOX_MAX", "100"),
+        ("PERSIST_LEASE_S", "4.1"),
+        ("PERSIST_WRITE_TIMEOUT_S", "4"),
+        ("GATEWAY_PING_INTERVAL_S", "5.1"),
+        ("GATEWAY_PONG_TIMEOUT_S", "5"),
+    ):
+        monkeypatch.setenv(f"CHAT_{name}", value)
+
+    load_settings()
+
+
+def test_settings_file_with_unknown_names_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A misspelt setting does not silently keep its default."""
+    file = tmp_path / "chat.toml"
+    file.write_text("[redis]\nnope = 1\n[nope]\na = 1\n", "utf-8")
+
+    problems = problems_of(monkeypatch, CHAT_CONFIG=str(file))
+
+    assert [problem.split(":")[0] for problem in problems] == ["redis.nope", "nope"]
+
+
+def test_settings_file_that_is_not_toml_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the place in it."""
+    file = tmp_path / "chat.toml"
+    file.write_text("[redis\n", "utf-8")
+
+    (problem,) = problems_of(monkeypatch, CHAT_CONFIG=str(file))
+
+    assert problem.startswith(f"CHAT_CONFIG: {file} is not TOML")
+    assert "line 1" in problem
+
+
+@pytest.mark.parametrize("name", ["CHAT_CONFIG", "CHAT_SECRETS_DIR"])
+def test_settings_place_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A typing error in the path does not start a process on defaults."""
+    place = str(tmp_path / "nowhere")
+
+    (problem,) = problems_of(monkeypatch, **{name: place})
+
+    assert problem.startswith(f"{name}: there is no ")
+    assert place in problem
+
+
+def test_settings_can_not_be_changed() -> None:
+    """They are read once."""
+    with pytest.raises(Exception, match="frozen"):
+        load_settings().gateway.port = 1  # type: ignore[misc]  # that is the point
+
+
+# secrets
+
+
+@pytest.mark.parametrize("secret", ["", "s" * 31, "é" * 15])
+def test_check_secret_refuses_a_key_that_is_too_short(secret: str) -> None:
+    """There is no default, and no weak key; the text says how to make one."""
+    settings = load_settings(auth={"secret": secret})
+
+    with pytest.raises(ConfigError, match=r"CHAT_AUTH_SECRET.*at least 32 bytes.*openssl rand"):
+        check_secret(settings)
+
+
+@pytest.mark.parametrize("secret", ["s" * 32, "é" * 16])
+def test_check_secret_takes_thirty_two_bytes(secret: str) -> None:
+    """Bytes count, not characters."""
+    check_secret(load_settings(auth={"secret": secret}))
+
+
+def test_settings_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed or logged of them has stars in their place."""
+    monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
+    monkeypatch.setenv("CHAT_WARM_SECRET_KEY", "w" * 20)
+
+    assert SECRET not in repr(load_settings())
+    assert "w" * 20 not in str(load_settings())
+
+
+def test_settings_problems_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error about one setting does not print the others."""
+    problems = problems_of(monkeypatch, CHAT_AUTH_SECRET=SECRET, CHAT_AUTH_LEEWAY_S="-1")
+
+    assert not any(SECRET in problem for problem in problems)
+
+
+def test_settings_named_like_secrets_are_of_a_type_that_hides_them() -> None:
+    """A new one cannot be forgotten."""
+    for section, field in Settings.model_fields.items():
+        assert isinstance(field.annotation, type)
+        assert issubclass(field.annotation, Section)
+        for name, setting in field.annotation.model_fields.items():
+            if "secret" in name or "password" in name:
+                hides = (SecretStr, SecretStr | None)
+                assert setting.annotation in hides, f"{section}.{name}"

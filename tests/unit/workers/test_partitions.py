@@ -1,0 +1,55 @@
+"""One worker for each partition: some may fail while the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chatserver.errors import Unavailable
+from workers.partitions import run_partitions
+
+
+def hot_of(partitions: int) -> Any:
+    """What the runner looks at of the hot tier."""
+    return SimpleNamespace(is_up=True, keys=SimpleNamespace(partitions=partitions))
+
+
+async def test_partition_that_fails_is_started_again_and_others_go_on() -> None:
+    """A node of a cluster that is away stops only what it serves."""
+    started: list[int] = []
+    is_back = asyncio.Event()
+
+    async def work(partition: int) -> None:
+        started.append(partition)
+        if partition == 1 and started.count(1) == 1:
+            raise Unavailable("its node is away")
+        if partition == 1:
+            is_back.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(run_partitions(hot_of(3), "test", work))
+    async with asyncio.timeout(20):
+        await is_back.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+    assert sorted(started) == [0, 1, 1, 2]
+
+
+async def test_partitions_end_when_the_hot_tier_is_gone_as_a_whole() -> None:
+    """Then whoever runs the worker starts it again, and says why."""
+    hot = hot_of(2)
+
+    async def work(partition: int) -> None:
+        if partition == 0:
+            hot.is_up = False
+            raise Unavailable("redis at nowhere: gone")
+        await asyncio.Event().wait()
+
+    with pytest.raises(Unavailable, match="nowhere"):
+        await run_partitions(hot, "test", work)

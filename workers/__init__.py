@@ -1,0 +1,1 @@
+"""The processes behind the gateways: one module a worker, started by ``chatserver worker``."""

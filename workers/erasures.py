@@ -1,0 +1,260 @@
+"""Takes away what there is of users who asked for it, step by step, with a receipt.
+
+::
+
+    sessions ─► chats ─► messages ─► files ─► exports ─► reports ─► traces ─► rows ─► keys ─► check
+
+A step that is done is a line of the job's receipt. Dies anywhere: the next worker goes on with the
+step that was not noted, and every step may be done again; a line counts what the try that ended it
+found. Nothing of the user can come back meanwhile: the user's row is a tombstone before the first
+step, and from the second on no chat takes anything from him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.privacy import Done
+from chatserver.errors import NotFound, Unavailable
+from chatserver.protocol import frames
+from chatserver.service.erasing import has_words
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.jobs import EXPORT_PREFIX
+from chatserver.warm.personal import FILE_PREFIX, REPORTED_PREFIX
+from workers.jobs import Held, JobWorker, wait_until_persisted
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+CHATS_PAGE = 100
+PASSES_MAX = 8
+REMOVE_TRIES_MAX = 5
+DAY_S = 86_400
+LEAVE_REF = "erase-leave"
+REDIS, DIRECTORY, MESSAGES, BUCKET = "Redis", "DynamoDB directory", "DynamoDB messages", "S3"
+TIERS = f"{REDIS}, {MESSAGES}"
+
+
+class Erasure:
+    """The erasure of one user."""
+
+    def __init__(self, parts: WorkerParts, held: Held) -> None:
+        self._parts = parts
+        self._private = parts.private
+        self._settings = parts.settings.privacy
+        self._held = held
+        self._user = UserId(held.job.user)
+        self._steps: dict[str, Callable[[], Awaitable[list[Done]]]] = {
+            "sessions": self._end_sessions,
+            "chats": self._leave_chats,
+            "messages": self._erase_messages,
+            "files": self._remove_files,
+            "exports": self._remove_exports,
+            "reports": self._blank_reports,
+            "traces": self._remove_traces,
+            "rows": self._remove_rows,
+            "keys": self._remove_keys,
+            "check": self._check,
+        }
+
+    async def run(self) -> None:
+        """Do the steps that are not done yet.
+
+        Raises:
+            Unavailable: a store went away, or something keeps coming back; go on later.
+            JobLost: somebody else is at it.
+        """
+        lines = list(self._held.job.steps)
+        done = {line.step for line in lines}
+        for number, (name, step) in enumerate(self._steps.items(), 1):
+            if name in done:
+                continue
+            failpoint(f"erasure.before_{name}")
+            lines += await step()
+            failpoint(f"erasure.after_{name}")
+            progress = 100 * number // len(self._steps)
+            await self._held.note(steps=lines, progress=progress, why="")
+        expires_at = int(self._parts.clock.time()) + self._settings.receipt_days * DAY_S
+        await self._held.finish(state="done", progress=100, expires_at=expires_at, why="")
+
+    # the steps
+
+    async def _end_sessions(self) -> list[Done]:
+        user, step = self._user, "sessions"
+        devices = await self._private.closing.close(user)
+        password = await self._private.accounts.remove_credential(user)
+        pushes = await self._parts.subscriptions.remove_all(user, self._parts.clock.time())
+        return [
+            Done(step, DIRECTORY, "name and what the user said of himself", 1),
+            Done(step, DIRECTORY, "passwords", int(password)),
+            Done(step, f"{DIRECTORY}, {REDIS}", "logins ended", devices),
+            Done(step, DIRECTORY, "push subscriptions", pushes),
+        ]
+
+    async def _leave_chats(self) -> list[Done]:
+        """Leave groups, and let nobody write in the direct chats any more."""
+        groups = directs = 0
+        start = None
+        while True:
+            page = await self._parts.directory.list_memberships(
+                self._user, limit=CHATS_PAGE, start=start
+            )
+            for chat, _ in page.items:
+                if chat.kind == "group":
+                    groups += await self._leave(ChatId(chat.chat))
+                else:
+                    directs += 1
+                    await self._end_direct(ChatId(chat.chat))
+            start = page.next
+            if start is None:
+                break
+        return [
+            Done("chats", f"{DIRECTORY}, {REDIS}", "groups left", groups),
+            Done("chats", f"{DIRECTORY}, {REDIS}", "direct chats closed, kept for others", directs),
+        ]
+
+    async def _leave(self, chat: ChatId) -> bool:
+        try:
+            await self._parts.membership.change(self._user, frames.Leave(0, chat, LEAVE_REF))
+        except NotFound:
+            return False  # the index still lists what was left
+        return True
+
+    async def _end_direct(self, chat: ChatId) -> None:
+        # As if the user blocked the other one; only who has an account can take that back.
+        await self._private.blocks.mark_chat(chat, self._user, is_blocked=True)
+        await self._parts.turnover.restrict(await self._parts.directory.get_chat(chat))
+        await self._private.rows.strip_membership(chat, self._user)
+
+    async def _erase_messages(self) -> list[Done]:
+        """Delete what the user said, until nothing is found any more.
+
+        The index that leads to it lags behind, so the last look is `settle_s` after the first.
+        """
+        began = self._parts.clock.monotonic()
+        await wait_until_persisted(self._parts)
+        for number in range(PASSES_MAX):
+            found, places = await self._erase_once(number)
+            if number == 0:
+                passed_s = self._parts.clock.monotonic() - began
+                await asyncio.sleep(max(0.0, self._settings.settle_s - passed_s))
+            await wait_until_persisted(self._parts)
+            if found == 0 and number > 0:
+                return [Done("messages", TIERS, "messages whose text is gone", places)]
+        raise Unavailable("texts of the user keep coming")
+
+    async def _erase_once(self, number: int) -> tuple[int, int]:
+        """Delete what is found; return how much that was, and how many messages there are."""
+        found = places = 0
+        async for page in self._private.rows.iter_entries(self._user):
+            for entry in page:
+                places += entry.kind not in frames.ENTRY_KINDS
+                # An edit goes with its message; what is left then has lost it.
+                if not has_words(entry) or (entry.kind == "edit" and number == 0):
+                    continue
+                found += 1
+                is_gone = await self._private.eraser.erase(self._user, entry)
+                if not is_gone and number > 1:
+                    # Redis says that it is gone, and DynamoDB has it: there nothing is coming.
+                    rev = max(entry.rev, entry.seq) + 1
+                    await self._parts.message_changes.blank(entry.chat, entry.ts, rev)
+                failpoint("erasure.in_messages")
+        return found, places
+
+    async def _remove_files(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, FILE_PREFIX)
+        for name in names:
+            await self._remove_file(name)
+        return [Done("files", f"{BUCKET}, {DIRECTORY}, {REDIS}", "files", len(names))]
+
+    async def _remove_file(self, name: str) -> None:
+        await self._parts.sendable.drop([name])
+        for _ in range(REMOVE_TRIES_MAX):
+            file = await self._parts.files.find_file(name)
+            if file is None:
+                await self._private.rows.remove_row(self._user, FILE_PREFIX + name)
+                return
+            await self._parts.objects.remove(file)
+            failpoint("erasure.in_files")
+            if await self._parts.files.remove_file(file):
+                return
+        raise Unavailable(f"file {name}: others keep changing it")
+
+    async def _remove_exports(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, EXPORT_PREFIX)
+        for name in names:
+            job = await self._private.jobs.find(name)
+            if job is not None:
+                await self._private.jobs.drop_waiting(job)
+                await self._private.jobs.drop(name, job.expires_at)
+                if job.state == "running":
+                    # Who is at it finds out while he renews it; then he uploads no more.
+                    wait_s = job.until_ms / 1000 - self._parts.clock.time()
+                    await asyncio.sleep(max(0.0, min(wait_s, self._settings.lease_s)))
+            await self._private.exports.remove(name)
+            await self._private.rows.remove_row(self._user, EXPORT_PREFIX + name)
+        return [Done("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
+
+    async def _blank_reports(self) -> list[Done]:
+        names = await self._private.rows.list_names(self._user, REPORTED_PREFIX)
+        for name in names:
+            await self._private.rows.blank_report(name, self._user)
+        return [Done("reports", DIRECTORY, "reports, of which the reporter's id stays", len(names))]
+
+    async def _remove_traces(self) -> list[Done]:
+        return [Done("traces", REDIS, what, count) for what, count in (await self._scrub()).items()]
+
+    async def _scrub(self) -> dict[str, int]:
+        traces, user = self._private.traces, self._user
+        return {
+            "pushes in mailboxes": await traces.remove_mail(user, self._settings.settle_s),
+            "calls of gateways": await traces.remove_calls(user),
+            "events of webhooks, dead letters too": await traces.remove_events(user),
+            "messages that could not be persisted": await traces.remove_dead_letters(user),
+            "stored answers": await self._private.answers.remove_all(user),
+        }
+
+    async def _remove_rows(self) -> list[Done]:
+        count = await self._private.rows.remove_rows(self._user)
+        return [Done("rows", DIRECTORY, "rows: devices, blocks and what else was left", count)]
+
+    async def _remove_keys(self) -> list[Done]:
+        count = await self._private.traces.remove_keys(self._user)
+        return [Done("keys", REDIS, "keys", count)]
+
+    async def _check(self) -> list[Done]:
+        """Look again, after what was under way at the beginning has come to its end."""
+        webhooks = self._parts.settings.webhooks
+        told_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
+        for _ in range(PASSES_MAX):
+            await asyncio.sleep(max(self._settings.settle_s, told_s))
+            found, _ = await self._erase_once(1)
+            found += sum((await self._scrub()).values())
+            found += await self._private.rows.remove_rows(self._user)
+            await self._private.traces.remove_keys(self._user)
+            if found == 0:
+                return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
+            await wait_until_persisted(self._parts)
+        raise Unavailable("something of the user keeps coming back")
+
+
+def eraser_of(parts: WorkerParts, owner: str) -> JobWorker:
+    """Return the worker that erases."""
+
+    async def erase(held: Held) -> None:
+        await Erasure(parts, held).run()
+
+    return JobWorker(parts, owner, "erasure", erase, None)
+
+
+async def run_erasures(parts: WorkerParts, owner: str) -> None:
+    """Erase users, until cancelled.
+
+    Raises:
+        Unavailable: a store went away; start again.
+    """
+    await eraser_of(parts, owner).run()

@@ -1,0 +1,240 @@
+"""Makes copies of what users have here: a ZIP in S3, for those who asked for one.
+
+What was committed is waited for until the warm tier has it; then the ZIP is built and uploaded.
+Dies anywhere: the next worker begins again, and its ZIP takes the place of what the first one
+uploaded. A ZIP is removed when its time is over, and when its user is erased.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import structlog
+
+from chatserver.cold.client import ObjectMissing
+from chatserver.domain.attachments import File
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, NotFound
+from chatserver.protocol.entries import is_message
+from chatserver.protocol.frames import Message
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.personal import FILE_PREFIX, REPORTED_PREFIX
+from workers.exportzip import ExportZip, open_zip
+from workers.jobs import Held, JobLost, JobWorker, wait_until_persisted
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+DAY_S = 86_400
+CHATS_PAGE = 100
+BLOCKS_PAGE = 1_000
+README = """\
+This is a copy of what you have here.
+
+profile.json     your account: name, what you say of yourself, whom you block, what you reported,
+                 and where you want to be notified
+devices.jsonl    where you are logged in with a password; one line each
+chats.jsonl      the chats that you are in, your role, and how far you have read them
+messages.jsonl   what you sent, in all chats, as it is now; what you deleted has no text any more,
+                 and what has expired is not there
+attachments/     your files, named for their ids; attachments.jsonl says what each is
+
+Times are in milliseconds since 1970 (UTC), `ts` in microseconds. Files that end in .jsonl have one
+JSON object in each line. What others wrote is theirs, and not in here.
+"""
+
+
+class ExportWorker:
+    """Makes one export after the other."""
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+        self._private = parts.private
+        self._settings = parts.settings.privacy
+
+    async def make(self, held: Held) -> None:
+        """Make the copy that a job asks for.
+
+        Raises:
+            TooLarge: it would be larger than any may be.
+            NotFound: the user is gone.
+            Unavailable: a store went away; do it again.
+            JobLost: somebody else has the job, or its user is erased.
+        """
+        job = held.job
+        await wait_until_persisted(self._parts)
+        async with open_zip(self._settings.export_bytes_max) as book:
+            await self._write(book, held)
+            failpoint("export.before_upload")
+            content, size = await book.finish()
+            await held.note(progress=90)
+            await self._private.exports.put(job.id, content, size)
+        failpoint("export.after_upload")
+        expires_at = int(self._parts.clock.time()) + self._settings.export_days * DAY_S
+        try:
+            await held.finish(state="ready", progress=100, size=size, expires_at=expires_at, why="")
+        except JobLost:
+            if await self._private.jobs.find(job.id) is None:
+                await self._private.exports.remove(job.id)  # its user is erased
+            raise
+
+    async def _write(self, book: ExportZip, held: Held) -> None:
+        user = UserId(held.job.user)
+        await book.put_text("README.txt", README.encode())
+        await book.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
+        await book.put_lines("devices.jsonl", self._iter_devices(user))
+        await book.put_lines("chats.jsonl", self._iter_chats(user))
+        await held.note(progress=10)
+        await book.put_lines("messages.jsonl", self._iter_messages(user))
+        failpoint("export.after_messages")
+        await held.note(progress=50)
+        files = await self._list_files(user)
+        await book.put_lines("attachments.jsonl", _one_page([_file_line(each) for each in files]))
+        for number, file in enumerate(files, 1):
+            await self._put_file(book, file)
+            await held.note(progress=50 + 40 * number // len(files))
+
+    async def _profile_of(self, user: UserId) -> dict[str, Any]:
+        record = await self._private.accounts.find_user(user)
+        if record is None or record.erased_ms is not None:
+            raise NotFound("user: does not exist")
+        blocks = await self._private.blocks.list_blocks(user, None, BLOCKS_PAGE)
+        devices = await self._parts.subscriptions.list_of(user, self._parts.clock.time())
+        reports = await self._private.rows.list_names(user, REPORTED_PREFIX)
+        credential = await self._private.accounts.find_credential(user)
+        return {
+            "user": user,
+            "name": record.name,
+            "about": record.about,
+            "created": record.created_ms,
+            "password_changed": None if credential is None else credential.changed_ms,
+            "blocks": [{"user": each.user, "since": each.since} for each in blocks],
+            "reports": [await self._report_line(user, each) for each in reports],
+            "push_subscriptions": [
+                {"kind": each.kind, "target": each.target, "created": each.created_ms}
+                for each in devices
+            ],
+        }
+
+    async def _report_line(self, user: UserId, reported: str) -> dict[str, Any]:
+        chat, _, seq = reported.partition("#")
+        reason = await self._private.rows.find_reason(reported, user)
+        return {"chat": chat, "seq": int(seq), "reason": reason}
+
+    async def _iter_devices(self, user: UserId) -> AsyncIterator[list[Any]]:
+        yield [
+            {
+                "device": each.login,
+                "name": each.name,
+                "created": each.created_ms,
+                "seen": each.seen_ms,
+                "ended": each.ended_ms,
+            }
+            for each in await self._private.accounts.list_logins(user)
+        ]
+
+    async def _iter_chats(self, user: UserId) -> AsyncIterator[list[Any]]:
+        start = None
+        while True:
+            page = await self._parts.directory.list_memberships(user, limit=CHATS_PAGE, start=start)
+            yield [
+                {
+                    "chat": chat.chat,
+                    "kind": chat.kind,
+                    "name": chat.name,
+                    "role": member.role,
+                    "joined": member.joined,
+                    "read": member.read,
+                    "received": member.received,
+                    "deleted_for_me": list(member.hidden),
+                }
+                for chat, member in page.items
+            ]
+            start = page.next
+            if start is None:
+                return
+
+    async def _iter_messages(self, user: UserId) -> AsyncIterator[list[Any]]:
+        now_s = self._parts.clock.time()
+
+        def is_there(entry: Message) -> bool:
+            return is_message(entry) and (entry.expires_at is None or entry.expires_at > now_s)
+
+        async for page in self._private.rows.iter_entries(user):
+            yield [entry for entry in page if is_there(entry)]
+
+    async def _list_files(self, user: UserId) -> list[File]:
+        names = await self._private.rows.list_names(user, FILE_PREFIX)
+        found = [await self._parts.files.find_file(name) for name in names]
+        return [file for file in found if file is not None and file.phase == "ready"]
+
+    async def _put_file(self, book: ExportZip, file: File) -> None:
+        pieces = self._parts.objects.iter_pieces(file)
+        try:
+            await book.put_pieces(_path_of(file), pieces)
+        except ObjectMissing:
+            log.warning("export.file_gone", file=file.id)
+
+    async def remove_old(self) -> int:
+        """Remove ZIPs whose time is over; return how many. Idempotent."""
+        jobs = self._private.jobs
+        over = await jobs.list_kept_before(int(self._parts.clock.time()))
+        for id_, expires_at in over:
+            await self._private.exports.remove(id_)
+            await jobs.drop(id_, expires_at)
+        return len(over)
+
+
+def _path_of(file: File) -> str:
+    # Names are what users made of them: of theirs only what no unpacker takes for a path.
+    name = re.sub(r"[^\w.() -]", "_", file.name).strip(". ")[-100:]
+    return f"attachments/{file.id}-{name}" if name else f"attachments/{file.id}"
+
+
+def _file_line(file: File) -> dict[str, Any]:
+    return {
+        "id": file.id,
+        "file": _path_of(file),
+        "name": file.name,
+        "type": file.type,
+        "size": file.size,
+        "sha256": file.sha256,
+        "chat": file.chat,
+        "created": file.created * 1000,
+        "messages": sorted(file.seqs),
+    }
+
+
+async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
+    yield lines
+
+
+def exporter_of(parts: WorkerParts, owner: str) -> JobWorker:
+    """Return the worker that makes exports."""
+    tries_max = parts.settings.privacy.export_tries_max
+    return JobWorker(parts, owner, "export", ExportWorker(parts).make, tries_max)
+
+
+async def run_exports(parts: WorkerParts, owner: str) -> None:
+    """Make exports, and remove those whose time is over, until cancelled.
+
+    Raises:
+        Unavailable: a store went away; start again.
+    """
+    worker, interval_s = ExportWorker(parts), parts.settings.attachments.sweep_interval_s
+
+    async def remove_old() -> None:
+        while True:
+            await worker.remove_old()
+            await asyncio.sleep(interval_s)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(exporter_of(parts, owner).run(), name="exports")
+            group.create_task(remove_old(), name="old-exports")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

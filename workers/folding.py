@@ -1,0 +1,113 @@
+"""What a batch of the backlog makes of messages, before any of it is written. No I/O.
+
+A change of a message that is in the same batch is folded into it, so that the message is written
+once, as it is now; a text that was deleted while it waited never reaches the warm tier. What a
+batch changes in messages of before is gathered for each of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import GatewayId
+from chatserver.hot.backlog import CommittedMessage
+from chatserver.protocol.entries import AMENDING, apply_entry, tombstone_of
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.messages import PersistItem
+
+
+class Work(NamedTuple):
+    """An entry to write, and the gateway that took it."""
+
+    gateway: GatewayId
+    committed: CommittedMessage
+    item: PersistItem
+
+
+class Place(NamedTuple):
+    """Where the warm tier has a message."""
+
+    chat: str
+    ts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Folded:
+    """What is to be written: entries, then changes to entries of before."""
+
+    works: list[Work]
+    changes: dict[Place, list[Message]]
+    blanks: dict[Place, int]  # edit whose text is gone → seq of the entry that replaced it
+    lost: dict[int, list[Attachment]]  # seq of a deleted message of the batch → its files
+
+
+def fold(works: Sequence[Work]) -> Folded:
+    """Apply the changes among `works`, which are in order of commit.
+
+    Guarantees:
+        What is written then is the same however the backlog is cut into batches.
+    """
+    folded = Folded(list(works), {}, {}, {})
+    at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
+    for work in works:
+        entry, committed = work.item.message, work.committed
+        if entry.kind not in AMENDING or not committed.target_ts:
+            continue
+        target = Place(entry.chat, committed.target_ts)
+        if target in at:
+            message = folded.works[at[target]].item.message
+            changed = apply_entry(message, entry)
+            if message.attachments and not changed.attachments:
+                folded.lost[message.seq] = message.attachments
+            _replace(folded.works, at[target], changed)
+        else:
+            folded.changes.setdefault(target, []).append(entry)
+        if committed.replaced_ts:
+            replaced = Place(entry.chat, committed.replaced_ts)
+            if replaced in at:
+                edit = folded.works[at[replaced]].item.message
+                _replace(folded.works, at[replaced], tombstone_of(edit, entry.seq))
+            else:
+                folded.blanks[replaced] = entry.seq
+    return folded
+
+
+def _replace(works: list[Work], index: int, message: Message) -> None:
+    item = works[index].item
+    works[index] = works[index]._replace(item=PersistItem(message, item.receiver))
+
+
+_NAMES = {
+    name: re.compile(rb'"%b":"([A-Za-z0-9_.-]{1,64})"' % name.encode())
+    for name in ("chat", "mid", "sender", "ref", "kind")
+}
+
+
+def tombstone_in_place_of(raw: CommittedMessage) -> Message | None:
+    """Return what stands for an entry that cannot be persisted, so that its seq is no hole.
+
+    None if not even its chat can be read.
+    """
+    head = raw.tail.partition(b'"body":')[0]
+    found = {
+        name: match[1].decode()
+        for name, pattern in _NAMES.items()
+        if (match := pattern.search(head))
+    }
+    if "chat" not in found:
+        return None
+    return Message(
+        raw.seq,
+        raw.ts,
+        found["chat"],
+        found.get("mid", "-"),
+        found.get("sender", "-"),
+        found.get("ref", "-"),
+        found.get("kind", "text"),
+        "",
+        rev=raw.seq,
+        deleted=True,
+    )

@@ -1,0 +1,50 @@
+"""Runs one worker for each partition; what serves a part of them may fail without the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError
+from chatserver.hot.client import HotClient
+
+log = structlog.get_logger()
+
+RESTART_S_MAX = 1.0
+
+
+async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaitable[None]]) -> None:
+    """Run `work` for each partition, until cancelled.
+
+    Raises:
+        Unavailable: the hot tier went away as a whole; start again.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for partition in range(hot.keys.partitions):
+                task = _keep_running(hot, name, partition, work)
+                group.create_task(task, name=f"{name}-{partition}")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures
+
+
+async def _keep_running(
+    hot: HotClient, name: str, partition: int, work: Callable[[int], Awaitable[None]]
+) -> None:
+    wait_s = 0.1
+    loop = asyncio.get_running_loop()
+    while True:
+        started = loop.time()
+        try:
+            await work(partition)
+        except ChatError as exc:
+            if not hot.is_up:
+                raise
+            log.warning("worker.part_failed", worker=name, partition=partition, error=exc.message)
+        if loop.time() - started > 30:
+            wait_s = 0.1
+        await asyncio.sleep(jittered(wait_s))
+        wait_s = min(wait_s * 2, RESTART_S_MAX)

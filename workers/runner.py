@@ -1,0 +1,102 @@
+"""Runs workers in one process: starts them, starts them again when they fail, stops them all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from chatserver.config import Settings
+from chatserver.domain.ids import new_id
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ConfigError
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import arm_failpoint
+from chatserver.telemetry.looplag import watch_loop_lag
+from workers.erasures import run_erasures
+from workers.exports import run_exports
+from workers.media import run_media
+from workers.notify import run_notify
+from workers.parts import WorkerParts, open_worker_parts
+from workers.persist import run_persist
+from workers.repair import run_repair
+from workers.rpc import RpcWorker
+from workers.sweep import run_sweep
+from workers.webhooks import run_webhooks
+
+log = structlog.get_logger()
+
+RESTART_S_MAX = 1.0
+STOP_S = 8.0
+
+Runner = Callable[[WorkerParts, str], Awaitable[None]]
+
+
+async def _run_rpc(parts: WorkerParts, owner: str) -> None:
+    await RpcWorker(parts, owner).run()
+
+
+WORKERS: dict[str, Runner] = {
+    "persist": run_persist,
+    "repair": run_repair,
+    "rpc": _run_rpc,
+    "notify": run_notify,
+    "media": run_media,
+    "sweep": run_sweep,
+    "webhooks": run_webhooks,
+    "exports": run_exports,
+    "erasures": run_erasures,
+}
+
+
+async def run_workers(settings: Settings, names: list[str]) -> None:
+    """Run the named workers until SIGTERM or SIGINT; then let each finish its step.
+
+    Raises:
+        ConfigError: a setting or a name is wrong.
+        Unavailable: there is no Redis to start with.
+    """
+    unknown = [name for name in names if name not in WORKERS]
+    if unknown:
+        raise ConfigError([f"worker {name}: there is no such worker" for name in unknown])
+    arm_failpoint()
+    metrics.serve_metrics(settings.telemetry.metrics_port)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
+    async with open_worker_parts(settings) as parts:
+        tasks = [
+            asyncio.create_task(_keep_running(name, parts, owner), name=f"worker-{name}")
+            for name in names
+        ]
+        tasks.append(asyncio.create_task(watch_loop_lag(parts.clock), name="loop-lag"))
+        log.info("workers.ready", names=names)
+        await stop.wait()
+        log.info("workers.stopping")
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=STOP_S)
+    log.info("workers.stopped")
+
+
+async def _keep_running(name: str, parts: WorkerParts, owner: str) -> None:
+    wait_s = 0.1
+    while True:
+        started = parts.clock.monotonic()
+        try:
+            await WORKERS[name](parts, owner)
+        except ChatError as exc:
+            log.warning("worker.failed", worker=name, error=exc.message)
+        except Exception:
+            log.exception("worker.crashed", worker=name)
+        metrics.WORKER_RESTARTS.labels(name).inc()
+        if parts.clock.monotonic() - started > 30:
+            wait_s = 0.1
+        await asyncio.sleep(jittered(wait_s))
+        wait_s = min(wait_s * 2, RESTART_S_MAX)

@@ -1,0 +1,100 @@
+"""Removes files that no message has: uploads that were never sent, and those of deleted messages.
+
+Each such file has a due row (`chatserver.warm.attachments`). A file goes in this order: what Redis
+says of it, its objects in S3, its rows. Dies anywhere: the due row is still there, and the next
+pass does it again. Objects without rows there are none, then, and rows without objects only until
+the next pass.
+
+A message that has the file may have been committed and not be persisted yet. So a file that is due
+at t is removed only when all that was committed before t + `settle_s` is persisted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.hot.backlog import Backlog
+from chatserver.hot.leases import Lease
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.attachments import SHARDS, Due
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+PAGE_MAX = 100
+LEASE_S = 60.0
+
+
+class Sweeper:
+    """Makes passes over the due rows; one process at a time has the lease."""
+
+    def __init__(self, parts: WorkerParts, owner: str) -> None:
+        self._parts = parts
+        self._settings = parts.settings.attachments
+        self._lease = Lease(parts.hot, 0, "sweep", owner, LEASE_S, parts.clock)
+
+    async def run(self) -> None:
+        """Sweep until cancelled.
+
+        Raises:
+            Unavailable: a store went away; start again.
+        """
+        try:
+            while True:
+                if await self._lease.claim():
+                    await self.sweep()
+                await asyncio.sleep(jittered(self._settings.sweep_interval_s))
+        finally:
+            if self._lease.left_s() > 0:
+                await self._lease.release()
+
+    async def sweep(self) -> int:
+        """Remove all that is due now, and return how many files that were.
+
+        Guarantees:
+            Idempotent, and several at once do no harm.
+        """
+        before = await self._find_horizon()
+        count = 0
+        for shard in range(SHARDS):
+            while dues := await self._parts.files.list_due(shard, before, PAGE_MAX):
+                removed = [await self._remove(due) for due in dues]
+                count += sum(removed)
+                if 0 < self._lease.left_s() < LEASE_S / 2:
+                    await self._lease.claim()
+        if count:
+            log.info("sweep.removed", files=count)
+        return count
+
+    async def _find_horizon(self) -> int:
+        """Return the time before which files that are due may be removed."""
+        oldest = self._parts.clock.time()
+        for partition in range(self._parts.hot.keys.partitions):
+            entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
+            if entry is not None:
+                oldest = min(oldest, entry / 1000)
+        return int(oldest - self._settings.settle_s)
+
+    async def _remove(self, due: Due) -> bool:
+        """Remove a file, if it still is due; in any case the row that said so."""
+        file = await self._parts.files.find_file(due.file)
+        if file is None or file.due != due.at:
+            await self._parts.files.drop_due(due)
+            return False
+        await self._parts.sendable.drop([file.id])
+        failpoint("sweep.before_objects")
+        await self._parts.objects.remove(file)
+        failpoint("sweep.before_rows")
+        return await self._parts.files.remove_file(file)
+
+
+async def run_sweep(parts: WorkerParts, owner: str) -> None:
+    """Sweep until cancelled.
+
+    Raises:
+        Unavailable: a store went away; start again.
+    """
+    await Sweeper(parts, owner).run()

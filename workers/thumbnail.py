@@ -1,0 +1,110 @@
+"""Makes a thumbnail of one image, in a process of its own that nothing else depends on.
+
+Run as ``python -m workers.thumbnail PIXELS_MAX THUMB_PX MEMORY_BYTES CPU_S``: an image on standard
+input; on standard output a line of JSON (``width``, ``height`` of the image as it is meant to be
+seen) and the thumbnail. Any other end than exit code 0 means: no thumbnail.
+
+The image is a stranger's, and decoders have holes. So the process has no secrets in its
+environment, can open no file and no socket, and has a bound on memory and time; an image whose
+header says that it is larger than allowed is not decoded at all. What comes out is encoded here
+from pixels: nothing else of the image survives, neither EXIF nor what was glued behind it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import sys
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+SIDE_MAX = 65_536
+QUALITY = 80
+ORIENTATION = 0x0112  # EXIF: how the image is to be turned
+
+
+def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int, bytes]:
+    """Return an image's width and height, and a thumbnail of it as WEBP.
+
+    Raises:
+        ValueError: it is too large. Whatever else the decoder raises: it is no image.
+    """
+    from PIL import Image, ImageOps
+
+    Image.MAX_IMAGE_PIXELS = pixels_max
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        width, height = image.size
+        if width * height > pixels_max or max(width, height) > SIDE_MAX:
+            raise ValueError("too many pixels")
+        # A JPEG is decoded at a fraction of its size, where that is enough.
+        image.draft("RGB", (thumb_px * 2, thumb_px * 2))
+        image.seek(0)
+        image.load()
+        orientation = image.getexif().get(ORIENTATION, 1)
+        small = image.convert("RGBA" if _has_alpha(image) else "RGB")
+        small.thumbnail((thumb_px, thumb_px))
+        small.info.clear()
+        if orientation != 1:
+            small.getexif()[ORIENTATION] = orientation
+            small = ImageOps.exif_transpose(small)
+        if orientation in (5, 6, 7, 8):
+            width, height = height, width
+        out = io.BytesIO()
+        plain = Image.new(small.mode, small.size)
+        plain.paste(small)
+        plain.save(out, "WEBP", quality=QUALITY)
+    return width, height, out.getvalue()
+
+
+def _has_alpha(image: object) -> bool:
+    mode = getattr(image, "mode", "")
+    info = getattr(image, "info", {})
+    return mode in {"RGBA", "LA", "PA"} or "transparency" in info
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Bound what this process may use."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def rehearse() -> None:
+    """Make a thumbnail of each format: the libraries load parts of themselves at first use."""
+    from PIL import Image
+
+    for name in FORMATS:
+        sample = io.BytesIO()
+        picture = Image.new("RGB", (2, 2))
+        exif = picture.getexif()
+        exif[ORIENTATION] = 6
+        picture.save(sample, name, **({} if name == "GIF" else {"exif": exif}))
+        make_thumb(sample.getvalue(), 4, 1)
+
+
+def close_doors() -> None:
+    """Open no more files, after the libraries were loaded: no descriptor is left to get."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+
+
+def main() -> int:
+    """See the module."""
+    pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:5])
+    limit(memory_bytes, cpu_s)
+    rehearse()
+    content = sys.stdin.buffer.read()
+    close_doors()
+    try:
+        width, height, thumb = make_thumb(content, pixels_max, thumb_px)
+    except Exception as exc:  # noqa: BLE001  a decoder may raise anything; the caller wants a word
+        sys.stderr.write(f"{type(exc).__name__}: {exc}"[:300])
+        return 1
+    sys.stdout.buffer.write(json.dumps({"width": width, "height": height}).encode() + b"\n")
+    sys.stdout.buffer.write(thumb)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
