@@ -13,6 +13,7 @@ from chatserver.domain.moderation import is_blocked_gate, parse_standing, slow_s
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.keys import Keys
+from chatserver.hot.turns import Turn, parse_turns
 from chatserver.hot.wire import pack
 
 CACHE_MAX = 20_000
@@ -140,6 +141,22 @@ class Audiences:
         """
         return await self._load(chat, is_whole=True)
 
+    async def get_turning(self, chat: ChatId) -> tuple[Audience, list[Turn]]:
+        """Return an audience and who has to be told of a change of it.
+
+        Guarantees:
+            Atomic: who is in the audience is a member after all these turns, and up to its `top`.
+            The members of a large chat are in it if it turned large or small, and not otherwise.
+
+        Raises:
+            NotFound, Unavailable: as `get`.
+        """
+        turns: list[Turn] = []
+        audience = await self._load(chat, turns=turns)
+        if audience.is_turning or any(turn.user is None for turn in turns):
+            audience = await self._load(chat, is_whole=True, turns=turns)
+        return audience, turns
+
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
         """Return those of `users` who are members of an open chat, and the first seq of each."""
         if not users:
@@ -151,7 +168,10 @@ class Audiences:
             if value is not None
         }
 
-    async def _load(self, chat: ChatId, *, is_whole: bool = False) -> Audience:
+    async def _load(
+        self, chat: ChatId, *, is_whole: bool = False, turns: list[Turn] | None = None
+    ) -> Audience:
+        """As `get_fresh`; with `turns`, those of the same moment are put there."""
         hot, keys = self._hot, self._hot.keys
         for _ in range(_LOADS_MAX):
             epoch = hot.epoch_of(keys.partition_of(chat))
@@ -162,7 +182,10 @@ class Audiences:
             reply = await hot.transaction(
                 ("HMGET", keys.chat(chat), *_HEAD),
                 ("HLEN" if is_light else "HGETALL", keys.members(chat)),
+                *([] if turns is None else [("HGETALL", keys.turnover(chat))]),
             )
+            if turns is not None:
+                turns[:] = parse_turns(reply[2])
             head = {n: v for n, v in zip(_HEAD, reply[0], strict=True) if v is not None}
             if head.get(b"gate", b"").startswith(f"{epoch}:".encode()):
                 if is_light and not _is_large(head):

@@ -8,7 +8,6 @@ between the directory and Redis is finished by another (`workers.repair`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
@@ -17,29 +16,11 @@ from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.audience import Audiences
 from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import load_script
+from chatserver.hot.turns import Turn
 
 OVERDUE_MAX = 100  # per look
 LOADS_MAX = 3
 _CLOSED = 0
-
-
-EVERYBODY = "+"  # no user: the chat itself turned large or small
-
-
-class Turn(NamedTuple):
-    """A user who came or went at chat seq `seq`; one who went is owed what came after `after`.
-
-    Without a user: all members have to be told that the chat turned large or small above `seq`.
-    `is_large`: the chat was a large one when somebody came or went; or it turned into one.
-    """
-
-    field: str
-    version: int
-    user: UserId | None
-    is_in: bool
-    seq: Seq
-    after: Seq
-    is_large: bool
 
 
 class HotMembership:
@@ -156,15 +137,6 @@ class HotMembership:
         )
         return int(reply) != _CLOSED
 
-    async def list_turnover(self, chat: ChatId) -> list[Turn]:
-        """Return who has to be told what, in the order in which it happened."""
-        reply = await self._hot.call("HGETALL", self._keys.turnover(chat))
-        turns = []
-        for field, value in zip(reply[::2], reply[1::2], strict=True):
-            version, _, name = field.decode().partition(":")
-            turns.append(_parse_turn(field.decode(), int(version), name, value.decode()))
-        return sorted(turns, key=lambda turn: turn.version)
-
     async def forget_turnover(self, chat: ChatId, turns: Sequence[Turn]) -> None:
         """Note that these were told."""
         if turns:
@@ -176,13 +148,6 @@ class HotMembership:
         gate, seq = await self._hot.call("HMGET", self._keys.chat(chat), "gate", "seq")
         epoch = self._hot.epoch_of(self._keys.partition_of(chat))
         return Seq(int(seq)) if (gate or b"").startswith(f"{epoch}:".encode()) else None
-
-
-def _parse_turn(field: str, version: int, name: str, value: str) -> Turn:
-    way, seq, after, large = (*value.split(":"), "0", "0")[:4]
-    user = None if name == EVERYBODY else UserId(name)
-    is_large = way == "up" if user is None else large == "1"
-    return Turn(field, version, user, way == "in", Seq(int(seq)), Seq(int(after)), is_large)
 
 
 class MemberCheck:

@@ -7,6 +7,7 @@ done twice, by two processes at once, or by another one than began it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from chatserver.service.opening import ChatRecord
 log = structlog.get_logger()
 
 LOADS_MAX = 3
-ROUNDS_MAX = 5  # of bringing what was committed while members were told
+ROUNDS_MAX = 5  # of telling what happened while members were told
 _LISTED = UserId("+")  # no user: in a box, what it was told of the chat itself
 
 
@@ -49,7 +50,7 @@ class ChangedDirectory(Protocol):
 
 
 class Turn(Protocol):
-    """A user who came or went, or all of them; see `chatserver.hot.membership`."""
+    """A user who came or went, or all of them; see `chatserver.hot.turns`."""
 
     @property
     def version(self) -> int: ...
@@ -80,8 +81,6 @@ class HotChanges(Protocol):
     ) -> bool: ...
 
     async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool: ...
-
-    async def list_turnover(self, chat: ChatId) -> Sequence[Turn]: ...
 
     async def forget_turnover(self, chat: ChatId, turns: Sequence[Any]) -> None: ...
 
@@ -116,9 +115,7 @@ class Boxes(Protocol):
 class Audiences(Protocol):
     """Who is in a chat."""
 
-    async def get_fresh(self, chat: ChatId) -> Audience: ...
-
-    async def get_whole(self, chat: ChatId) -> Audience: ...
+    async def get_turning(self, chat: ChatId) -> tuple[Audience, Sequence[Turn]]: ...
 
     async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]: ...
 
@@ -250,7 +247,7 @@ class Turnover:
         Raises:
             Unavailable: something is left to do.
         """
-        turns = await self._hot.list_turnover(ChatId(record.chat))
+        _, turns = await self._audiences.get_turning(ChatId(record.chat))
         if any(turn.user in users and not turn.is_in for turn in turns):
             await self.tell(record)
 
@@ -265,45 +262,61 @@ class Turnover:
             Unavailable: something is left to do.
         """
         chat = ChatId(record.chat)
-        turns = await self._hot.list_turnover(chat)
-        # The head before the audience: who is in that was a member when the head was committed.
-        head = await self.open(chat)
-        audience = await self._audiences.get_fresh(chat)
-        if audience.is_turning or any(turn.user is None for turn in turns):
-            audience = await self._audiences.get_whole(chat)
+        for _ in range(ROUNDS_MAX):
+            # Of one moment: nothing is delivered beyond a turn of which this does not know.
+            audience, turns = await self._audiences.get_turning(chat)
+            await self._tell_turns(audience, turns, record)
+            await self._deliver_upto(audience, audience.top)
+            # Before it counts as done: what is done may not be told once more.
+            await self._hot.forget_turnover(chat, turns)
+            await self._settle(audience)
+            if not audience.is_turning:
+                break
+            # What was committed meanwhile was left to us.
+        if record.change is not None:
+            await self._directory.clear_change(chat, record.version)
+
+    async def _tell_turns(
+        self, audience: Audience, turns: Sequence[Turn], record: ChangedChat
+    ) -> None:
+        """Tell what follows from changes, one after the other."""
+        chat = audience.chat
         newcomers = [turn.user for turn in turns if turn.is_in and turn.user is not None]
         members = await self._audiences.find_members(chat, newcomers)
         came = [turn for turn in turns if turn.is_in and turn.user in members]
-        await self._list_for(
-            [turn.user for turn in came if turn.user and not turn.is_large], record
-        )
-        for turn in turns:
-            await self._take_turn(chat, audience, turn)
-        await self._deliver_upto(audience, head)
+        leavers = [turn for turn in turns if turn.user is not None and not turn.is_in]
+        for _, made in itertools.groupby(turns, key=lambda turn: turn.version):
+            change = list(made)
+            users = [turn.user for turn in change if turn in came and not turn.is_large]
+            await self._list_for([user for user in users if user], record)
+            for turn in change:
+                await self._take_turn(audience, turn, leavers)
         for turn in came:
             assert turn.user is not None
             await self._mark_as_read(turn.user, chat, Seq(turn.seq - 1))
         joined = [(turn.user, turn.seq) for turn in came if turn.user]
         await self._directory.fix_joined(chat, joined)
-        await self._settle(audience, head)
-        await self._hot.forget_turnover(chat, turns)
-        if record.change is not None:
-            await self._directory.clear_change(chat, record.version)
 
-    async def _take_turn(self, chat: ChatId, audience: Audience, turn: Turn) -> None:
+    async def _take_turn(self, audience: Audience, turn: Turn, leavers: Sequence[Turn]) -> None:
         """Tell one user, or all, what follows from a change that was made."""
+        chat = audience.chat
         if turn.user is None:
             await self._deliver_upto(audience, turn.seq)
             # Who joined later has a turn of his own.
             first_own = max(turn.seq, 1)
             users = [user for user, first in audience.joined.items() if first <= first_own]
+            # Who was in it then, and is no more, goes the same ways up to the last entry.
+            for gone in leavers:
+                if gone.user is not None and gone.after < turn.seq < gone.seq:
+                    await self._deliver_spans(audience, gone.user, gone.after, turn.seq)
+                    users.append(gone.user)
             await self._tell_turn(chat, turn, users, turn.seq)
         elif not turn.is_in:
-            spans = [(turn.after, turn.seq)]
             if turn.is_large or audience.turns:
                 # Part of what is owed came by the channel, if it was a large one until just now.
-                spans = audience.inbox_spans(turn.after, turn.seq)
-            await self._deliver_spans(audience, turn.user, spans)
+                await self._deliver_spans(audience, turn.user, turn.after, turn.seq)
+            else:
+                await self._deliver(audience, [(turn.user, turn.after, turn.seq)])
             if turn.is_large:
                 # The entry that says so is the last, and comes by the inbox.
                 entry = (turn.user, Seq(turn.seq - 1), chat, b"%d" % turn.seq)
@@ -322,39 +335,32 @@ class Turnover:
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
         """Bring to every member's inbox what belongs there."""
-        deliveries = [
-            Delivery(user, audience.chat, first, last, audience.epoch)
+        spans = [
+            (user, first, last)
             for user, after in audience.users.items()
             for first, last in audience.inbox_spans(max(after, audience.done), upto)
         ]
-        if deliveries:
+        await self._deliver(audience, spans)
+
+    async def _deliver_spans(self, audience: Audience, user: UserId, after: Seq, upto: Seq) -> None:
+        """Bring to one inbox what of ``(after, upto]`` belongs there."""
+        spans = audience.inbox_spans(after, upto)
+        await self._deliver(audience, [(user, first, last) for first, last in spans])
+
+    async def _deliver(self, audience: Audience, spans: Sequence[tuple[UserId, Seq, Seq]]) -> None:
+        if spans:
+            chat, epoch = audience.chat, audience.epoch
+            deliveries = [Delivery(user, chat, after, upto, epoch) for user, after, upto in spans]
             self._tell_of(await self._boxes.deliver(deliveries))
 
-    async def _deliver_spans(
-        self, audience: Audience, user: UserId, spans: Sequence[tuple[Seq, Seq]]
-    ) -> None:
-        deliveries = [
-            Delivery(user, audience.chat, first, last, audience.epoch) for first, last in spans
-        ]
-        if deliveries:
-            self._tell_of(await self._boxes.deliver(deliveries))
-
-    async def _settle(self, audience: Audience, head: Seq) -> None:
-        """Say that all is told up to `head`; what came meanwhile was left to us, if it turned."""
-        for _ in range(ROUNDS_MAX):
-            if audience.is_large:
-                gateways = await self._watchers.list_gateways(audience.chat)
-                self._told.nudge_channel(audience.chat, head, gateways)
-            # Its turn comes after the nudges: they are sent in this tick, on the same connection.
-            await asyncio.sleep(0)
-            await self._settler.settle([(audience.chat, head)])
-            if not audience.is_turning:
-                return
-            audience = await self._audiences.get_whole(audience.chat)
-            if audience.top <= head:
-                return
-            head = audience.top
-            await self._deliver_upto(audience, head)
+    async def _settle(self, audience: Audience) -> None:
+        """Say that all is told up to the audience's `top`."""
+        chat, head = audience.chat, audience.top
+        if audience.is_large:
+            self._told.nudge_channel(chat, head, await self._watchers.list_gateways(chat))
+        # Its turn comes after the nudges: they are sent in this tick, on the same connection.
+        await asyncio.sleep(0)
+        await self._settler.settle([(chat, head)])
 
     async def _list_for(self, users: list[UserId], record: ChangedChat) -> None:
         if not users:

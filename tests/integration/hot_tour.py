@@ -205,7 +205,7 @@ async def use_membership(
     name = (users[0], Ref("change"), "M2", "digest")
     assert await membership.apply(chat, 2, ("Name", "all"), name, entries)
     await membership.list_overdue(hot.keys.partition_of(chat))
-    turns = await membership.list_turnover(chat)
+    _, turns = await audiences.get_turning(chat)
     await membership.forget_turnover(chat, [turn for turn in turns if not turn.is_in])
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
 

@@ -1,0 +1,111 @@
+"""A chat turns large and small while its members are told late, or at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatserver import config
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.protocol import frames
+from tests.integration.test_workers_membership import asked
+from tests.integration.warm_support import Tables
+from tests.integration.worker_support import (
+    ALICE,
+    BOB,
+    CAROL,
+    Gateway,
+    make_group,
+    make_users,
+    open_parts,
+)
+from workers.parts import WorkerParts
+
+pytest_plugins = ["tests.integration.warm_fixtures", "tests.integration.worker_fixtures"]
+
+DAVE = UserId("dave")
+SMALL = config.Chats(fanout_members_max=3)
+
+
+async def told(parts: WorkerParts, user: UserId) -> list[int | str]:
+    """What is in an inbox: chat seqs of entries; since when the chat is large, or is not."""
+    found = await parts.inboxes.list_after(user, 0, 500)  # type: ignore[arg-type]  # a plain number
+    words: list[int | str] = []
+    for entry in found:
+        if entry.body is None:
+            words.append(int(entry.cs))
+        elif b'"since":' in entry.body:
+            since = int(entry.body.split(b'"since":')[1].split(b",")[0].rstrip(b"}"))
+            words.append(("large" if b'"large":true' in entry.body else "small") + f" {since}")
+    return words
+
+
+def hold_back(parts: WorkerParts, patch: pytest.MonkeyPatch) -> None:
+    """Let changes be made of which nobody is told, as if each process died then."""
+
+    async def tell(_record: Any) -> None:
+        return None
+
+    patch.setattr(parts.turnover, "tell", tell)
+
+
+async def shrink(parts: WorkerParts, chat: ChatId) -> None:
+    """Make the group of four a small one: entries 2 and 3."""
+    for user in (BOB, CAROL):
+        await parts.membership.change(ALICE, asked(frames.Remove, chat, user=user))
+
+
+async def test_one_who_came_and_went_goes_both_ways_too(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told of all at once when it is over: up, down and gone, in that order and without a hole."""
+    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
+        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
+        await make_users(parts, DAVE)
+        with monkeypatch.context() as patch:
+            hold_back(parts, patch)
+            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await shrink(parts, chat)
+            await parts.membership.change(DAVE, asked(frames.Leave, chat))
+
+        await parts.turnover.finish(chat)
+
+        assert await told(parts, ALICE) == [1, "large 1", "small 3", 4]
+        assert await told(parts, DAVE) == [1, "large 1", "small 3", 4]
+        # Who left a large chat gets only his last entry by the inbox.
+        assert await told(parts, BOB) == [1, "large 1", 2]
+        assert await told(parts, CAROL) == [1, "large 1", 3]
+        assert await parts.hot.call("HLEN", parts.hot.keys.turnover(chat)) == 0
+
+
+async def test_turn_made_while_another_is_told_is_not_overtaken(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind a turn comes behind it, whoever brings it."""
+    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
+        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
+        await make_users(parts, DAVE)
+        with monkeypatch.context() as patch:
+            hold_back(parts, patch)
+            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        get_turning = parts.audiences.get_turning
+
+        async def get_late(chat: ChatId) -> Any:
+            found = await get_turning(chat)
+            with monkeypatch.context() as patch:
+                hold_back(parts, patch)
+                patch.setattr(parts.audiences, "get_turning", get_turning)
+                await shrink(parts, chat)
+            await Gateway(parts.hot).send(await parts.audiences.get_fresh(chat), "four")
+            monkeypatch.setattr(parts.audiences, "get_turning", get_turning)
+            return found
+
+        monkeypatch.setattr(parts.audiences, "get_turning", get_late)
+        await parts.turnover.finish(chat)
+        await parts.turnover.finish(chat)
+
+        for user in (ALICE, DAVE):
+            assert await told(parts, user) == [1, "large 1", "small 3", 4]
+        assert await told(parts, BOB) == [1, "large 1", 2]
+        assert await told(parts, CAROL) == [1, "large 1", 3]
