@@ -46,6 +46,8 @@ class WatchedChats(Protocol):
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None: ...
 
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None: ...
+
 
 class Log(Protocol):
     """The chats' logs."""

@@ -25,7 +25,6 @@ from typing import Any
 import structlog
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.inboxes import LargePlace
 from chatserver.errors import ChatError, NotFound
 from chatserver.gateway.channel import (
     Channel,
@@ -216,7 +215,7 @@ class Channels:
             return
         place, is_proven = places[chat]
         if not is_proven:
-            since = _since(await self._watched.find_large(session.user, chat), told)
+            since = await self._watched.find_since(session.user, chat, told)
             if since is None:
                 places.pop(chat, None)
                 session.missed_too_much(chat)
@@ -437,11 +436,6 @@ class Channels:
 
 def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
     return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]
-
-
-def _since(place: LargePlace | None, told: Seq) -> Seq | None:
-    """Return since when what ends at `told` was the user's; None if that is not known any more."""
-    return None if place is None or place.told != told or place.until is None else place.since
 
 
 def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:

@@ -46,7 +46,7 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{pN}:gateways``       | zset   | gateway → when it counts as dead (ms)                       |
 | ``{pN}:where``          | hash   | user → gateways, comma separated: a copy of ``online``      |
 | ``{pN}:watchers:<chat>`` | zset  | gateways with sessions of a large chat → expiry (ms)        |
-| ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>``, ``:<until>``: large chats   |
+| ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>:<until>``, the newest times    |
 | ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
 | ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |
 |                         |        | its writer, ``waiting``: messages and marks in the backlog, |

@@ -88,16 +88,30 @@ class Watchers:
         """Return the user's large chats, and those that were large once."""
         reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
         return {
-            ChatId(name.decode()): _parse_place(value)
+            ChatId(name.decode()): _parse_places(value)[0]
             for name, value in zip(reply[::2], reply[1::2], strict=True)
         }
 
     async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
         """Return since when a chat is large for a user; None if it never was."""
         value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
-        return None if value is None else _parse_place(value)
+        return None if value is None else _parse_places(value)[0]
+
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
+        """Return since when what ends at place `told` of the inbox was the user's.
+
+        None if that is not known any more: the chat turned too often since.
+        """
+        value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
+        places = [] if value is None else _parse_places(value)
+        ended = (each for each in places if each.until is not None)
+        return next((each.since for each in ended if each.told == told), None)
 
 
-def _parse_place(value: bytes) -> LargePlace:
-    told, since, *until = (Seq(int(number)) for number in value.split(b":"))
-    return LargePlace(told, since, until[0] if until else None)
+def _parse_places(value: bytes) -> list[LargePlace]:
+    """Return when a chat was large for a user, the newest first."""
+    places = []
+    for place in value.split(b";"):
+        told, since, *until = (Seq(int(number)) for number in place.split(b":"))
+        places.append(LargePlace(told, since, until[0] if until else None))
+    return places

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from chatserver.domain.ids import UserId
+from chatserver.domain.ids import GatewayId, Seq, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.hot.client import HotClient
+from chatserver.hot.watchers import Watchers
 from tests.integration.hot_support import ALICE, BOB, CHAT, EPOCH, Scripts
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
@@ -85,6 +88,35 @@ def test_turn_back_keeps_since_when_it_was(scripts: Scripts) -> None:
 
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "2:5:9"}
     assert scripts.inbox(ALICE) == [(1, "!", "v2"), (2, "!", "v3")]
+
+
+def test_times_before_are_kept_too_up_to_a_bound(scripts: Scripts) -> None:
+    """A device that was away for several of them finds its own; behind the bound it starts anew."""
+    for version in range(1, 9, 2):
+        turn(scripts, ALICE, version=version, since=10 * version)
+        turn(scripts, ALICE, version=version + 1, since=10 * version + 5, is_large=False)
+
+    times = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
+    assert times == ["8:70:75", "6:50:55", "4:30:35", "2:10:15"]
+
+    for version in range(9, 40):
+        turn(scripts, ALICE, version=version, since=version, is_large=version % 2 == 0)
+
+    times = scripts.hash(scripts.keys.large(ALICE))[CHAT].split(";")
+    assert (len(times), times[0]) == (8, "39:38:39")
+
+
+async def test_what_ended_is_found_by_where_it_was_told(scripts: Scripts, hot: HotClient) -> None:
+    """Each time by its own place; what goes on has no end."""
+    turn(scripts, ALICE, version=1, since=10)
+    turn(scripts, ALICE, version=2, since=15, is_large=False)
+    turn(scripts, ALICE, version=3, since=20)
+    watchers = Watchers(hot, GatewayId("gw1"), 60)
+
+    assert await watchers.find_since(ALICE, CHAT, Seq(2)) == 10
+    assert await watchers.find_since(ALICE, CHAT, Seq(3)) is None
+    assert await watchers.find_since(BOB, CHAT, Seq(2)) is None
+    assert (await watchers.list_large(ALICE))[CHAT] == LargePlace(Seq(3), Seq(20))
 
 
 def test_turn_keeps_the_inbox_within_its_bound(scripts: Scripts) -> None:

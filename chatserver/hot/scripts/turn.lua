@@ -10,7 +10,9 @@
 -- arg is_large   string   "1": from now on; empty: no longer
 -- item key box    hash    chats and marks of a user
 -- item key inbox  stream  entry id "<seq>-0"
--- item key large  hash    large chat to "inbox seq:since", and ":until" behind it once that is over
+-- item key large  hash    large chat to "inbox seq:since", and ":until" behind it once that is over;
+--                         behind ";" the times before, the newest 8, so that a device that was away
+--                         for several of them finds its own
 -- item arg user   string
 -- item arg since  integer chat seq above which this holds
 -- item arg field  string  of the inbox entry: "!", or the chat where it is one of its entries
@@ -33,12 +35,18 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[1], user, format('%d', seq))
     call('HSET', KEYS[k], 'l:' .. chat_id, version)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
+    local times = {}
+    for time in string.gmatch(call('HGET', KEYS[k + 2], chat_id) or '', '[^;]+') do
+      if #times < 8 then times[#times + 1] = time end
+    end
     local place = format('%d:%s', seq, since)
     if not is_large then
-      local had = string.match(call('HGET', KEYS[k + 2], chat_id) or '', '^%d+:(%d+)')
-      place = format('%d:%s:%s', seq, had or since, since)
+      local had, had_until = string.match(times[1] or '', '^%d+:(%d+):?(%d*)$')
+      if had and had_until == '' then table.remove(times, 1) else had = since end
+      place = format('%d:%s:%s', seq, had, since)
     end
-    call('HSET', KEYS[k + 2], chat_id, place)
+    table.insert(times, 1, place)
+    call('HSET', KEYS[k + 2], chat_id, table.concat(times, ';'))
     if seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', seq - inbox_max + 1))
     end

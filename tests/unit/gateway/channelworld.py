@@ -40,6 +40,7 @@ class Tier:
         self.is_down = False
         self.is_open = True
         self.large = 1
+        self.ended: dict[tuple[UserId, Seq], Seq] = {}
         self.reads = 0
         self.gone: set[UserId] = set()
         self.places: dict[UserId, LargePlace] = {}
@@ -62,6 +63,8 @@ class Tier:
         """Note what place `told` of the user's inbox says."""
         end = None if until is None else Seq(until)
         self.places[user] = LargePlace(Seq(told), Seq(since), end)
+        if end is not None:
+            self.ended[user, Seq(told)] = Seq(since)
 
     async def open(self, chat: ChatId) -> None:
         self._check()
@@ -83,6 +86,10 @@ class Tier:
     async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
         self._check()
         return self.places.get(user, LargePlace(Seq(0), Seq(0)))
+
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
+        self._check()
+        return self.ended.get((user, told))
 
     async def list_live(
         self, chat: ChatId, after: Seq, limit: int
