@@ -44,6 +44,7 @@ class _Job:
     read: int = 0
     attempts: int = 0
     not_before: float = 0.0
+    waits_for: int | None = None  # nothing can be said of the hole until this has been pushed
 
 
 class CatchUp:
@@ -60,6 +61,8 @@ class CatchUp:
         if chat.log.is_suspect or chat.log.has_hole or is_forced:
             job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
             job.is_forced = job.is_forced or is_forced
+            if job.waits_for is not None and chat.log.pushed >= job.waits_for:
+                job.waits_for, job.not_before = None, 0.0
 
     def wants(self, chat: Chat) -> bool:
         """Say whether `chat` is still to be read."""
@@ -141,11 +144,16 @@ class CatchUp:
         before = log.shown
         for entry in page:
             log.put(entry)
-        if page and page[0].seq > before + 1 and log.has_hole:
-            self._emit(job.chat.tell())  # what came meanwhile, if it is the next
-            if log.shown < page[0].seq - 1:
-                self._skip(job, page[0].seq - 1)  # not ours to read: we joined later
         self._emit(job.chat.tell())
+        # What is not ours to read lies before the page: we joined later. Before we left we may have
+        # been told something of that, too, which is there or comes yet, in its turn.
+        while page and log.has_hole and log.shown < page[0].seq - 1:
+            upto = log.find_hole_end()
+            if upto >= log.pushed:
+                job.waits_for = upto + 1
+                break
+            self._skip(job, upto)
+            self._emit(job.chat.tell())
         job.is_forced = has_more and bool(page)
         if log.shown > before:
             job.attempts = 0
@@ -177,9 +185,7 @@ class CatchUp:
         if chat.log.is_suspect:
             self._emit(chat.verified(chat.log.give_up_verifying()))
         elif chat.log.has_hole:
-            assert chat.log.shown is not None
-            after = chat.log.shown
-            self._emit([Skipped(chat.id, after, chat.log.skip_hole())])
+            self._skip(job, chat.log.find_hole_end())
         chat.needs_history = True
         self._emit(chat.tell())
 

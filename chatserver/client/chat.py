@@ -152,6 +152,7 @@ class Chat:
         if not self.log.is_suspect:
             self.log.begin(entry.seq - 1)
         self.log.put(entry)
+        self.log.pass_by(entry.seq)
         self.take_marks({"user": entry.sender, "read": entry.seq})  # no event: who writes has read
         yield from self.tell()
 

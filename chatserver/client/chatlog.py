@@ -40,6 +40,7 @@ class ChatLog:
     def __init__(self, kept_max: int) -> None:
         self.shown: int | None = None  # told up to here; None: nothing yet
         self.top = 0  # the newest seq heard of
+        self.pushed = 0  # what the server pushes of the chat from here on lies above this
         self.is_suspect = False
         self._kept_max = kept_max
         self._entries: dict[int, Entry] = {}
@@ -92,7 +93,12 @@ class ChatLog:
         for seq in [seq for seq in self._entries if seq <= joined]:
             self._forget(seq)  # there is a hole between them and what comes
         self.shown = at
-        self.top = max(self.top, at)
+        self.pass_by(at)
+
+    def pass_by(self, seq: int) -> None:
+        """What is pushed from here on lies above `seq`."""
+        self.pushed = max(self.pushed, seq)
+        self.top = max(self.top, seq)
 
     def put(self, entry: Entry) -> None:
         """Keep an entry, or a newer copy of it."""
@@ -161,13 +167,11 @@ class ChatLog:
         self.shown = max(self.shown, upto)
         self.top = max(self.top, self.shown)
 
-    def skip_hole(self) -> int:
-        """Give up the next hole alone and return where it ends."""
+    def find_hole_end(self) -> int:
+        """Return the last seq of the next hole."""
         assert self.shown is not None
         waiting = [seq for seq in self._entries if seq > self.shown]
-        upto = min(waiting) - 1 if waiting else self.top
-        self.skip(upto)
-        return upto
+        return min(waiting) - 1 if waiting else self.top
 
     # ── a new epoch ─────────────────────────────────────────────────────────────────────────────
 
@@ -181,7 +185,7 @@ class ChatLog:
         self._changes.clear()
         self._hidden.clear()
         self._newest = None
-        self.top = 0
+        self.top = self.pushed = 0
 
     def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
         """Compare with a page, the newest or the one before the last; None: an older is needed."""
@@ -239,5 +243,5 @@ class ChatLog:
     def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
         """Go on where another process left off. The entries themselves are read again."""
         self.shown = shown
-        self.top = top
+        self.top = self.pushed = top
         self._former = dict(mids)

@@ -364,10 +364,11 @@ class ClientState:
         self.take_chats(frame)
         self._emit([Restarted(is_new, tuple(c.id for c in self.chats.values() if c.needs_history))])
         for chat in list(self.chats.values()):
+            if chat.log.shown is not None:
+                chat.log.pass_by(listed.get(chat.id, 0))
             if is_new:
                 self.catch_up.restart(chat)
             elif chat.log.shown is not None:
-                chat.log.top = max(chat.log.top, listed.get(chat.id, 0))
                 self.catch_up.want(chat, is_forced=chat.id not in listed)
 
     # ── large chats: no inbox events, the place in the chat is the cursor ───────────────────────
@@ -379,7 +380,7 @@ class ClientState:
                 chat = self.chat(head["chat"])
                 chat.is_large = True
                 chat.log.begin(head["seq"])
-                chat.log.top = max(chat.log.top, head["seq"])
+                chat.log.pass_by(head["seq"])
                 self.catch_up.want(chat)
 
     def _take_turn(self, chat: Chat, info: Fields) -> None:
@@ -392,7 +393,7 @@ class ClientState:
     def _take_large_event(self, frame: Fields, now: float) -> None:
         chat = self.chat(frame["chat"])
         if self._is_paused:
-            chat.log.top = max(chat.log.top, frame.get("cs", 0))
+            chat.log.pass_by(frame.get("cs", 0))
             self.catch_up.want(chat)
         else:
             self._apply(frame, now)

@@ -129,6 +129,33 @@ def test_event_of_an_unknown_kind_moves_the_cursor() -> None:
     assert device.bodies() == ["text 1"]
 
 
+def test_stay_between_two_that_cannot_be_read_is_told_in_its_turn() -> None:
+    """We left, came again, left and came again; the history starts where we came last."""
+    device = Device()
+    ours: Fields = {"kind": "member", "user": "alice", "body": ""}
+    device.event(1, 18, role="", **ours)
+    device.event(2, 21, role="member", **ours)
+    device.event(3, 22)
+    (request,) = device.asked("history")
+    device.take(**page(request, 33, 34))  # the second stay is over by now
+    assert device.bodies() == ["text 22"]
+
+    device.event(4, 23)
+    device.event(5, 24, role="", **ours)
+    assert device.bodies() == ["text 22", "text 23"]
+    assert [event.change.seq for event in device.told(events.MemberChanged)] == [18, 21, 24]
+    for request in device.asked("history"):
+        device.take(**page(request, 33, 34))
+    assert device.bodies() == ["text 22", "text 23"]  # nothing behind it before it is told
+
+    device.event(6, 33)
+    (request,) = device.asked("history")
+    device.take(**page(request, 33, 34))
+    assert device.bodies() == ["text 22", "text 23", "text 33", "text 34"]
+    skipped = [(event.after, event.upto) for event in device.told(events.Skipped)]
+    assert skipped == [(18, 20), (24, 32)]
+
+
 def test_large_chat_is_read_from_its_place_on() -> None:
     """Its events have no inbox seq; what was missed is read from the history, in order."""
     device = Device(large=({"chat": "big", "seq": 5},))
