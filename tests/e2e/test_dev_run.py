@@ -24,12 +24,19 @@ def dev(tmp_path: Path) -> Iterator[DevRun]:
         yield run
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevRun]:
+    """A run that goes on through the tests that leave it as it was."""
+    with dev_run(tmp_path_factory.mktemp("dev") / "data") as run:
+        yield run.start()
+
+
 async def test_dev_started_serves_page_login_and_two_people_chatting(
-    dev: DevRun, tmp_path: Path
+    shared: DevRun, tmp_path: Path
 ) -> None:
     """One command, and two people chat and send files; their messages reach the warm tier."""
+    dev = shared
     (tmp_path / "notes.txt").write_text("some notes")
-    dev.start()
 
     assert dev.page_url in dev.text()
     assert answers_http(dev.ports[0], "/healthz") and answers_http(dev.ports[1], "/healthz")
@@ -49,18 +56,12 @@ async def test_dev_started_serves_page_login_and_two_people_chatting(
             await bob.heard("alice: [notes.txt, 10 bytes]", deadline_s=30)
 
 
-@pytest.mark.parametrize(
-    ("number", "options", "processes"),
-    [(signal.SIGINT, (), 6), (signal.SIGHUP, ("--gateways", "2"), 8)],
-)
-def test_dev_stopped_ends_everything_within_seconds(
-    dev: DevRun, number: int, options: tuple[str, ...], processes: int
-) -> None:
-    """Ctrl-C and a closed terminal leave no process and no taken port."""
-    dev.start(*options)
-    assert len(dev.children) == processes
+def test_dev_whose_terminal_is_closed_ends_everything(dev: DevRun) -> None:
+    """No process and no taken port is left, of two gateways either."""
+    dev.start("--gateways", "2")
+    assert len(dev.children) == 8
 
-    code = dev.end(number, deadline_s=10)
+    code = dev.end(signal.SIGHUP)
 
     assert code == 0, dev.text()
     assert dev.leftovers() == []
@@ -114,13 +115,16 @@ def test_dev_of_a_parent_that_dies_stops_in_order(tmp_path: Path) -> None:
 
 
 async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> None:
-    """Data and secret survive a restart: what was sent is there, an old token still holds."""
+    """Data and secret survive a Ctrl-C, which leaves no process and no taken port."""
     dev.start()
+    assert len(dev.children) == 6
     async with TerminalChat(dev, "alice", "bob") as alice:
         alice.say("remember this")
         await alice.heard("(sent) remember this")
     secret = (dev.folder / "auth-secret").read_text()
-    dev.end()
+    assert dev.end() == 0, dev.text()
+    assert dev.leftovers() == []
+    assert "killed" not in dev.text()
 
     with dev_run(dev.folder, dev.ports) as again:
         again.start()
@@ -138,9 +142,9 @@ async def test_dev_restarted_has_the_same_messages_and_logins(dev: DevRun) -> No
         assert (fresh.folder / "auth-secret").read_text() != secret
 
 
-async def test_gateway_that_dies_is_named_and_started_again(dev: DevRun) -> None:
+async def test_gateway_that_dies_is_named_and_started_again(shared: DevRun) -> None:
     """A crash of the gateway costs a reconnect: the terminal client resumes by itself."""
-    dev.start()
+    dev = shared
     async with TerminalChat(dev, "alice", "bob") as alice:
         alice.say("before")
         await alice.heard("(sent) before")
@@ -183,10 +187,9 @@ def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> Non
     assert not dev.folder.exists()
 
 
-def test_second_run_on_the_same_folder_is_refused(dev: DevRun) -> None:
+def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
     """Even with `--fresh`, it neither shares nor empties a folder in use."""
-    dev.start()
-
+    dev = shared
     with dev_run(dev.folder) as second:
         second.output = dev.folder.parent / "second.out"
         second.spawn("--fresh")
@@ -198,12 +201,10 @@ def test_second_run_on_the_same_folder_is_refused(dev: DevRun) -> None:
     assert (dev.folder / "auth-secret").exists()
 
 
-def test_demo_login_of_an_unknown_user_is_a_problem(dev: DevRun) -> None:
+def test_demo_login_of_an_unknown_user_is_a_problem(shared: DevRun) -> None:
     """Only the demo users can be clicked on, and the answer says who they are."""
-    dev.start()
-
     with pytest.raises(urllib.error.HTTPError) as caught:
-        dev.get("/v1/dev/login", {"user": "mallory"})
+        shared.get("/v1/dev/login", {"user": "mallory"})
 
     assert caught.value.code == 404
     assert b"alice, bob, carol" in caught.value.read()
