@@ -22,6 +22,10 @@ COMMANDS = {
     "worker": ("chatserver.cli.worker:worker", "Run background workers."),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
     "webhooks": ("chatserver.cli.webhooks:webhooks", "List and replay undelivered events."),
+    "dead-letters": (
+        "chatserver.cli.deadletters:dead_letters",
+        "List and replay messages that DynamoDB would not take.",
+    ),
     "vapid": ("chatserver.cli.vapid:vapid", "Make the key pair of pushes to browsers."),
     "keys": ("chatserver.cli.keys:keys", "Make and revoke API keys of the host application."),
     "token": ("chatserver.cli.token:token", "Make a token for a user."),

@@ -76,6 +76,21 @@ class HideEntry:
     size: int = 1
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that could not be persisted, and why."""
+
+    partition: int
+    entry: str
+    message: CommittedMessage
+    why: str
+
+    @property
+    def place(self) -> str:
+        """What operators call it."""
+        return f"{self.partition}:{self.entry}"
+
+
 BacklogEntry = CommitEntry | MarkEntry | HideEntry
 
 
@@ -117,6 +132,18 @@ def following_id(entry_id: str) -> str:
 def _place_of(entry_id: str) -> tuple[int, int]:
     ms, _, n = entry_id.partition("-")
     return int(ms), int(n)
+
+
+def _parse_dead(partition: int, name: str, fields: list[bytes]) -> DeadLetter:
+    values = dict(zip(fields[::2], fields[1::2], strict=True))
+    receiver = values[b"r"].decode()
+    message = CommittedMessage(
+        Seq(int(values[b"s"])),
+        Ts(int(values[b"t"])),
+        UserId(receiver) if receiver else None,
+        values[b"m"],
+    )
+    return DeadLetter(partition, name, message, values[b"why"].decode(errors="replace"))
 
 
 class Backlog:
@@ -186,6 +213,16 @@ class Backlog:
             "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
             "why", reason[:500],
         )  # fmt: skip
+
+    async def list_dead(self, after: str, limit: int) -> list[DeadLetter]:
+        """Return dead letters after the entry `after`, oldest first; ``0-0`` is before all."""
+        key = self._hot.keys.dead(self._partition)
+        reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
+        return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
+
+    async def remove_dead(self, letter: DeadLetter) -> None:
+        """Forget a dead letter."""
+        await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
 
     async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
         """Tell chats how far they are persisted, and trim their logs to `log_max` behind that."""

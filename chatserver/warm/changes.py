@@ -54,6 +54,45 @@ class MessageChanges:
 
         await self._change(chat, ts, change)
 
+    async def revive(self, item: PersistItem) -> bool:
+        """Store an entry where a tombstone stands in its place; False if that was changed since.
+
+        Such a tombstone is written for what could not be persisted: its `rev` is its own seq.
+
+        Guarantees:
+            Idempotent: True again. Nothing that came later is overwritten.
+
+        Raises:
+            CorruptData: the entry cannot be stored as it is.
+            Unavailable: it may be stored, or not.
+        """
+        encoded = encode_item(item)
+        request = {
+            "TableName": self._table,
+            "Item": encoded,
+            "ConditionExpression": (
+                "attribute_not_exists(#chat) OR (#rev = :seq AND #deleted = :yes) "
+                "OR (#mid = :mid AND #rev = :rev)"
+            ),
+            "ExpressionAttributeNames": {
+                "#chat": Field.CHAT,
+                "#rev": Field.REV,
+                "#deleted": Field.DELETED,
+                "#mid": Field.MID,
+            },
+            "ExpressionAttributeValues": {
+                ":seq": {"N": str(item.message.seq)},
+                ":yes": {"BOOL": True},
+                ":mid": encoded[Field.MID],
+                ":rev": encoded[Field.REV],
+            },
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
     async def blank(self, chat: str, ts: int, rev: int) -> None:
         """Take the text from the edit at `ts`, which entry `rev` replaced. As `apply`."""
 
