@@ -1,0 +1,158 @@
+"""How fast the persist worker empties a backlog, and whether its memory stays flat meanwhile.
+
+    python -m tests.load.persist [--messages 500000] [--against stub|dynamodb] [--runs 3]
+        [--out F.json]
+
+A backlog of direct messages is written into a real Redis as the commit writes it; then one worker
+process is started on a core of its own, and the time is taken from its first checkpoint to its
+last. Against the stub that is what the worker itself can do; against the DynamoDB API server of
+the development environment, what that server lets it do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import redis as redis_py
+import uvloop
+
+from chatserver import config
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, dynamodb_launch, redis_launch
+from chatserver.domain.ids import UserId, direct_chat_id, new_id
+from chatserver.hot.client import open_hot
+from chatserver.hot.keys import Keys
+from chatserver.protocol import codec, frames
+from chatserver.warm.client import open_dynamodb
+from chatserver.warm.tables import apply_tables
+from tests.load import probe
+from tests.load.stack import Options, free_port, module_launch, running, worker
+
+_CHATS = 200
+_BODY = "x" * 90
+_IN_ENTRY = 64  # messages that one commit call carries under load
+_LOOK_S = 0.25
+_STUCK_S = 60.0
+
+
+@contextlib.contextmanager
+def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
+    port = free_port()
+    launch = (
+        module_launch("stub", ["tests.load.dynamodb_stub", "--port", str(port)], port, folder)
+        if against == "stub"
+        else dynamodb_launch(folder / "dynamodb", port)
+    )
+    with running(launch, core):
+        yield f"http://127.0.0.1:{port}"
+
+
+def fill(client: redis_py.Redis, keys: Keys, count: int) -> None:
+    """Write a backlog as `accept.lua` does, evenly over the chats."""
+    pairs = [(UserId(f"a{n}"), UserId(f"b{n}")) for n in range(_CHATS)]
+    chats = [(direct_chat_id(*pair), *pair) for pair in pairs]
+    now_us, done = int(time.time() * 1e6), 0
+    pipe = client.pipeline(transaction=False)
+    while done < count:
+        fields: list[bytes] = [b"g", b"load"]
+        for n in range(done, min(done + _IN_ENTRY, count)):
+            chat, sender, receiver = chats[n % _CHATS]
+            seq, ts = 1 + n // _CHATS, now_us + n
+            message = frames.Message(seq, ts, chat, new_id(), sender, f"load-{n}", "text", _BODY)
+            fields += [b"%d:%d" % (seq, ts), receiver.encode() + b"\n" + codec.tail_of(message)]
+        done = min(done + _IN_ENTRY, count)
+        pipe.execute_command("XADD", keys.backlog(0), "*", *fields)
+        if len(pipe) >= 100:
+            pipe.execute()
+    pipe.hincrby(keys.checkpoint(0), "waiting", count)
+    pipe.execute()
+
+
+async def _prepare(settings: config.Redis, warm: config.Warm, against: str, count: int) -> Keys:
+    async with open_hot(settings) as hot:
+        keys = hot.keys
+    if against != "stub":
+        async with open_dynamodb(warm) as dynamodb:
+            await apply_tables(dynamodb, warm, poll_s=0.1)
+    with redis_py.Redis.from_url(settings.url) as client:
+        fill(client, keys, count)
+    return keys
+
+
+def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
+    """Return the figures of one run."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
+        folder = Path(name)
+        redis = exits.enter_context(
+            running(redis_launch(folder / "redis", free_port(), appendonly="no"), other)
+        )
+        endpoint = exits.enter_context(_dynamodb(against, folder, other))
+        url = f"redis://{redis.launch.address}/0"
+        warm = config.Warm(
+            endpoint=endpoint, region=REGION, access_key=ACCESS_KEY, secret_key=SECRET_KEY
+        )
+        keys = uvloop.run(_prepare(config.Redis(url=url), warm, against, count))
+        env = {
+            "CHAT_REDIS_URL": url,
+            "CHAT_WARM_ENDPOINT": endpoint,
+            "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+            "CHAT_TELEMETRY_LEVEL": "warning",
+        }
+        server = exits.enter_context(
+            worker("persist", Options(other, core, "no", False), folder, env)
+        )
+        client = exits.enter_context(contextlib.closing(redis_py.Redis.from_url(url)))
+        assert server.process is not None
+        return _watch(client, keys.checkpoint(0), server.process.pid, count)
+
+
+def _watch(client: redis_py.Redis, checkpoint: str, pid: int, count: int) -> dict[str, Any]:
+    """Look until all is persisted."""
+    looks: list[tuple[float, int, int]] = []  # when, how many are left, resident bytes
+    moved_at = time.monotonic()
+    while not looks or looks[-1][1] > 0:
+        assert time.monotonic() - moved_at < _STUCK_S, "the worker does not get on"
+        left = int(client.hget(checkpoint, "waiting") or 0)
+        if left < count and (not looks or left < looks[-1][1]):
+            moved_at = time.monotonic()
+            looks.append((moved_at, left, probe.rss_bytes(pid)))
+        time.sleep(_LOOK_S)
+    took_s = looks[-1][0] - looks[0][0]
+    fifth = max(1, len(looks) // 5)
+    return {
+        "messages": count,
+        "messages_per_second": round((looks[0][1] - looks[-1][1]) / took_s),
+        "cpu_us_per_message": round(probe.cpu_s(pid) * 1e6 / count, 1),
+        "rss_mb_first_fifth": round(max(look[2] for look in looks[:fifth]) / 2**20, 1),
+        "rss_mb_last_fifth": round(max(look[2] for look in looks[-fifth:]) / 2**20, 1),
+    }
+
+
+@click.command()
+@click.option("--messages", default=500_000, show_default=True, type=click.IntRange(10_000))
+@click.option("--against", type=click.Choice(["stub", "dynamodb"]), default="stub")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
+def main(messages: int, against: str, runs: int, out: Path | None) -> None:
+    """Measure, and print the median of the runs."""
+    found = []
+    for run in range(runs):
+        found.append(measure(against, messages, core=0, other=1))
+        click.echo(f"run {run + 1}: {json.dumps(found[-1])}")
+    medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
+    click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
+    if out is not None:
+        out.write_text(json.dumps({"against": against, "runs": found, "median": medians}))
+
+
+if __name__ == "__main__":
+    main()
