@@ -253,7 +253,7 @@ class Session:
         """Send an event of the inbox; one that turns a chat large or small between its two ways."""
         turn = read_turn(event.body, self.user)
         if turn is not None and not turn.is_large:
-            await self._desk.channels.finish(self, turn.chat, turn.since, event.seq)
+            await self._desk.channels.finish(self, turn, event.seq)
         if self.life.stage is not LIVE or cursor is not self._cursor:
             return
         if cursor.offer(cursor.epoch, event.seq) is Verdict.SEND:
