@@ -373,7 +373,8 @@ class ChatClient(Calls):
             # end it is known which of them it has taken.
             if self._state.user and (is_closing or (self._is_waiting and not self._events)):
                 place = record.place_of(self._state, list(self._events))
-            await asyncio.to_thread(self._store.save, Saved(place, record.deeds_of(self._state)))
+            deeds = record.deeds_of(self._state, list(self._events))
+            await asyncio.to_thread(self._store.save, Saved(place, deeds))
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────
 
