@@ -120,8 +120,8 @@ def place_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes | None:
 def _firsts_of(state: ClientState, untaken: Sequence[Told]) -> dict[str, int] | None:
     """Return the first entry of each chat in events; None if one of them will not come again."""
     firsts: dict[str, int] = {}
-    for event, _ in untaken:
-        match event:
+    for told in untaken:
+        match told.event:
             case MessageAdded(chat, entry):
                 firsts.setdefault(chat, entry.seq)
             case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
@@ -154,8 +154,9 @@ def deeds_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes:
         )
         for deed in state.outbox
     ]
-    outcomes = [outcome for told in untaken if (outcome := _outcome_of(told.event)) is not None]
-    return msgspec.json.encode(SavedDeeds(deeds, outcomes))
+    outcomes = (_outcome_of(told.event) for told in untaken if not told.is_known)
+    found = [outcome for outcome in outcomes if outcome is not None]
+    return msgspec.json.encode(SavedDeeds(deeds, found))
 
 
 def _outcome_of(event: Event) -> SavedOutcome | None:

@@ -50,6 +50,7 @@ class Told(NamedTuple):
 
     event: Event
     before: Cursor | None
+    is_known: bool = False  # a call has returned it
 
 
 class ClientState:
