@@ -108,6 +108,9 @@ class Gateway(Section):
     fragments_max: int = Field(1000, ge=1)
     handshake_timeout_s: float = Field(5.0, gt=0)
     hello_timeout_s: float = Field(10.0, gt=0)
+    held_timeout_s: float = Field(
+        5.0, gt=0, le=60, description="a frame waits so long for a snapshot, then it is refused"
+    )
     message_timeout_s: float = Field(30.0, gt=0, description="a fragmented message must be whole")
     ping_interval_s: float = Field(25.0, gt=0)
     pong_timeout_s: float = Field(10.0, gt=0)

@@ -27,8 +27,16 @@ from chatserver.client.requests import Fields
 from chatserver.client.socket import Lost, Socket, open_socket
 from chatserver.client.state import ANSWER_S, ClientState, Told
 from chatserver.client.store import Saved, Store
+from chatserver.client.untaken import Untaken
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.errors import BadRequest, ChatError, Conflict, Unauthenticated, Unavailable
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    Conflict,
+    Overloaded,
+    Unauthenticated,
+    Unavailable,
+)
 from chatserver.protocol.frames import Attachment
 
 SAVE_S = 0.5  # how old the store may be, but for what is about to be sent
@@ -73,11 +81,12 @@ class ChatClient(Calls):
         self._is_patient = is_patient  # False: one failed attempt to open is enough
         self._clock = clock or SystemClock()
         self._backoff = Backoff(_spread.uniform)
-        self._events: collections.deque[Told] = collections.deque()
+        self._events = Untaken(self._state.bounds.events_max)
         self._news = asyncio.Event()
         self._is_waiting = False  # the application has taken all and wants more
         self._answers: dict[int, asyncio.Future[Fields]] = {}
         self._acks: dict[str, asyncio.Future[Acked]] = {}
+        self._callers: collections.Counter[str] = collections.Counter()  # who wait for these
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
@@ -301,26 +310,28 @@ class ChatClient(Calls):
                 else:
                     future.set_result(answer)
         told = self._state.take_told()
-        for event, _ in told:
-            self._settle(event)
-        self._push(told)
+        self._push([each._replace(is_known=self._settle(each.event)) for each in told])
         self._schedule()
 
-    def _settle(self, event: Event) -> None:
+    def _settle(self, event: Event) -> bool:
+        """Answer the call that waits for what an event tells; return whether there is one."""
         if not isinstance(event, Acked | Refused):
-            return
+            return False
         future = self._acks.pop(event.ref, None)
-        if future is not None and not future.done():
-            if isinstance(event, Acked):
-                future.set_result(event)
-            else:
-                future.set_exception(event.error)
+        if future is None or future.done():
+            return False
+        if isinstance(event, Acked):
+            future.set_result(event)
+        else:
+            future.set_exception(event.error)
+        return self._callers[event.ref] > 0
 
     def _push(self, told: list[Told]) -> None:
+        for each in told:
+            self._events.put(each)
         if told:
-            self._events.extend(told)
             self._news.set()
-            if len(self._events) >= self._state.bounds.events_max:
+            if self._events.is_full:
                 self._state.pause(self._now(), is_paused=True)
 
     def _schedule(self) -> None:
@@ -343,7 +354,7 @@ class ChatClient(Calls):
         """
         while True:
             while self._events:
-                yield self._events.popleft().event
+                yield self._events.take()
                 if not self._events:
                     self._state.pause(self._now(), is_paused=False)
                     self._flush()
@@ -373,7 +384,8 @@ class ChatClient(Calls):
             # end it is known which of them it has taken.
             if self._state.user and (is_closing or (self._is_waiting and not self._events)):
                 place = record.place_of(self._state, list(self._events))
-            await asyncio.to_thread(self._store.save, Saved(place, record.deeds_of(self._state)))
+            deeds = record.deeds_of(self._state, list(self._events))
+            await asyncio.to_thread(self._store.save, Saved(place, deeds))
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────
 
@@ -417,6 +429,9 @@ class ChatClient(Calls):
 
     def _post(self, deed: Deed) -> None:
         self._check()
+        bounds = self._state.bounds
+        if len(self._events) >= bounds.events_max + bounds.outbox_max:
+            raise Overloaded("too much is posted whose acks nobody takes: read events()")
         self._has_new_deeds = self._store is not None
         self._state.do(deed, self._now())
         self._flush()
@@ -429,12 +444,17 @@ class ChatClient(Calls):
         future = self._acks.get(deed.ref)
         if future is None:
             future = self._acks[deed.ref] = asyncio.get_running_loop().create_future()
+        self._callers[deed.ref] += 1
         try:
             async with asyncio.timeout(deadline_s):
                 return await asyncio.shield(future)
         except TimeoutError:
             why = f"no ack in {deadline_s:g} s; it stays in the outbox, and its ref tells"
             raise Unavailable(why) from None
+        finally:
+            self._callers[deed.ref] -= 1
+            if not self._callers[deed.ref]:
+                del self._callers[deed.ref]
 
     def _tell(self, fields: Fields) -> None:
         self._check()

@@ -3,7 +3,7 @@
 Two parts. `place`: the cursor, and how far each chat was told; as of the last event that the
 application has taken, so that nothing is passed over (an event may come twice after a crash, never
 not at all). `deeds`: the outbox, taken before anything in it goes to the server, so that the next
-process offers it again under the same ref.
+process offers it again under the same ref; and what became of deeds, until the application knows.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from collections.abc import Sequence
 import msgspec
 
 from chatserver.client.events import (
+    Acked,
     ChatChanged,
+    Event,
     Marked,
     MemberChanged,
     MessageAdded,
     MessageChanged,
+    Refused,
     Restarted,
     Skipped,
     Withdrawn,
 )
 from chatserver.client.outbox import Deed, Stage
-from chatserver.client.requests import Fields
+from chatserver.client.requests import Fields, error_of
 from chatserver.client.state import ClientState, Told
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Cursor
@@ -67,6 +70,22 @@ class SavedDeed(msgspec.Struct, frozen=True):
     is_told: bool
 
 
+class SavedOutcome(msgspec.Struct, frozen=True):
+    """What became of a deed: an `Acked` or `Refused` that the application has not taken."""
+
+    ref: str
+    chat: str
+    acked: tuple[int, int, str, bool, str] | None = None  # seq, ts, mid, dup, durability
+    error: Fields | None = None
+
+
+class SavedDeeds(msgspec.Struct, frozen=True):
+    """The outbox, and what became of deeds since the application last looked."""
+
+    deeds: list[SavedDeed]
+    outcomes: list[SavedOutcome] = []
+
+
 def place_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes | None:
     """Return how far the application was told, all but `untaken`; None if nobody can tell.
 
@@ -101,8 +120,8 @@ def place_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes | None:
 def _firsts_of(state: ClientState, untaken: Sequence[Told]) -> dict[str, int] | None:
     """Return the first entry of each chat in events; None if one of them will not come again."""
     firsts: dict[str, int] = {}
-    for event, _ in untaken:
-        match event:
+    for told in untaken:
+        match told.event:
             case MessageAdded(chat, entry):
                 firsts.setdefault(chat, entry.seq)
             case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
@@ -120,23 +139,40 @@ def _firsts_of(state: ClientState, untaken: Sequence[Told]) -> dict[str, int] | 
     return firsts
 
 
-def deeds_of(state: ClientState) -> bytes:
-    """Return what is not stored yet."""
-    return msgspec.json.encode(
-        [
-            SavedDeed(
-                deed.ref,
-                deed.chat,
-                deed.fields,
-                deed.seq,
-                deed.ts,
-                deed.mid,
-                deed.stage is Stage.ACKED,
-                deed.is_told,
-            )
-            for deed in state.outbox
-        ]
-    )
+def deeds_of(state: ClientState, untaken: Sequence[Told] = ()) -> bytes:
+    """Return what is not stored yet, and what of `untaken` tells of deeds: nobody says it again."""
+    deeds = [
+        SavedDeed(
+            deed.ref,
+            deed.chat,
+            deed.fields,
+            deed.seq,
+            deed.ts,
+            deed.mid,
+            deed.stage is Stage.ACKED,
+            deed.is_told,
+        )
+        for deed in state.outbox
+    ]
+    outcomes = (_outcome_of(told.event) for told in untaken if not told.is_known)
+    found = [outcome for outcome in outcomes if outcome is not None]
+    return msgspec.json.encode(SavedDeeds(deeds, found))
+
+
+def _outcome_of(event: Event) -> SavedOutcome | None:
+    match event:
+        case Acked(ref, chat, seq, ts, mid, dup, durability):
+            return SavedOutcome(ref, chat, acked=(seq, ts, mid, dup, durability))
+        case Refused(ref, chat, error):
+            fields = {
+                "code": error.code,
+                "message": error.message,
+                "temporary": error.temporary,
+                "retry_after_ms": error.retry_after_ms,
+            }
+            return SavedOutcome(ref, chat, error=fields)
+        case _:
+            return None
 
 
 def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> None:
@@ -148,7 +184,10 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
     try:
         if place is not None:
             _restore_place(state, msgspec.json.decode(place, type=Place))
-        for saved in msgspec.json.decode(deeds or b"[]", type=list[SavedDeed]):
+        kept = msgspec.json.decode(deeds or b"[]", type=SavedDeeds | list[SavedDeed])
+        if isinstance(kept, list):  # of an older version
+            kept = SavedDeeds(kept)
+        for saved in kept.deeds:
             deed = Deed(saved.ref, saved.chat, saved.fields)
             deed.seq, deed.ts, deed.mid, deed.is_told = (
                 saved.seq,
@@ -159,6 +198,12 @@ def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> Non
             # What was in flight may be done: the same ref tells.
             deed.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
             state.outbox.put(deed)
+        state.tell_again(
+            Acked(outcome.ref, outcome.chat, *outcome.acked)
+            if outcome.acked is not None
+            else Refused(outcome.ref, outcome.chat, error_of(outcome.error or {}))
+            for outcome in kept.outcomes
+        )
     except msgspec.MsgspecError as exc:
         raise CorruptData(f"the client's store cannot be read: {exc}") from exc
 

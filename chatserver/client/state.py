@@ -50,6 +50,7 @@ class Told(NamedTuple):
 
     event: Event
     before: Cursor | None
+    is_known: bool = False  # a call has returned it
 
 
 class ClientState:
@@ -245,6 +246,10 @@ class ClientState:
         for user in users:
             self._watched.pop(user, None)
         self.tell({"type": "unwatch", "users": users})
+
+    def tell_again(self, events: Iterable[Event]) -> None:
+        """Tell what another process of the device was told and its application never took."""
+        self._emit(events)
 
     def pause(self, now: float, *, is_paused: bool) -> None:
         """Leave events with the server while the application takes none; answers still come."""

@@ -128,6 +128,7 @@ class Turn(NamedTuple):
     chat: ChatId
     is_large: bool
     since: Seq
+    is_removal: bool = False  # of the user; the chat need not be a large one
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -167,5 +168,5 @@ def read_turn(body: bytes, user: UserId) -> Turn | None:
     elif leaver_of(body) == user:
         event = _decode(b"{" + body[1:])
         # The entry itself is the last, and comes by the inbox.
-        return Turn(ChatId(event.chat), False, Seq(event.message.seq - 1))
+        return Turn(ChatId(event.chat), False, Seq(event.message.seq - 1), is_removal=True)
     return None

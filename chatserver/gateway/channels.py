@@ -32,6 +32,7 @@ from chatserver.gateway.channel import (
     Head,
     Log,
     Subscriber,
+    Turn,
     WatchedChats,
     leaver_of,
 )
@@ -198,29 +199,31 @@ class Channels:
         elif head.joined and head.large and session in self._places:
             self.attach(session, self._channel_of(chat, head), since)
 
-    async def finish(self, session: Subscriber, chat: ChatId, upto: Seq, told: Seq) -> None:
-        """The session is about to come to `told` of its inbox: the chat is large up to `upto`.
+    async def finish(self, session: Subscriber, turn: Turn, told: Seq) -> None:
+        """The session is about to come to `told` of its inbox: the chat is large up to `since`.
 
-        Sends what it lacks up to there, and no more.
+        Sends what it lacks up to there, and no more; where it never said what it has, `too_long`.
 
         Raises:
             Unavailable: Redis does not answer; the session may ask again.
         """
+        chat, upto = turn.chat, turn.since
         channel = self._of.get(session, {}).get(chat)
         if channel is not None:
-            place = channel.place_of(session)
-            self._take_out(session, channel, channel.seq if place is None else place)
+            found = channel.place_of(session)
+            self._take_out(session, channel, channel.seq if found is None else found)
         places = self._places.get(session, {})
-        if chat not in places:
-            return
-        place, is_proven = places[chat]
-        if not is_proven:
+        had = places.get(chat)
+        if had is None or not had[1]:
             since = await self._watched.find_since(session.user, chat, told)
-            if since is None:
+            if had is None and (turn.is_removal if since is None else since >= upto):
+                return  # it was not large, or nothing was said while it was
+            if had is None or since is None:
                 places.pop(chat, None)
                 session.missed_too_much(chat)
                 return
-            place = max(place, since)
+            had = max(had[0], since), True
+        place = had[0]
         while place < upto and session in self._places:
             self._remember(session, chat, place)
             await session.wait_for_room()

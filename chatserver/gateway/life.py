@@ -17,10 +17,11 @@ class Stage(enum.Enum):
 class Life:
     """Of one session."""
 
-    __slots__ = ("asked", "is_held", "sending", "stage")
+    __slots__ = ("asked", "is_held", "is_welcomed", "sending", "stage")
 
     def __init__(self) -> None:
         self.stage = Stage.NEW
+        self.is_welcomed = False  # `hello` is answered
         self.is_held = False  # what the client says waits
         self.sending = 0  # sends without an ack
         self.asked = 0  # other requests without an answer

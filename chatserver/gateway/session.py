@@ -178,7 +178,7 @@ class Session:
         if state.epoch == self._cursor.epoch:
             self.nudge(state.head)
         else:
-            self._desk.spawn(self._restart(state), f"reset-{self.id}")
+            self._desk.spawn(self._restart(state), f"reset-{self.id}", self._crashed)
 
     def signal(self, frame: bytes) -> None:
         """Send a signal, unless the peer is slow."""
@@ -224,7 +224,11 @@ class Session:
     def _pump_if_behind(self) -> None:
         if self._cursor.is_behind and not self._is_pumping:
             self._is_pumping = True
-            self._desk.spawn(self._pump(), f"pump-{self.id}")
+            self._desk.spawn(self._pump(), f"pump-{self.id}", self._crashed)
+
+    def _crashed(self) -> None:
+        """What the device lacks cannot be sent: it has to come back, not to wait."""
+        self.bye(Close.OVERLOADED, "the session failed; it is our fault", 1000)
 
     async def _pump(self) -> None:
         """Read the inbox until the device has all of it, no faster than the device reads."""
@@ -253,7 +257,7 @@ class Session:
         """Send an event of the inbox; one that turns a chat large or small between its two ways."""
         turn = read_turn(event.body, self.user)
         if turn is not None and not turn.is_large:
-            await self._desk.channels.finish(self, turn.chat, turn.since, event.seq)
+            await self._desk.channels.finish(self, turn, event.seq)
         if self.life.stage is not LIVE or cursor is not self._cursor:
             return
         if cursor.offer(cursor.epoch, event.seq) is Verdict.SEND:

@@ -3,11 +3,13 @@
 Everything asked for is answered once, with the request's id, by an answer or by an `error`. Frames
 wait while `hello` or a snapshot is under way, while Redis is asked for more of the user's
 allowance, and behind a send whose files are looked up: so their order is what the client meant.
+What waits for too long is answered `unavailable` (promise P9).
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 from collections.abc import Sequence
 
 import msgspec
@@ -52,6 +54,7 @@ class Talk:
         "_connection",
         "_desk",
         "_early",
+        "_held_timer",
         "_is_looking",
         "_life",
         "_others_allowed",
@@ -64,7 +67,8 @@ class Talk:
         self._connection = connection
         self._session = session
         self._life = session.life
-        self._early: list[bytes] = []
+        self._early: collections.deque[tuple[float, bytes]] = collections.deque()  # and since when
+        self._held_timer: asyncio.TimerHandle | None = None
         self._is_looking = False  # for the files of a send
         self._sends_allowed: Allowance
         self._others_allowed: Allowance
@@ -106,12 +110,36 @@ class Talk:
     def _hold(self, payload: bytes) -> None:
         """Keep a frame until this session is live and allowed to go on."""
         if len(self._early) < EARLY_FRAMES_MAX + self._desk.settings.sends_in_flight_max:
-            self._early.append(payload)
+            loop = asyncio.get_running_loop()
+            self._early.append((loop.time(), payload))
+            if self._held_timer is None:
+                wait_s = self._desk.settings.held_timeout_s
+                self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._life.stage is LIVE:
             why = "wait for answers before sending more"
             self._refuse(codec.find_request_id(payload), RateLimited(why, retry_after_ms=100))
         else:
             self._session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
+
+    def _refuse_late(self) -> None:
+        """Answer what has waited for too long; what asks for no answer waits on."""
+        self._held_timer = None
+        if self._life.stage is Stage.OVER or not self._early:
+            return
+        loop, wait_s = asyncio.get_running_loop(), self._desk.settings.held_timeout_s
+        if self._life.is_welcomed:  # before that, `hello` is what is answered
+            kept: collections.deque[tuple[float, bytes]] = collections.deque()
+            for since, payload in self._early:
+                request = codec.find_request_id(payload)
+                if request is None or since + wait_s > loop.time():
+                    kept.append((since, payload))
+                else:
+                    error = Unavailable("the session is brought up to date: try again")
+                    self._count_refused(error)
+                    self._refuse(request, error)
+            self._early = kept
+        if self._early:
+            self._held_timer = loop.call_later(wait_s / 4, self._refuse_late)
 
     def _wait_for_token(self, allowance: Allowance, payload: bytes) -> None:
         """The user has used up what this gateway may let through: ask Redis, or refuse."""
@@ -130,8 +158,8 @@ class Talk:
         if self._life.stage is not LIVE or self._is_looking:
             return  # going live goes on, or the send that they wait for
         self._life.is_held = False
-        early, self._early = self._early, []
-        for payload in early:
+        early, self._early = self._early, collections.deque()
+        for _, payload in early:
             self.received(payload)
 
     def _no_hello(self) -> None:
@@ -274,6 +302,7 @@ class Talk:
                 self._session.id, self._session.user, state, heads, self._desk.all_settings
             )
         )
+        self._life.is_welcomed = True
         if coverage is not Coverage.CURRENT:
             self._answer(
                 await self._desk.requests.get_snapshot(self._session.user, state, coverage, None)

@@ -29,7 +29,7 @@ from chatserver.hot.connecting import Address
 from chatserver.hot.keys import Keys
 from chatserver.hot.replies import NoScript, call_on, set_future, translate_reply_error
 from chatserver.hot.scripts import Script, Value, load_script
-from chatserver.hot.wire import OnReply, Wire
+from chatserver.hot.wire import OnReply, Reply, Wire
 
 log = structlog.get_logger()
 
@@ -50,8 +50,9 @@ class HotClient(abc.ABC):
         self.keys = Keys(settings.partitions)
         self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
         self._whole, self._whole_of = Epoch(""), list[Epoch]()
-        # Why Redis answers and yet takes nothing, such as a full disk; empty if it does.
-        self.refusal = ""
+        # Servers that answer and yet take nothing, and why, such as a full disk.
+        self.refusals: dict[str, str] = {}
+        self.refusal = ""  # of one of them, where none takes anything
         self.on_epoch: list[Callable[[], None]] = []
         self.on_reload: list[Callable[[], None]] = []
         self.address = Address(settings.url)
@@ -217,17 +218,32 @@ class HotClient(abc.ABC):
             log.warning("hot.epoch_lost", redis=self.name, partition=partition)
             self.doubt(partition)
 
+    @abc.abstractmethod
+    def _keys_by_server(self) -> dict[str, str]:
+        """Return a key of ours on each server that we are connected to, by the server's name."""
+
     async def _look_for_refusal(self) -> None:
-        refusal = ""
-        try:
-            await self.call("PING")  # refused where writes are
-        except ChatError as exc:
-            refusal = exc.message if self.is_up else ""
-        if refusal and not self.refusal:
-            log.error("hot.writes_refused", redis=self.name, error=refusal)
-        elif self.refusal and not refusal:
-            log.info("hot.writes_taken_again", redis=self.name)
-        self.refusal = refusal
+        keys, before = self._keys_by_server(), self.refusals
+        found = await asyncio.gather(*map(self._find_refusal, keys.values()))
+        self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
+        self.refusal = next(iter(found)) if keys and all(found) else ""
+        for name in self.refusals.keys() - before.keys():
+            log.error("hot.writes_refused", redis=name, error=self.refusals[name])
+        for name in before.keys() - self.refusals.keys():
+            log.info("hot.writes_taken_again", redis=name)
+
+    async def _find_refusal(self, key: str) -> str:
+        """Return why a write that changes nothing is not taken; empty if it is, or none answers."""
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def on_reply(found: Reply) -> None:
+            if not reply.done():
+                reply.set_result(found)
+
+        self.send(on_reply, "HDEL", key, "no such field")
+        found = await reply
+        is_refused = isinstance(found, Exception) and not isinstance(found, ChatError)
+        return translate_reply_error(found).message if is_refused else ""
 
     def doubt_epoch(self, partition: int, epoch: Epoch) -> NoReturn:
         """Learn the epoch of a partition anew: Redis says that `epoch` is not the one it is in.

@@ -288,6 +288,13 @@ class ClusterClient(HotClient):
                 log.warning("hot.look_failed", redis=self.name, error=exc.message)
             await asyncio.sleep(_LOOK_PAUSE_S)
 
+    def _keys_by_server(self) -> dict[str, str]:
+        return {
+            route.node.name: self.keys.epoch(route.partitions[0])
+            for route in self._routes.values()
+            if route.partitions and route.node is not None and route.wire is not None
+        }
+
     def doubt(self, partition: int) -> None:
         """Have the next look learn the epochs of the slot; see `HotClient.doubt`."""
         self._signed.pop(slot_of(self.keys.epoch(partition)), None)

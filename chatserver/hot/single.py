@@ -139,6 +139,9 @@ class SingleClient(HotClient):
         except ChatError as exc:
             wire.abort(exc.message)
 
+    def _keys_by_server(self) -> dict[str, str]:
+        return {self.name: self.keys.epoch(0)} if self.is_up else {}
+
     def doubt(self, partition: int) -> None:
         """Connect again, which learns all epochs; see `HotClient.doubt`."""
         if self._wire is not None:

@@ -35,6 +35,7 @@ log = structlog.get_logger()
 
 WAITING_MAX = 20_000
 LOADS_MAX = 3
+LOAD_S_MAX = 6.0  # a chat that is not open by then is `unavailable`
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 
 
@@ -199,14 +200,25 @@ class Messaging:
             self._spawn(self._load(draft.chat), f"load-{draft.chat}")
 
     async def _load(self, chat: ChatId) -> None:
+        error = ChatError("the request failed; it is our fault")
+        audience: Audience | None = None
         try:
-            audience = await self._audiences.get(chat)
+            async with asyncio.timeout(LOAD_S_MAX):
+                audience = await self._audiences.get(chat)
+        except TimeoutError:
+            error = Unavailable(f"chat: not opened within {LOAD_S_MAX:g} s, try again")
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
-            for draft in self._take_waiting(chat):
-                draft.on_answer.refused(draft, error)
-            return
+        finally:
+            # Whatever happened: who is not answered waits for ever, and all after him.
+            self._go_on(chat, audience, error)
+
+    def _go_on(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
+        """Commit what waits for a chat; without an audience, refuse it."""
         for draft in self._take_waiting(chat):
+            if audience is None:
+                draft.on_answer.refused(draft, error)
+                continue
             try:
                 self._commits.submit(draft, audience)
             except Overloaded as exc:

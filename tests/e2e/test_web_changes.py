@@ -107,9 +107,16 @@ async def test_web_changes_by_others_are_not_unread_and_those_for_oneself_stay_h
     await _choose(alice, "Two", "menuitem", "Delete for me")
     await alice.expect_bodies("One", GONE)
 
+    heard = alice.page.get_by_role("log", name="New messages")
+    ack = await bob.say(chat, "Forget this")
+    await expect(heard).to_contain_text("Forget this", timeout=DEADLINE_MS)
+    await bob.ask("delete", chat=chat, seq=ack["seq"], ref="r2")
+    await expect(heard).not_to_contain_text("Forget this", timeout=DEADLINE_MS)
+    await alice.expect_bodies("One", GONE, GONE)
+
     page = await bob.ask("history", chat=chat, limit=10)
     assert [each["body"] for each in page["messages"]][:2] == ["One", "Two"]
     await alice.page.reload()
-    await alice.expect_bodies("One", GONE)
+    await alice.expect_bodies("One", GONE, GONE)
     await alice.check_is_clean()
     await bob.stop()

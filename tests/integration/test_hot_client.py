@@ -293,6 +293,16 @@ async def test_client_that_waits_for_replicas_promises_nothing_without_them(own:
         assert await careful.call("GET", "{p0}:n") == b"2"
 
 
+async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admin: Any) -> None:
+    """It answers every question and keeps nothing: who asks whether we are ready has to hear so."""
+    async with open_hot(settings_of(own)) as hot:
+        admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
+        why = await eventually(lambda: hot.refusal)
+        assert "NOREPLICAS" in why
+        admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
+        await eventually(lambda: not hot.refusal)
+
+
 async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClient) -> None:
     """It pages somebody and is not tried again."""
     await hot.call("SET", "{p0}:box:alice", "not a hash")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -92,6 +93,23 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
     assert all(sizes)
     sha = load_script("accept").sha
     assert all(node.ask("SCRIPT", "EXISTS", sha) == [1] for node in empty.masters())
+
+
+async def test_cluster_client_names_each_master_that_takes_no_writes(
+    hot: HotClient, empty: RedisCluster
+) -> None:
+    """Each of them is asked; we are ready while one of them takes what is written."""
+    masters = empty.masters()
+    try:
+        for count, node in enumerate(masters, 1):
+            node.ask("CONFIG", "SET", "min-replicas-to-write", "5")
+            await eventually(functools.partial(lambda n: len(hot.refusals) == n, count))
+            assert bool(hot.refusal) == (count == len(masters))
+        assert "NOREPLICAS" in hot.refusal
+    finally:
+        for node in masters:
+            node.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+    await eventually(lambda: not hot.refusals)
 
 
 async def test_cluster_client_runs_everything_that_the_hot_tier_does(

@@ -281,6 +281,30 @@ async def test_chat_that_turns_large_and_small_under_load_loses_and_repeats_noth
     assert ways == {True, False}
 
 
+async def test_device_that_names_no_place_hears_of_a_large_time_that_is_over(
+    people: list[RawChat],
+) -> None:
+    """It cannot be told what it lacks, so it is told that it lacks something (promise P5)."""
+    alice, bob, carol, *guests = people
+    chat = await create(alice, people[1:])
+    await say(alice, chat, "one")
+    await expect_upto(carol, chat, 1)
+    await carol.abort()
+    await say(bob, chat, "two")
+    for guest in guests:
+        await change(alice, "remove", chat, user=guest.user)
+    end = (await say(alice, chat, "small again"))["seq"]
+
+    await carol.start(large={})
+    await expect_upto(carol, chat, end)
+
+    too_long = await carol.expect_frame("too_long", DEADLINE_S)
+    assert [line["chat"] for line in too_long["chats"]] == [chat]
+    assert too_long["chats"][0]["top"] == end
+    page = await carol.ask("history", chat=chat, after=1)
+    assert page["messages"][0]["body"] == "two"
+
+
 def stays_of(guest: RawChat, chat: str) -> list[list[tuple[int, str]]]:
     """What a guest was sent, from each coming on."""
     stays: list[list[tuple[int, str]]] = []

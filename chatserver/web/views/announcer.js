@@ -3,9 +3,11 @@
 import { oneLine } from "../format.js";
 import { chatTitle, isCatchingUp, unreadTotal } from "../select.js";
 import { shownText } from "../state/expiry.js";
+import { findMessage } from "../state/messages.js";
 import { h } from "./dom.js";
 
 const KEPT = 8;
+const KEPT_MS = 15_000; // by then it is read out; a text that is deleted later is not here any more
 const NAME = "chatserver";
 
 export function createAnnouncer() {
@@ -14,10 +16,12 @@ export function createAnnouncer() {
     role: "log",
     aria: { live: "polite", relevant: "additions", label: "New messages" },
   });
+  const lines = []; // {element, chat, seq, text}, the oldest first
 
   /** Say what is new between two states; what was missed while away is not read out. */
   function update(state, before) {
     document.title = titleOf(state);
+    for (const line of [...lines]) if (!stillSays(state, line)) drop(line);
     if (!before.isListLoaded || isCatchingUp(state) || state.link.status !== "open") return;
     for (const [id, chat] of state.chats) {
       const old = before.chats.get(id);
@@ -27,14 +31,32 @@ export function createAnnouncer() {
   }
 
   function say(state, chat) {
-    const { sender } = chat.last;
-    const body = shownText(chat.last);
+    const { sender, seq } = chat.last;
+    const text = shownText(chat.last);
     const where = chat.id === state.open ? "" : ` in ${chatTitle(chat, state.me)}`;
-    log.append(h("p", {}, `${sender}${chat.kind === "group" ? where : ""}: ${oneLine(body, 300)}`));
-    while (log.childElementCount > KEPT) log.firstElementChild.remove();
+    const words = `${sender}${chat.kind === "group" ? where : ""}: ${oneLine(text, 300)}`;
+    const line = { element: h("p", {}, words), chat: chat.id, seq, text };
+    log.append(line.element);
+    lines.push(line);
+    setTimeout(drop, KEPT_MS, line);
+    while (lines.length > KEPT) drop(lines[0]);
+  }
+
+  function drop(line) {
+    line.element.remove();
+    const at = lines.indexOf(line);
+    if (at >= 0) lines.splice(at, 1);
   }
 
   return { element: log, update };
+}
+
+/** Whether a message still has the text of a line, as far as is known: it may be deleted since. */
+function stillSays(state, { chat: id, seq, text }) {
+  const chat = state.chats.get(id);
+  if (chat === undefined) return false;
+  const message = findMessage(chat, seq) ?? (chat.last?.seq === seq ? chat.last : null);
+  return message === null || shownText(message) === text;
 }
 
 function titleOf(state) {

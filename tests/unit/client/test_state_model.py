@@ -7,6 +7,7 @@ the client is compared with a reader of the whole history, and with all that it 
 
 from __future__ import annotations
 
+import collections
 import itertools
 from typing import Any
 
@@ -17,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from chatserver.client import events, record
 from chatserver.client.model import Bounds, Entry, parse_entry
 from chatserver.client.outbox import Deed
-from chatserver.client.state import ClientState
+from chatserver.client.state import ClientState, Told
 from tests.unit.client.fakeserver import LARGE, ME, FakeServer, FakeSession
 
 CHATS = ("a", "b", "c", LARGE)
-BOUNDS = Bounds(entries_max=12, fill_max=1_000)
+BOUNDS = Bounds(entries_max=12, fill_max=1_000, events_max=8)
 chats = st.sampled_from(CHATS)
 small = st.integers(0, 4)
 
@@ -78,6 +79,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.late: list[tuple[int, dict[str, Any]]] = []
         self.refs = (f"r{number}" for number in itertools.count(1))
         self.wanted: dict[str, str] = {}
+        self.untaken: collections.deque[Told] = collections.deque()
+        self.is_busy = False  # the application takes no events
         self.others_say("a", 2, "bob")
         self.others_say(LARGE, 1, "bob")
         self.flow(0, 0)
@@ -268,10 +271,27 @@ class ClientMachine(RuleBasedStateMachine):
         self.client.pause(self.now, is_paused=is_paused)
 
     @rule()
+    def be_busy(self) -> None:
+        """The application takes no events until `take` says so, or its process ends."""
+        self.is_busy = True
+
+    @precondition(lambda self: self.is_busy)
+    @rule(count=st.integers(1, 12), is_busy=st.booleans())
+    def take(self, count: int, is_busy: bool) -> None:
+        self.is_busy = is_busy
+        self._take(count)
+
+    @rule()
     def restart_process(self) -> None:
-        """Another process goes on with what the store has."""
+        """Another process goes on with what the store has; what was not taken comes again."""
         self._hear()
-        place, deeds = record.place_of(self.client), record.deeds_of(self.client)
+        place = record.place_of(self.client, list(self.untaken))
+        if place is None:  # an older place would do, and tell some of it twice
+            self._take(len(self.untaken))
+            place = record.place_of(self.client)
+        deeds = record.deeds_of(self.client, list(self.untaken))
+        self.untaken.clear()
+        self.is_busy = False
         if self.session is not None:
             self.cut(is_late=False)
         self.late.clear()
@@ -294,11 +314,23 @@ class ClientMachine(RuleBasedStateMachine):
                 self.client.take_chats(answer)
             elif isinstance(answer, dict):
                 self.client.take_history(answer, is_newest=number in self.newest)
-        for event in self.client.take_events():
-            self.witness.hear(event)
+        self.untaken.extend(self.client.take_told())
+        if len(self.untaken) >= BOUNDS.events_max:
+            self.client.pause(self.now, is_paused=True)
+        if not self.is_busy:
+            self._take(len(self.untaken))
+
+    def _take(self, count: int) -> None:
+        """Have the application take events; when it has all, the server may send more."""
+        was_full = len(self.untaken) >= BOUNDS.events_max
+        for _ in range(min(count, len(self.untaken))):
+            self.witness.hear(self.untaken.popleft().event)
+        if not self.untaken and was_full:
+            self.client.pause(self.now, is_paused=False)
 
     def teardown(self) -> None:
         self.late.clear()
+        self.is_busy = False
         self.client.pause(self.now, is_paused=False)
         if self.session is not None:
             self.cut(is_late=False)

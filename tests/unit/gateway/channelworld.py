@@ -11,6 +11,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import LargePlace
 from chatserver.domain.messages import LogEntry
 from chatserver.errors import Unavailable
+from chatserver.gateway.channel import Turn
 from chatserver.gateway.channels import Channels
 from chatserver.protocol import codec
 from chatserver.service.channellog import ChannelEntry
@@ -188,6 +189,13 @@ class World:
         found = await self.channels.find_again(device, CHAT)
         if found is not None:
             self.channels.attach(device, *found)
+
+    async def finish(
+        self, device: Device, upto: int, told: int, *, is_removal: bool = False
+    ) -> None:
+        """Do what a session does whose inbox says at `told` that the chat was large up to a seq."""
+        turn = Turn(CHAT, False, Seq(upto), is_removal)
+        await self.channels.finish(device, turn, Seq(told))
 
     def push(self, entry: LogEntry) -> None:
         """Tell of an entry, as the commit or mail does."""

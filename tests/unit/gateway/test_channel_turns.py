@@ -27,7 +27,7 @@ def test_channel_of_a_chat_that_turned_small_gives_the_rest_up_to_there_and_no_m
         world.channels.nudge(CHAT, Seq(6))
         await world.channels.refresh()
         for device in (here, slow):
-            await world.channels.finish(device, CHAT, Seq(5), Seq(9))
+            await world.finish(device, 5, 9)
 
     world = run(test, top=3)
 
@@ -52,7 +52,7 @@ def test_channel_of_a_chat_that_turned_twice_meanwhile_leaves_out_what_inboxes_h
         await world.join(late, after=2, start=20)
         world.push(newest)
         await world.rest()
-        await world.channels.finish(early, CHAT, Seq(4), Seq(10))
+        await world.finish(early, 4, 10)
         await world.channels.begin(early, CHAT, Seq(6), Seq(20))
         await world.rest()
         world.push(world.tier.commit())
@@ -72,7 +72,7 @@ def test_channel_that_was_large_for_a_while_only_is_sent_from_its_two_ends() -> 
         world.tier.turn(ALICE, 12, 2, 5)
         await world.join(device, start=10)
         await world.channels.begin(device, CHAT, Seq(2), Seq(11))
-        await world.channels.finish(device, CHAT, Seq(5), Seq(12))
+        await world.finish(device, 5, 12)
 
     run(test, top=9)
 
@@ -86,9 +86,56 @@ def test_channel_place_that_cannot_be_proven_is_answered_with_a_snapshot() -> No
     async def test(world: World) -> None:
         world.tier.turn(ALICE, 30, 8)
         await world.join(device, after=1, start=10)
-        await world.channels.finish(device, CHAT, Seq(5), Seq(12))
+        await world.finish(device, 5, 12)
 
     run(test, top=9)
 
     assert device.got == []
     assert device.lost == [0]
+
+
+def test_channel_whose_place_was_not_given_ends_with_a_snapshot_if_something_was_said() -> None:
+    """A device that names no place may lack all of a large time that is over: it has to hear so."""
+    device, content = Device(), Device(BOB)
+
+    async def test(world: World) -> None:
+        world.tier.large = 0
+        world.tier.turn(ALICE, 12, 2, 5)
+        world.tier.turn(BOB, 12, 5, 5)
+        for each in (device, content):
+            await world.join(each, start=10)
+            await world.finish(each, 5, 12)
+
+    run(test, top=9)
+
+    assert (device.got, device.lost) == ([], [0])
+    assert (content.got, content.lost) == ([], [])
+
+
+def test_channel_that_turned_too_often_for_a_place_not_given_ends_with_a_snapshot() -> None:
+    """What the tier has forgotten may have held something."""
+    device = Device()
+
+    async def test(world: World) -> None:
+        world.tier.turn(ALICE, 30, 8)
+        await world.join(device, start=10)
+        await world.finish(device, 5, 12)
+
+    run(test, top=9)
+
+    assert device.lost == [0]
+
+
+def test_channel_of_a_chat_that_never_was_large_says_nothing_when_its_member_goes() -> None:
+    """The inbox has all of it, and the entry that removes him."""
+    device = Device()
+
+    async def test(world: World) -> None:
+        world.tier.large = 0
+        world.tier.turn(ALICE, 3, 1, 1)
+        await world.join(device, start=10)
+        await world.finish(device, 5, 12, is_removal=True)
+
+    run(test, top=9)
+
+    assert (device.got, device.lost) == ([], [])

@@ -101,7 +101,7 @@ def test_channel_member_who_is_removed_hears_nothing_from_then_on() -> None:
         world.push(world.tier.commit(user="bob", role=""))
         world.push(world.tier.commit())
         world.tier.turn(BOB, 1, 0, 1)
-        await world.channels.finish(bob, CHAT, Seq(1), Seq(1))
+        await world.finish(bob, 1, 1)
 
     run(test)
 
@@ -122,7 +122,7 @@ def test_channel_member_who_was_away_gets_what_came_before_the_removal() -> None
         world.tier.turn(BOB, 1, 2)  # what he says to have is of before his time
         await world.join(bob, after=1, start=1)
         await world.rest()
-        await world.channels.finish(bob, CHAT, Seq(4), Seq(2))
+        await world.finish(bob, 4, 2)
 
     run(test)
 

@@ -22,6 +22,7 @@ from chatserver.errors import (
 from chatserver.protocol import codec, frames
 from chatserver.service import messaging
 from chatserver.service.messaging import LOADS_MAX
+from tests.support.servers import eventually
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, audience_of
 from tests.unit.service.messaging_world import Acked, Refused, World, places_of, settle_down
 
@@ -206,6 +207,34 @@ async def test_send_to_chat_that_cannot_be_loaded_is_refused_once_each(
 
     assert [each.ref for each in cold.client.heard] == ["r1", "r2"]
     assert cold.client.errors() == [code, code]
+    await cold.send("r3")
+    await cold.audiences.loaded(audience_of(ALICE, BOB))
+    assert cold.commits.submitted == ["r3"]
+
+
+async def test_send_to_chat_that_takes_too_long_to_load_is_refused_for_now(
+    cold: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tier that hangs is named in bounded time (promise P9); a later send tries again."""
+    monkeypatch.setattr(messaging, "LOAD_S_MAX", 0.01)
+    await cold.send("r1", "r2")
+
+    await eventually(lambda: len(cold.client.heard) == 2)
+
+    assert cold.client.errors() == ["unavailable", "unavailable"]
+    await cold.audiences.loaded(audience_of(ALICE, BOB))
+    await cold.send("r3")
+    assert cold.commits.submitted == ["r3"]
+
+
+async def test_send_to_chat_whose_loading_crashes_is_answered_all_the_same(cold: World) -> None:
+    """A mistake of ours costs those who wait, not all who ever send to the chat again."""
+    await cold.send("r1", "r2")
+
+    cold.audiences.loading.pop(CHAT).set_exception(ValueError("a mistake"))
+    await settle_down()
+
+    assert cold.client.errors() == ["internal", "internal"]
     await cold.send("r3")
     await cold.audiences.loaded(audience_of(ALICE, BOB))
     assert cold.commits.submitted == ["r3"]
