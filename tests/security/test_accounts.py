@@ -219,13 +219,19 @@ async def test_devices_are_listed_and_ended_one_by_one(
     here = await register(client, user, device="Laptop")
     there = await log_in(client, user)
     other = await register(client, new_name("yan"))
-    shown = (await client.get("/v1/me/devices", headers=bearer(here["token"]))).json()["items"]
+    mine = bearer(here["token"])
+    newest = (await client.get("/v1/me/devices?limit=1", headers=mine)).json()
+    query = {"limit": 1, "cursor": newest["next"]}
+    oldest = (await client.get("/v1/me/devices", params=query, headers=mine)).json()
+    shown = [*newest["items"], *oldest["items"]]
 
     foreign = await client.delete(
         f"/v1/me/devices/{there['device']}", headers=bearer(other["token"])
     )
     own = await client.delete(f"/v1/me/devices/{there['device']}", headers=bearer(here["token"]))
 
+    assert [device["device"] for device in shown] == [there["device"], here["device"]]
+    assert oldest["next"] is None
     by_id = {device["device"]: device for device in shown}
     assert by_id.keys() == {here["device"], there["device"]}
     assert by_id[here["device"]]["name"] == "Laptop"

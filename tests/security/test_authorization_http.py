@@ -105,7 +105,8 @@ ROWS: dict[str, Row] = {
     ),
     "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),
-    "DELETE /v1/admin/users/{user}/sessions/{device}": Row(APPLICATION, 404),
+    "GET /v1/admin/users/{user}/devices": Row(APPLICATION, 200),
+    "DELETE /v1/admin/users/{user}/devices/{device}": Row(APPLICATION, 404),
 }
 QUERIES: dict[str, dict[str, Any]] = {"GET /v1/presence": {"user": "{member}"}}
 
