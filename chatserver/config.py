@@ -106,6 +106,9 @@ class Gateway(Section):
     )
     frame_bytes_max: int = Field(65_536, ge=1024, le=1_048_576)
     fragments_max: int = Field(1000, ge=1)
+    control_frames_per_s: float = Field(
+        10.0, ge=1, le=1000, description="pings and pongs of a peer; ten seconds' worth at once"
+    )
     handshake_timeout_s: float = Field(5.0, gt=0)
     hello_timeout_s: float = Field(10.0, gt=0)
     held_timeout_s: float = Field(

@@ -11,6 +11,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from chatserver.api import cookies
+from chatserver.api.idempotency import read_key
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import ANYONE, USER, Asker, read_token
 from chatserver.errors import ClientError, Unauthenticated
@@ -87,27 +88,34 @@ def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
             kept.append(cookies.refresh_cookie(grant.refresh_token, left_s, parts.settings.auth))
         return Response(granted, status_code=status, cookies=kept)
 
-    # No `creates`: the answer holds tokens, and stored answers are for what may be stored.
-    @post("/v1/auth/register", opt={"rule": ANYONE})
+    # No `creates`: the answers hold tokens, and those are stored nowhere. A repeat finds its login.
+    @post("/v1/auth/register", opt={"rule": ANYONE, "takes_key": True})
     async def register(
         data: JSONBody[Registration], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
-        """Make an account, and log in."""
+        """Make an account, and log in. The same `Idempotency-Key` gives the same login."""
         if data.cookie:
             cookies.check_same_origin(request)
         grant = await accounts.register(
-            data.user, data.password, data.name, data.device, request.state.address
+            data.user,
+            data.password,
+            data.name,
+            data.device,
+            request.state.address,
+            read_key(request),
         )
         return answer(grant, as_cookie=data.cookie, status=201)
 
-    @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE})
+    @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE, "takes_key": True})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
-        """Log in with user name and password."""
+        """Log in with user name and password. The same `Idempotency-Key` gives the same login."""
         if data.cookie:
             cookies.check_same_origin(request)
-        grant = await accounts.log_in(data.user, data.password, data.device, request.state.address)
+        grant = await accounts.log_in(
+            data.user, data.password, data.device, request.state.address, read_key(request)
+        )
         return answer(grant, as_cookie=data.cookie, status=200)
 
     @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})

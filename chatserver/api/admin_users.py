@@ -12,8 +12,9 @@ from msgspec import Meta
 
 from chatserver.api.accounts import Password, ShownName
 from chatserver.api.bodies import PathId
-from chatserver.api.devices import Device
+from chatserver.api.devices import Device, page_of_devices
 from chatserver.api.idempotency import tell_of
+from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import key
 from chatserver.domain.ids import ID_PATTERN, UserId
@@ -52,13 +53,6 @@ class LiveSession(msgspec.Struct, frozen=True):
     gateway: str
     device: str
     started: int
-
-
-class Sessions(msgspec.Struct, frozen=True):
-    """Where a user is logged in with a password, and which sockets are open."""
-
-    devices: list[Device]
-    live: list[LiveSession]
 
 
 def admin_users_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
@@ -114,26 +108,37 @@ def _sessions(parts: ApiParts) -> list[HTTPRouteHandler]:
     live = LiveSessions(parts.hot)
 
     @get("/v1/admin/users/{user:str}/sessions", opt={"rule": READ})
-    async def list_sessions(user: PathId) -> Sessions:
-        """List where a user is logged in, and which sockets are open."""
-        rows = await logins.list_live(UserId(user))
-        sockets = await live.list_of(UserId(user))
-        return Sessions(
-            [Device(row.login, row.name, row.created_ms, row.seen_ms, False) for row in rows],
-            [
-                LiveSession(each.session, each.gateway, each.device, each.started_ms)
-                for each in sockets
-            ],
+    async def list_sessions(
+        user: PathId, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[LiveSession]:
+        """List which sockets of a user are open, oldest first."""
+        found, following = parts.cursors.cut(
+            f"sessions of {user}",
+            await live.list_of(UserId(user)),
+            lambda each: (each.started_ms, each.session),
+            cursor,
+            limit,
         )
+        sockets = [
+            LiveSession(each.session, each.gateway, each.device, each.started_ms) for each in found
+        ]
+        return Page(sockets, following)
+
+    @get("/v1/admin/users/{user:str}/devices", opt={"rule": READ})
+    async def list_devices_of_user(
+        user: PathId, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Device]:
+        """List where a user is logged in with a password, the one used last first."""
+        return await page_of_devices(parts, UserId(user), None, limit, cursor)
 
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:
         """Log a user out everywhere: sockets are closed, tokens of before refused."""
         await revoking.end_all(UserId(user), "ended by the application")
 
-    @delete("/v1/admin/users/{user:str}/sessions/{device:str}", opt={"rule": WRITE})
-    async def end_session(user: PathId, device: PathId) -> None:
+    @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
+    async def end_device_of_user(user: PathId, device: PathId) -> None:
         """Log one device of a user out."""
         await logins.end_one(UserId(user), device, "ended by the application")
 
-    return [list_sessions, end_sessions, end_session]
+    return [list_sessions, list_devices_of_user, end_sessions, end_device_of_user]

@@ -77,10 +77,16 @@ class UploadedFile(msgspec.Struct, frozen=True):
 
 
 class FileLink(msgspec.Struct, frozen=True):
-    """Where a file can be loaded from."""
+    """Where a file can be loaded from, and what is known of it by now.
+
+    A message that was sent at once has its image without dimensions; here they are when they came.
+    `looked_at`: nothing more will come.
+    """
 
     url: str
     expires_s: int
+    attachment: frames.Attachment
+    looked_at: bool
 
 
 def attachments_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
@@ -138,6 +144,7 @@ def _reading(parts: ApiParts) -> list[HTTPRouteHandler]:
         thumb: Thumb = 0,
     ) -> FileLink:
         """Tell where a file can be loaded from, for pages: they cannot see a redirect."""
-        return FileLink(*await find_link(actor, file, seq, thumb))
+        link = await find_link(actor, file, seq, thumb)
+        return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_looked_at)
 
     return [download, get_link]

@@ -9,8 +9,10 @@ from litestar.params import JSONBody
 
 from chatserver.api.accounts import Password
 from chatserver.api.bodies import PathId
+from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import USER, Asker
+from chatserver.domain.ids import UserId
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -21,12 +23,6 @@ class Device(msgspec.Struct, frozen=True):
     created: int
     seen: int
     is_current: bool
-
-
-class Devices(msgspec.Struct, frozen=True):
-    """All of them, the one used last first."""
-
-    items: list[Device]
 
 
 class PasswordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,21 +39,12 @@ def devices_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
     accounts, logins = parts.people.accounts, parts.people.logins
 
     @get("/v1/me/devices", opt={"rule": USER})
-    async def list_devices(principal: Asker) -> Devices:
-        """List where the user is logged in."""
+    async def list_devices(
+        principal: Asker, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[Device]:
+        """List where the user is logged in, the one used last first."""
         assert principal.user is not None
-        return Devices(
-            [
-                Device(
-                    row.login,
-                    row.name,
-                    row.created_ms,
-                    row.seen_ms,
-                    row.login == principal.device,
-                )
-                for row in await logins.list_live(principal.user)
-            ]
-        )
+        return await page_of_devices(parts, principal.user, principal.device, limit, cursor)
 
     @delete("/v1/me/devices/{device:str}", opt={"rule": USER})
     async def end_device(device: PathId, principal: Asker) -> None:
@@ -74,3 +61,23 @@ def devices_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
         )
 
     return [list_devices, end_device, change_password]
+
+
+async def page_of_devices(
+    parts: ApiParts, user: UserId, current: str | None, limit: int, cursor: str | None
+) -> Page[Device]:
+    """Return a page of where a user is logged in; `current` is the device that asks."""
+    rows, following = parts.cursors.cut(
+        f"devices of {user}",
+        await parts.people.logins.list_live(user),
+        lambda row: (-row.seen_ms, row.login),
+        cursor,
+        limit,
+    )
+    return Page(
+        [
+            Device(row.login, row.name, row.created_ms, row.seen_ms, row.login == current)
+            for row in rows
+        ],
+        following,
+    )

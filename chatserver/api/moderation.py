@@ -12,7 +12,7 @@ from litestar.params import JSONBody
 from chatserver.api.bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
-from chatserver.api.security import USER, Actor, Asker, key, user_or_key
+from chatserver.api.security import Actor, Asker, key, user_or_key
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.principals import Principal
 from chatserver.protocol import frames
@@ -54,7 +54,7 @@ def moderation_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _blocks(parts: ApiParts) -> list[HTTPRouteHandler]:
-    @get("/v1/me/blocks", opt={"rule": USER})
+    @get("/v1/me/blocks", opt={"rule": user_or_key("users:read")})
     async def list_blocks(
         actor: Actor, limit: Limit = 50, cursor: Cursor = None
     ) -> Page[frames.BlockedUser]:
@@ -64,12 +64,12 @@ def _blocks(parts: ApiParts) -> list[HTTPRouteHandler]:
         items, following = await parts.moderation.list_blocks(actor, after, limit)
         return Page(items, _seal(parts, place, following))
 
-    @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": USER})
+    @put("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def block(user: PathId, actor: Actor) -> None:
         """End direct messages and invitations between the user and another one, both ways."""
         await parts.moderation.block(actor, UserId(user))
 
-    @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": USER})
+    @delete("/v1/me/blocks/{user:str}", status_code=204, opt={"rule": user_or_key("users:write")})
     async def unblock(user: PathId, actor: Actor) -> None:
         """End the user's own block."""
         await parts.moderation.unblock(actor, UserId(user))
@@ -129,7 +129,11 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _reports(parts: ApiParts) -> list[HTTPRouteHandler]:
-    @put("/v1/chats/{chat:str}/messages/{seq:int}/report", status_code=204, opt={"rule": USER})
+    @put(
+        "/v1/chats/{chat:str}/messages/{seq:int}/report",
+        status_code=204,
+        opt={"rule": user_or_key("messages:write")},
+    )
     async def report(chat: PathId, seq: PathSeq, data: JSONBody[NewReport], actor: Actor) -> None:
         """Tell the admins of a chat, and those of the server, of a message."""
         reason: str = data.reason  # type: ignore[attr-defined]  # of the frame

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ LIMIT_DEFAULT = 50
 CURSOR_CHARS_MAX = 1024
 _MAC_BYTES = 16
 T = TypeVar("T")
+Place = tuple[int, str]
 
 Limit = Annotated[
     int,
@@ -76,6 +78,27 @@ class Cursors:
         if not hmac.compare_digest(mac, self._mac(what, payload)):
             raise BadRequest("cursor: must be the `next` of a page of the same list")
         return msgspec.msgpack.decode(payload, type=kind)
+
+    def cut(
+        self,
+        what: str,
+        found: Iterable[T],
+        place_of: Callable[[T], Place],
+        cursor: str | None,
+        limit: int,
+    ) -> tuple[list[T], str | None]:
+        """Return a page of a list that is short enough to be read whole, and its `next`.
+
+        `place_of` gives places in the order of the list. They are those of the items: what comes
+        or goes between two pages moves nothing else from one to the other.
+
+        Raises:
+            BadRequest: the cursor is none that was given for this list.
+        """
+        after = self.open(what, cursor, tuple[int, str])
+        rest = [one for one in found if after is None or place_of(one) > after]
+        page = sorted(rest, key=place_of)[:limit]
+        return page, self.seal(what, place_of(page[-1])) if len(rest) > limit else None
 
     def _mac(self, what: str, payload: bytes) -> bytes:
         text = what.encode()

@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.bodies import PathId
-from chatserver.api.paging import Page
+from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import USER, Actor, Asker
 from chatserver.domain.ids import ChatId, UserId
@@ -75,10 +75,18 @@ def _subscriptions(parts: ApiParts) -> list[HTTPRouteHandler]:
         return _describe(subscription, int(now * 1000))
 
     @get("/v1/me/push-subscriptions", opt={"rule": USER})
-    async def list_subscriptions(actor: Actor) -> Page[PushDevice]:
+    async def list_subscriptions(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[PushDevice]:
         """List the devices that pushes are sent to, oldest first."""
-        found = await parts.subscriptions.list_of(actor, parts.clock.time())
-        return Page([_describe(one, one.created_ms) for one in found], None)
+        found, following = parts.cursors.cut(
+            f"push subscriptions of {actor}",
+            await parts.subscriptions.list_of(actor, parts.clock.time()),
+            lambda one: (one.created_ms, one.id),
+            cursor,
+            limit,
+        )
+        return Page([_describe(one, one.created_ms) for one in found], following)
 
     @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
     async def unsubscribe(subscription: PathId, actor: Actor) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from chatserver.client.chatlog import ChatLog, Verified
 from chatserver.client.events import (
     ChatChanged,
@@ -21,7 +23,14 @@ from chatserver.client.events import (
     Withdrawn,
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
+from chatserver.domain.moderation import MUTE_OVER
 from chatserver.protocol.entries import AMENDING
+
+
+class _Settings(msgspec.Struct):
+    """Of the settings in an `update`, those that are kept."""
+
+    slow_s: int | None = None
 
 
 class _Listed(NamedTuple):
@@ -40,6 +49,8 @@ class Chat:
         self.kind = "direct" if chat.startswith("d-") else "group"
         self.name: str | None = None
         self.members: dict[str, str] | None = None  # user → role; None: not known
+        self.slow_s = 0  # seconds between two messages of a member; as far as known
+        self.muted: dict[str, int] = {}  # user → s since 1970, 0: for ever; as far as known
         self.last: Entry | None = None  # as the chat list showed it
         self.is_large = False
         self.needs_history = False  # it holds something that we never read
@@ -83,6 +94,20 @@ class Chat:
 
     def take_info(self, info: dict[str, Any]) -> None:
         """Take what the chat is."""
+        self._take_common(info)
+        if "members" in info:  # it is all there: what is left out is not so
+            self.slow_s = info.get("slow_s", 0)
+            self.muted = dict(info.get("muted") or {})
+
+    def is_muted(self, user: str, now: float) -> bool:
+        """Tell whether a member may not write, as far as known; `now` in seconds since 1970.
+
+        Whoever manages the group may write nevertheless.
+        """
+        until = self.muted.get(user)
+        return until is not None and (until == 0 or until > now)
+
+    def _take_common(self, info: dict[str, Any]) -> None:
         self.kind = info.get("kind", self.kind)
         self.name = info.get("name", self.name)
         if info.get("members"):
@@ -94,7 +119,7 @@ class Chat:
 
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
         """Take a line of the chat list."""
-        self.take_info(summary)
+        self._take_common(summary)
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
             self.last = parse_entry(summary["last"])
@@ -189,12 +214,29 @@ class Chat:
             return MemberChanged(self.id, entry)
         if entry.kind == "update":
             self.name = entry.name or self.name
+            self._apply_update(entry.body)
             return ChatChanged(self.id, entry)
         return MessageAdded(self.id, entry if entry.rev == 0 else self.log.find(entry.seq) or entry)
+
+    def _apply_update(self, body: str) -> None:
+        try:
+            settings = msgspec.json.decode(body, type=_Settings)
+        except msgspec.DecodeError:
+            return  # a name, or what a newer server says
+        if settings.slow_s is not None:
+            self.slow_s = settings.slow_s
+
+    def _apply_mute(self, user: str, entry: Entry) -> None:
+        until = entry.muted_until
+        if not entry.role or until == MUTE_OVER:
+            self.muted.pop(user, None)
+        elif until is not None and (user in self.muted or len(self.muted) < self._marks_max):
+            self.muted[user] = until
 
     def _apply_member(self, entry: Entry) -> None:
         if entry.user is None:
             return
+        self._apply_mute(entry.user, entry)
         if entry.role:
             self.members = {**(self.members or {}), entry.user: entry.role}
         elif self.members is not None:

@@ -407,6 +407,11 @@ class ChatClient(Calls):
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().download(file, seq, is_thumb=is_thumb)
 
+    async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
+        """Return what is known of a file of message `seq` by now: a thumbnail may come late."""
+        file = attachment if isinstance(attachment, str) else attachment.id
+        return await self._files_api().describe(file, seq)
+
     def _files_api(self) -> FilesApi:
         if self._files is None:
             raise BadRequest("api_url: give the client the address of the HTTP API to use files")

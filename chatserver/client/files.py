@@ -99,6 +99,17 @@ class FilesApi:
         link = await self._ask("GET", path)
         return await asyncio.to_thread(_load, link["url"])
 
+    async def describe(self, file: str, seq: int | None) -> Attachment:
+        """Return what is known of a file of message `seq` by now.
+
+        Raises:
+            NotFound: there is none, or we may not see it.
+            Unavailable: the API did not answer.
+        """
+        place = "" if seq is None else f"?seq={seq}"
+        link = await self._ask("GET", f"/v1/attachments/{file}/link{place}")
+        return msgspec.convert(link["attachment"], Attachment)
+
     async def _ask(
         self, method: str, path: str, body: Any = None, more: dict[str, str] | None = None
     ) -> Any:

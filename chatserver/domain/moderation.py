@@ -17,6 +17,7 @@ from chatserver.errors import ClientError, Forbidden, RateLimited
 
 SLOW_S_MAX = 86_400
 MUTE_S_MAX = 31_536_000
+MUTE_OVER = 1  # what an entry says of one who may write again: a time long ago
 REASON_CHARS_MAX = 500
 BLOCKS_MAX = 1_000  # users whom one user blocks
 # The same words for both: who blocked whom is not told.

@@ -34,6 +34,7 @@ from chatserver.protocol.codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
 CLOSE_TIMEOUT_S = 2.0
+CONTROL_BURST_S = 10.0  # a peer that slept may have as many pings waiting
 REQUEST_BYTES_MAX = 16_384
 GATEWAY_HEADER = "Chat-Gateway"  # which process answered, where several share a port
 WRITE_HIGH_WATER = 65_536
@@ -95,6 +96,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_buffer",
+        "_control_due",
         "_fragments",
         "_fragments_bytes",
         "_host",
@@ -136,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._is_paused = False
+        self._control_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self.phase = Phase.HANDSHAKE
@@ -287,15 +290,28 @@ class Connection(asyncio.Protocol):
 
     def _frame(self, frame: Frame) -> None:
         opcode = frame.opcode
-        if opcode is Opcode.PONG:
-            self.pinged_at = None
+        if opcode is Opcode.PONG or opcode is Opcode.PING:
+            if opcode is Opcode.PONG:
+                self.pinged_at = None
+            self._count_control()
         elif opcode is Opcode.CLOSE:
             received = self._ws.close_rcvd
             if received is not None and self.phase is Phase.OPEN:
                 self.close_code = received.code
             self._start_closing()
-        elif self.phase is Phase.OPEN and opcode is not Opcode.PING:
+        elif self.phase is Phase.OPEN:
             self._data_frame(frame)
+
+    def _count_control(self) -> None:
+        """Close a peer that sends more pings and pongs than it may: each costs, and says nothing.
+
+        The time up to which its share is used up moves on with each of them.
+        """
+        now = self._loop.time()
+        share_s = 1 / self._host.settings.control_frames_per_s
+        self._control_due = max(self._control_due, now) + share_s
+        if self._control_due - now > CONTROL_BURST_S + share_s / 2:
+            self.close(POLICY, "too many pings")
 
     def _data_frame(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT:

@@ -52,9 +52,11 @@ class SendableFiles:
         """Keep a file that may be sent; of any other nothing is kept.
 
         `is_news`: it has just changed; else it may be older than what is here, and does not replace
-        it.
+        it. What changed while a message took it is forgotten here: the directory has it as it is.
         """
         if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
+            if is_news:
+                await self.drop([file.id])
             return
         mode = () if is_news else ("NX",)
         key = self._hot.keys.file(file.id)

@@ -415,8 +415,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Most are messages. One of `ENTRY_KINDS` tells of a change instead: an edit, delete or reaction
     of the message at `target`, the role that `user` has from now on, the chat's `name`.
-    `muted_until` (seconds since 1970, 0: for ever) is of a `member` who may not write; `banned` of
-    one who is out and may not come back.
+    `muted_until` (seconds since 1970, 0: for ever) is of a `member` who may not write until then;
+    `MUTE_OVER` of one who may write again. `banned` is of one who is out and may not come back.
     `rev` is the seq of the last entry that changed this message; a `deleted` one has no body.
     """
 

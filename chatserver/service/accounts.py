@@ -32,6 +32,8 @@ class Rows(Protocol):
 
     async def find_user(self, user: str) -> Any: ...
 
+    async def find_login(self, user: str, login: str) -> Login | None: ...
+
     async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> Any: ...
 
     async def find_credential(self, user: str) -> Any: ...
@@ -85,15 +87,25 @@ class Accounts:
         self._reserved = frozenset(reserved)
 
     async def register(
-        self, user_name: str, password: str, name: str | None, device: str | None, address: str
+        self,
+        user_name: str,
+        password: str,
+        name: str | None,
+        device: str | None,
+        address: str,
+        key: str | None = None,
     ) -> Grant:
         """Make an account and log in.
+
+        Guarantees:
+            Idempotent by `key`: the same again, with the same password, gets the same login.
 
         Raises:
             Forbidden: registration is closed.
             BadRequest, TooLarge: the name or the password may not be chosen.
             Conflict: the name is taken.
-            RateLimited: too many tries of this address.
+            Banned: `key` is of an account that was banned since.
+            RateLimited: too many tries of this address, or of this name under a key.
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed here")
@@ -103,10 +115,38 @@ class Accounts:
             raise Conflict("user: this name is taken")
         text = self._passwords.parse(password, user)
         shown = None if name is None else parse_name(name)
-        login = self._logins.new_login(user, _device_name(device))
+        login = self._logins.new_login(user, _device_name(device), key)
         hash_ = await self._passwords.hash(text)
-        await self._rows.create(user, shown, self._now_ms(), hash_, login)
+        try:
+            await self._rows.create(user, shown, self._now_ms(), hash_, login)
+        except Conflict:
+            again = None if key is None else await self._find_again(user, text, shown, login, key)
+            if again is None:
+                raise
+            return again
         return self._logins.grant(login)
+
+    async def _find_again(
+        self, user: UserId, password: str, name: str | None, login: Login, key: str
+    ) -> Grant | None:
+        """Return what was granted when this very request was made before; None: it was not.
+
+        Who repeats it has the password. So the key alone opens nothing, and guessing under it is
+        counted as any other.
+        """
+        if await self._rows.find_login(user, login.login) is None:
+            return None
+        await self._tries.take("logins", user)
+        stored = await self._rows.find_credential(user)
+        if not await self._passwords.verify(stored.hash if stored else None, password):
+            return None
+        await self._tries.put_back("logins", user)
+        record = await self._rows.find_user(user)
+        if record is None or record.name != name:
+            return None
+        if record.banned_ms is not None:
+            raise Banned(BANNED)
+        return await self._logins.find_again(user, login.name, key)
 
     async def create(self, user: UserId, name: str | None) -> None:
         """Make an account for somebody else, without a password: the host application does.
@@ -135,16 +175,23 @@ class Accounts:
         await self._endings.end_all(user, "the password was changed")
 
     async def log_in(
-        self, user_name: str, password: str, device: str | None, address: str
+        self,
+        user_name: str,
+        password: str,
+        device: str | None,
+        address: str,
+        key: str | None = None,
     ) -> Grant:
         """Log in with name and password.
 
         Guarantees:
+            Idempotent by `key`: the same again gets the same login.
             One answer, and the same work, for a name that nobody has and for a wrong password.
 
         Raises:
             Unauthenticated: name or password is wrong.
             Banned: both are right, and the user is banned.
+            Conflict: `key` was used for another request.
             RateLimited: too many tries of this name, or of this address.
         """
         await self._tries.take("entries", address)
@@ -162,7 +209,7 @@ class Accounts:
         if record.banned_ms is not None:
             raise Banned(BANNED)
         await self._tries.put_back("logins", user)
-        grant = await self._logins.begin(user, _device_name(device))
+        grant = await self._logins.begin(user, _device_name(device), key)
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
             again = await self._passwords.hash(password)

@@ -40,6 +40,7 @@ from chatserver.service.history import Page
 
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
+ROW_POLL_S = 0.5  # of what only the directory knows
 NOTHING_TO_READ = "attachment: there is no such file, or you may not see it"
 
 
@@ -118,10 +119,11 @@ class Begun(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An address that holds for `expires_s`."""
+    """An address that holds for `expires_s`, and what is known of the file by now."""
 
     url: str
     expires_s: int
+    file: File
 
 
 def attachment_of(file: File) -> frames.Attachment:
@@ -241,7 +243,8 @@ class Uploads:
         """Look at what was uploaded, and make it ready to be sent.
 
         Of an image, dimensions and a thumbnail come a little later: with `wait_s`, they are waited
-        for; `is_looked_at` tells whether they came, and the same call again asks again.
+        for; `is_looked_at` tells whether they came, and the same call again asks again. It may have
+        been sent meanwhile: messages keep what they were sent with, and `get_link` tells the rest.
 
         Guarantees:
             Idempotent.
@@ -289,10 +292,12 @@ class Uploads:
 
     async def _wait_for_look(self, file: File, wait_s: float) -> File:
         give_up = self._clock.monotonic() + wait_s
+        is_here = True  # in Redis, until a message has it
         while not file.is_looked_at and self._clock.monotonic() < give_up:
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S if is_here else ROW_POLL_S)
             (known,) = await self._files.find([file.id])
-            file = known or file
+            is_here = known is not None
+            file = known or await self._rows.find_file(file.id) or file
         return file
 
     async def _find_own(self, owner: UserId, id_: str) -> File:
@@ -317,7 +322,7 @@ class Uploads:
             raise NotFound(NOTHING_TO_READ)
         lifetime_s = self._settings.link_s
         sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
-        return Link(await sign(file, lifetime_s), lifetime_s)
+        return Link(await sign(file, lifetime_s), lifetime_s, file)
 
     async def _is_visible(self, reader: UserId, file: File, seq: int | None) -> bool:
         try:

@@ -8,12 +8,17 @@
     refresh(n) later ──► the login ends                    two hold the chain: one of them stole it
 
 A refresh token is checked before it is compared with what is stored, so a made-up one ends nothing.
+
+A login that was asked for under an `Idempotency-Key` has its id from the key. So whoever lost the
+answer and asks again, with the password, finds the login that there is, and nothing was stored that
+lets anybody in.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -23,12 +28,14 @@ from chatserver.config import Auth
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, new_id
 from chatserver.domain.logins import BANNED, Login
-from chatserver.errors import Banned, NotFound, Unauthenticated, Unavailable
+from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
 
 log = structlog.get_logger()
 
 TRIES_MAX = 4
 REFUSED = "refresh token: does not hold: log in again"
+KEY_S = 86_400  # as long as any other answer is given again
+KEY_USED = "Idempotency-Key: was used before for another request"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Rows(Protocol):
 
     async def list_logins(self, user: str) -> Sequence[Login]: ...
 
-    async def put_login(self, login: Login) -> None: ...
+    async def create_login(self, login: Login) -> bool: ...
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool: ...
 
@@ -115,13 +122,13 @@ class Logins:
 
     # beginning
 
-    def new_login(self, user: UserId, name: str | None) -> Login:
+    def new_login(self, user: UserId, name: str | None, key: str | None = None) -> Login:
         """Return a login that begins now; it is nothing until it is stored."""
         now = self._clock.time()
         seed = base64.urlsafe_b64encode(self._refreshing.new_seed()).decode()
         return Login(
             user=user,
-            login=new_id().lower(),
+            login=new_id().lower() if key is None else _id_of(user, key),
             name=name,
             created_ms=int(now * 1000),
             seen_ms=int(now * 1000),
@@ -130,12 +137,18 @@ class Logins:
             rotated_ms=int(now * 1000),
         )
 
-    async def begin(self, user: UserId, name: str | None) -> Grant:
+    async def begin(self, user: UserId, name: str | None, key: str | None = None) -> Grant:
         """Store a login and return its first tokens; the oldest ones make room for it.
 
+        Guarantees:
+            Idempotent by `key`, for `KEY_S` and until its refresh token is spent.
+
         Raises:
+            Conflict: `key` was used for another request, or its login went on or has ended.
             Unavailable: nothing was given out.
         """
+        if key is not None and (again := await self.find_again(user, name, key)) is not None:
+            return again
         now = self._clock.time()
         live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
         surplus = len(live) + 1 - self._settings.devices_max
@@ -143,9 +156,29 @@ class Logins:
             live.sort(key=lambda row: row.seen_ms)
             oldest = [row.login for row in live[:surplus]]
             await self._endings.end_logins(user, oldest, "too many devices are logged in")
-        login = self.new_login(user, name)
-        await self._rows.put_login(login)
-        return self.grant(login)
+        login = self.new_login(user, name, key)
+        if await self._rows.create_login(login):
+            return self.grant(login)
+        # The same request came twice at once, and this is the slower one.
+        again = None if key is None else await self.find_again(user, name, key)
+        if again is None:
+            raise Unavailable("login: could not begin; try again")
+        return again
+
+    async def find_again(self, user: UserId, name: str | None, key: str) -> Grant | None:
+        """Return what was granted under a key before, to who has shown the password.
+
+        Raises:
+            Conflict: to another request, or the login went on or has ended.
+        """
+        known = await self._rows.find_login(user, _id_of(user, key))
+        if known is None:
+            return None
+        now = self._clock.time()
+        is_fresh = known.generation == 1 and now * 1000 - known.created_ms <= KEY_S * 1000
+        if not known.is_live(now) or not is_fresh or known.name != name:
+            raise Conflict(KEY_USED)
+        return self.grant(known)
 
     def grant(self, login: Login) -> Grant:
         """Return the tokens of a login's present generation."""
@@ -268,3 +301,9 @@ class Logins:
         if await self._rows.find_login(user, login) is None:
             raise NotFound("device: does not exist")
         await self._endings.end_logins(user, [login], reason)
+
+
+def _id_of(user: UserId, key: str) -> str:
+    """Return the id of the login that a user asks for under `key`."""
+    text = f"{user}#{key}"  # an id holds no '#'
+    return "k-" + hashlib.blake2b(text.encode(), digest_size=20).hexdigest()

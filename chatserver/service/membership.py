@@ -37,7 +37,7 @@ from chatserver.domain.ids import ChatId, MidSource, Ref, UserId
 from chatserver.domain.jitter import jittered
 from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import digest_of
-from chatserver.domain.moderation import format_mute
+from chatserver.domain.moderation import MUTE_OVER, format_mute
 from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, Conflict, NotFound, Unavailable
 from chatserver.protocol import frames
@@ -343,7 +343,7 @@ class Membership:
                 role or "",
                 user in strangers,
                 (format_mute(muted[user]) or ":") if user in muted else "",
-                muted.get(user),
+                _told_mute(muted[user]) if user in muted else None,
                 is_ban,
             )
             for user, role in changes.items()
@@ -394,6 +394,11 @@ def _settings_of(frame: frames.AnyChange) -> dict[str, str | int]:
     if not settings:
         raise BadRequest("name, joining, history, slow_s: give at least one")
     return settings
+
+
+def _told_mute(until: int | None) -> int:
+    """Return what the entry says: of one who may write again, that the time was over long ago."""
+    return MUTE_OVER if until is None else until
 
 
 def _body_of(frame: frames.AnyChange) -> str:

@@ -99,8 +99,8 @@ class AccountRows:
         """Create a user, with a password and a login where they are given.
 
         Guarantees:
-            Whole or not at all. A write whose answer was lost is recognised when tried again, if
-            it has a login.
+            Whole or not at all. A write whose answer was lost is recognised by the seed of its
+            login when tried again, if it has one.
 
         Raises:
             Conflict: there is a user of this name, whoever it is.
@@ -125,7 +125,8 @@ class AccountRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:
-            if login is None or await self.find_login(user, login.login) is None:
+            known = None if login is None else await self.find_login(user, login.login)
+            if login is None or known is None or known.seed != login.seed:
                 raise Conflict("user: this name is taken") from None
 
     async def find_user(self, user: str) -> User | None:
@@ -204,9 +205,20 @@ class AccountRows:
 
     # logins
 
-    async def put_login(self, login: Login) -> None:
-        """Write a login that begins. Idempotent."""
-        await self._client.call("put_item", {"TableName": self._table, "Item": encode_login(login)})
+    async def create_login(self, login: Login) -> bool:
+        """Write a login that begins; False if there is one of that id. Idempotent by its seed."""
+        request = {
+            "TableName": self._table,
+            "Item": encode_login(login),
+            "ConditionExpression": "attribute_not_exists(#pk) OR #seed = :seed",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#seed": Field.SEED},
+            "ExpressionAttributeValues": {":seed": {"S": login.seed}},
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            return False
+        return True
 
     async def find_login(self, user: str, login: str) -> Login | None:
         """Return a login, ended or not. Consistent."""

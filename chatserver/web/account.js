@@ -111,7 +111,14 @@ export async function logOutEverywhere(token) {
 
 /** The user's devices: `[{device, name, seen, is_current}]`. */
 export async function listDevices(token) {
-  return (await call("GET", "/v1/me/devices", { token })).items;
+  const found = [];
+  let cursor = "";
+  do {
+    const page = await call("GET", `/v1/me/devices?limit=200${cursor}`, { token });
+    found.push(...page.items);
+    cursor = page.next === null ? "" : `&cursor=${encodeURIComponent(page.next)}`;
+  } while (cursor !== "");
+  return found;
 }
 
 export async function endDevice(token, device) {

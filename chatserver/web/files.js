@@ -13,11 +13,14 @@ const LOOK_MS = 10_000; // how long a thumbnail is waited for
 const LOOK_STEP_MS = 2_000;
 const LINK_EARLY_MS = 30_000; // a link that is about to end is not worth giving out
 const LINKS_MAX = 500;
+const LATER_MS = [0, 2_000, 5_000, 15_000]; // when a thumbnail that was not there is asked for
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const OCTETS = "application/octet-stream";
 
 /** `session()` gives `{token}`; `newId()` a fresh id; the server takes up to `bytesMax` of a file. */
 export function createFiles({ session, newId, bytesMax }) {
   const links = new Map(); // what is asked for → {url, until}
+  const lookups = new Map(); // id → what became of an image without a thumbnail
 
   const call = createCaller(session, (status, problem) =>
     new FileFailed(status === 0 ? "The server cannot be reached." : inWords(status, problem)),
@@ -73,7 +76,36 @@ export function createFiles({ session, newId, bytesMax }) {
     return url;
   }
 
-  return { upload, link };
+  /**
+   * Return what there is by now of an image of message `seq` that was sent without a thumbnail, or
+   * null: it has none, or did not get one in time. Whoever shows it asks again in vain only once.
+   */
+  function late(file, seq) {
+    if (!IMAGES.has(file.type) || seq === null) return Promise.resolve(null);
+    let found = lookups.get(file.id);
+    if (found === undefined) {
+      found = lookUp(file.id, seq).catch(() => {
+        lookups.delete(file.id); // the network, not the file
+        return null;
+      });
+      if (lookups.size >= LINKS_MAX) lookups.delete(lookups.keys().next().value);
+      lookups.set(file.id, found);
+    }
+    return found;
+  }
+
+  async function lookUp(id, seq) {
+    for (const pause of LATER_MS) {
+      await new Promise((resolve) => setTimeout(resolve, pause));
+      const path = `/v1/attachments/${encodeURIComponent(id)}/link?thumb=0&seq=${seq}`;
+      const { attachment, looked_at: isSettled } = await call("GET", path);
+      if (attachment.thumb) return attachment;
+      if (isSettled) return null;
+    }
+    return null;
+  }
+
+  return { upload, link, late };
 }
 
 function inWords(status, answer) {

@@ -85,6 +85,8 @@ function* itemsOf(state, chat) {
   for (const entry of [...acked, ...waiting]) yield entryItem(chat, entry, state.me);
 }
 
+const MUTE_OVER = 1; // a time long ago: may write again
+
 /** What happened to the chat, in words. `roles`: user → role, of the entries before. */
 function systemItem(entry, me, roles) {
   const isUpdate = entry.kind === "update";
@@ -93,10 +95,13 @@ function systemItem(entry, me, roles) {
   return { seq: entry.seq, at: entry.ts / 1000, text };
 }
 
-function updateText({ sender, name }, me) {
+function updateText({ sender, name, body }, me) {
   const who = sender === me ? "You" : sender;
   // A name may run from right to left: it must not turn the sentence.
   if (name) return `${who} named the group \u2068${name}\u2069`;
+  const slowS = /^\{"slow_s":(\d{1,6})\}$/u.exec(body)?.[1];
+  if (slowS === "0") return `${who} turned slow mode off`;
+  if (slowS) return `${who} turned slow mode on: one message in ${slowS} seconds`;
   return `${who} changed the group’s settings`;
 }
 
@@ -106,9 +111,9 @@ function memberText({ sender, user, role = "", muted_until: until, banned }, me,
   const whom = user === me ? "you" : user;
   if (banned) return `${who} banned ${whom}`;
   if (until !== undefined) {
+    if (until === MUTE_OVER) return `${who} let ${whom} write again`;
     return `${who} muted ${whom}${until === 0 ? "" : ` until ${fullTime(until * 1000)}`}`;
   }
-  if (role !== "" && before === role && !isSelf) return `${who} let ${whom} write again`;
   if (role === "" && isSelf) return `${who} left`;
   if (role === "") return `${who} removed ${whom}`;
   if (role === "owner") return isSelf ? `${who} became the owner` : `${who} made ${whom} the owner`;

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
+import signal
 import urllib.error
 import urllib.request
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 from playwright.async_api import FilePayload, expect
@@ -204,3 +207,56 @@ async def test_program_uploads_and_loads_files_with_the_sdk(web: WebStack) -> No
                 await refused
         with pytest.raises(NotFound):
             await ann.upload(chat, "/nowhere/at-all.png")
+
+
+async def send_at_once(web: WebStack, sender: str, chat: str, content: bytes) -> str:
+    """Send a picture by HTTP without waiting for its thumbnail; return its id."""
+    headers = {"Authorization": f"Bearer {web.stack.token(sender)}"}
+    digest = hashlib.sha256(content).hexdigest()
+    about = {"name": "late.png", "type": "image/png", "size": len(content), "sha256": digest}
+    async with httpx.AsyncClient(base_url=web.url, headers=headers, timeout=20) as client:
+
+        async def post(path: str, body: Any) -> Any:
+            answer = await client.post(path, json=body)
+            assert answer.is_success, answer.text
+            return answer.json()
+
+        form = await post(f"/v1/chats/{chat}/attachments", about)
+        file: str = form["id"]
+        async with httpx.AsyncClient(timeout=20) as s3:
+            uploaded = await s3.post(form["url"], data=form["fields"], files={"file": content})
+        assert uploaded.is_success, uploaded.text
+        done = await post(f"/v1/attachments/{file}/complete", {})
+        assert not done["looked_at"]
+        await post(f"/v1/chats/{chat}/messages", {"body": "", "attachments": [file]})
+    return file
+
+
+async def test_thumbnail_that_comes_after_its_message_is_shown(
+    web: WebStack, arrive: Arrive
+) -> None:
+    """The picture takes the place of the file's name, in the page that shows it and in the SDK."""
+    a, b = web.new_users(2)
+    ben = await arrive(b)
+    await ben.start_chat(a)
+    url = f"ws://127.0.0.1:{web.stack.port}/"
+    async with ChatClient(url, web.stack.token(b), api_url=web.url) as client:
+        chat = (await client.open_direct(a)).id
+        (workers,) = web.stack.workers.values()
+        workers.send_signal(signal.SIGSTOP)
+        try:
+            file = await send_at_once(web, a, chat, picture())
+            plain = ben.page.locator(".timeline .file-name")
+            await expect(plain).to_have_text(["late.png"])
+            early = await client.describe(file, seq=1)
+        finally:
+            workers.send_signal(signal.SIGCONT)
+
+        image = ben.page.locator(".timeline").get_by_role("img", name="late.png")
+        await expect(image).to_be_visible(timeout=30_000)
+        await expect(image).to_have_js_property("naturalWidth", 480)
+        late = await client.describe(file, seq=1)
+
+    assert (early.thumb, late.thumb, late.width, late.height) == (False, True, 640, 320)
+    await expect(plain).to_have_count(0)
+    assert ben.complaints == []

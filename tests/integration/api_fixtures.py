@@ -29,6 +29,7 @@ def api(stack: Stack) -> Server:
         CHAT_AUTH_ARGON2_PASSES="1",
         # All APIs of a stack share the buckets of an address.
         CHAT_LIMITS_ENTRIES_BURST="100000",
+        CHAT_LIMITS_LOGINS_BURST="1000",
         CHAT_LIMITS_CALLS_BURST="100000",
         CHAT_COLD_ENDPOINT="http://127.0.0.1:9",
         CHAT_COLD_ACCESS_KEY="none",

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.domain.attachments import File
 from chatserver.errors import NotFound
 from chatserver.protocol import frames
 from tests.integration.files_support import EXIF_TURNED, FileWorld, picture
@@ -76,6 +77,29 @@ async def test_image_gets_its_dimensions_and_a_thumbnail_without_what_it_told(
     with Image.open(io.BytesIO(thumb)) as image:
         assert (image.format, image.size, dict(image.getexif())) == ("WEBP", (240, 480), {})
     assert b"at home" in content and b"at home" not in thumb
+
+
+async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) -> None:
+    """The message keeps what it was sent with; who waits or asks for a link hears the rest."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, picture(), "me.png", "image/png")
+    ack = await store.send(alice, chat, file.id)
+    await store.persist()
+
+    async def link() -> File:
+        found = await store.api.uploads.get_link(bob, file.id, seq=ack.seq, is_thumb=False)
+        return found.file
+
+    early = await link()
+    waiting = asyncio.create_task(store.api.uploads.finish(alice, file.id, 30))
+    looked = await store.look(file.id)
+
+    assert (early.is_looked_at, early.has_thumb) == (False, False)
+    assert await waiting == looked == await link()
+    assert (looked.has_thumb, looked.width is None) == (True, False)
+    again = await store.send(alice, chat, file.id)
+    sent = [await store.read(bob, chat, each.seq) for each in (ack, again)]
+    assert [message.attachments[0].thumb for message in sent] == [False, True]
 
 
 async def test_image_that_cannot_be_read_stays_a_plain_file(store: FileWorld) -> None:

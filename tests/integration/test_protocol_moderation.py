@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from chatserver.domain.moderation import BLOCKED, MUTED
+from chatserver.domain.moderation import BLOCKED, MUTE_OVER, MUTED
 from chatserver.warm.client import open_dynamodb
 from chatserver.warm.moderation import Moderation
 from tests.support.rawchat import Failed, RawChat
@@ -213,7 +213,7 @@ async def test_mute_member_may_read_and_not_write_until_unmuted(
     assert ack["seq"] == 5
     await bob.expect(lambda me: len(me.of_type("event", kind="member", chat=group)) == 2)
     entries = [each["message"] for each in bob.of_type("event", kind="member", chat=group)]
-    assert [each.get("muted_until") for each in entries] == [0, None]
+    assert [each["muted_until"] for each in entries] == [0, MUTE_OVER]
     assert {each["role"] for each in entries} == {"member"}
 
 

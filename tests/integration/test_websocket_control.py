@@ -9,7 +9,7 @@ from tests.support.wirecases import expect_answer, question
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
-PROTOCOL_ERROR, BAD_DATA = 1002, 1007
+PROTOCOL_ERROR, BAD_DATA, POLICY = 1002, 1007, 1008
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 124, 125])
@@ -47,6 +47,20 @@ async def test_pings_in_one_packet_are_all_answered_in_order(live: RawSocket) ->
 
     for number in range(10):
         assert await live.recv() == Frame(PONG, b"%d" % number)
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG])
+async def test_pings_beyond_what_a_peer_may_send_close_it(live: RawSocket, opcode: int) -> None:
+    """A hundred at once are taken; a flood is closed, with what it had before answered."""
+    await live.write(build_frame(opcode, b"x") * 100 + build_frame(TEXT, question()))
+    pongs = [await live.recv() for _ in range(100 if opcode == PING else 0)]
+    await expect_answer(live)
+
+    await live.write(build_frame(opcode, b"x") * 1000)
+
+    before, frame = await live.drain_to_close()
+    assert (set(pongs) - {Frame(PONG, b"x")}, frame.close_code) == (set(), POLICY)
+    assert len(before) < 500
 
 
 async def test_ping_that_comes_byte_by_byte_is_answered(live: RawSocket) -> None:

@@ -2,8 +2,9 @@
 
 Each row of a matrix gets a group of its own, so that no row sees what another one did: an owner
 makes it of an admin and plain members: two who ask, an author of messages and a bystander to whom
-things are done. A stranger and an outsider are in none of it. The people are the same in all rows
-but those that do something to accounts.
+things are done. One of them is muted, after he has said something, one was removed and one banned.
+A stranger and an outsider are in none of it. The people are the same in all rows but those that do
+something to accounts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ import httpx
 
 from tests.support.stack import Stack
 
-MEMBERS = ("owner", "admin", "member", "second", "author", "bystander")
+MEMBERS = (
+    "owner",
+    "admin",
+    "member",
+    "second",
+    "author",
+    "bystander",
+    "muted",
+    "removed",
+    "banned",
+)
 PEOPLE = (*MEMBERS, "stranger", "outsider")
 
 
@@ -63,6 +74,7 @@ class World:
         self._client = client
         self.users = {role: f"{role}-{stem}" for role in PEOPLE}
         self.chat = "no-chat"
+        self.own_seq = 0  # of what the muted member said before
         self._tokens = {role: stack.token(user) for role, user in self.users.items()}
 
     def headers(self, role: str) -> dict[str, str]:
@@ -79,6 +91,11 @@ class World:
         self.chat = (await self._ask("POST", "/v1/chats", "owner", {"members": members}))["chat"]
         path = f"/v1/chats/{self.chat}/members/{self.users['admin']}"
         await self._ask("PATCH", path, "owner", {"role": "admin"})
+        self.own_seq = await self.say("muted")
+        members = f"/v1/chats/{self.chat}/members"
+        await self._ask("PUT", f"{members}/{self.users['muted']}/mute", "owner", {})
+        await self._ask("DELETE", f"{members}/{self.users['removed']}", "owner")
+        await self._ask("PUT", f"/v1/chats/{self.chat}/bans/{self.users['banned']}", "owner")
 
     async def say(self, role: str) -> int:
         """Have somebody send a message; return its seq."""

@@ -37,4 +37,4 @@ async def store_login(stack: Stack, user: str, login: str) -> None:
     now = SystemClock().time()
     row = Login(user, login, None, int(now * 1000), int(now * 1000), "c2VlZA==", int(now) + 600)
     async with open_dynamodb(stack.warm) as dynamodb:
-        await AccountRows(dynamodb, stack.warm).put_login(row)
+        await AccountRows(dynamodb, stack.warm).create_login(row)

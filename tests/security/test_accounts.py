@@ -219,13 +219,19 @@ async def test_devices_are_listed_and_ended_one_by_one(
     here = await register(client, user, device="Laptop")
     there = await log_in(client, user)
     other = await register(client, new_name("yan"))
-    shown = (await client.get("/v1/me/devices", headers=bearer(here["token"]))).json()["items"]
+    mine = bearer(here["token"])
+    newest = (await client.get("/v1/me/devices?limit=1", headers=mine)).json()
+    query = {"limit": 1, "cursor": newest["next"]}
+    oldest = (await client.get("/v1/me/devices", params=query, headers=mine)).json()
+    shown = [*newest["items"], *oldest["items"]]
 
     foreign = await client.delete(
         f"/v1/me/devices/{there['device']}", headers=bearer(other["token"])
     )
     own = await client.delete(f"/v1/me/devices/{there['device']}", headers=bearer(here["token"]))
 
+    assert [device["device"] for device in shown] == [there["device"], here["device"]]
+    assert oldest["next"] is None
     by_id = {device["device"]: device for device in shown}
     assert by_id.keys() == {here["device"], there["device"]}
     assert by_id[here["device"]]["name"] == "Laptop"
@@ -299,3 +305,35 @@ async def test_cookie_of_a_browser_is_out_of_reach_of_scripts_and_other_sites(
     out = await client.post("/v1/auth/logout", json={}, headers=ours)
     assert out.status_code == 204
     assert (await client.post("/v1/auth/refresh", json={}, headers=ours)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["register", "login"])
+async def test_account_asked_for_again_under_its_key_is_one_login(
+    client: httpx.AsyncClient, new_name: NewName, path: str
+) -> None:
+    """Whoever lost the answer gets it again, and nobody else does: the key is no password."""
+    user, key = new_name("zoe"), {"Idempotency-Key": new_name("k")}
+    body = {"user": user, "password": PASSWORD, "device": "Laptop"}
+    if path == "login":
+        await register(client, user)
+
+    async def ask(**other: str) -> httpx.Response:
+        return await client.post(f"/v1/auth/{path}", json=body | other, headers=key)
+
+    first, second = await asyncio.gather(ask(), ask())
+    again = await ask()
+    guess = await ask(password="a wrong password")
+    other = await ask(device="Phone")
+
+    assert [each.is_success for each in (first, second, again)] == [True] * 3
+    tokens = {each.json()["refresh_token"] for each in (first, second, again)}
+    assert len(tokens) == 1
+    assert guess.status_code == (409 if path == "register" else 401)
+    assert "token" not in guess.json()
+    assert other.status_code == 409
+    me = bearer(again.json()["token"])
+    devices = (await client.get("/v1/me/devices", headers=me)).json()["items"]
+    assert [each["name"] for each in devices].count("Laptop") == 1
+    spent = await client.post("/v1/auth/refresh", json={"refresh_token": tokens.pop()})
+    assert spent.status_code == 200
+    assert (await ask()).status_code == 409

@@ -26,15 +26,16 @@ OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER
 CHAT = {"chat": "{chat}", "ref": "r1"}
 ON_MESSAGE = {**CHAT, "seq": "{seq}"}
 SILENT = "silent"  # has no answer but a refusal
+MUTED = {"muted": "forbidden"}
 CURSOR = {"epoch": "none", "seq": 0}
 
 ROWS: dict[str, Row] = {
     "hello": Row(OWN, "bad_request", {"v": 1, "token": "none", "device": "d"}),  # said already
     "auth": Row(OWN, "ok"),
-    "send": Row(MEMBER, "ack", {**CHAT, "body": "hello"}),
-    "edit": Row(SENDER, "ack", {**ON_MESSAGE, "body": "better"}),
+    "send": Row(MEMBER, "ack", {**CHAT, "body": "hello"}, MUTED),
+    "edit": Row(SENDER, "ack", {**ON_MESSAGE, "body": "better"}, MUTED),
     "delete": Row(SENDER, "ack", ON_MESSAGE, {"admin": "ack", "owner": "ack"}),
-    "react": Row(MEMBER, "ack", {**ON_MESSAGE, "emoji": "👍"}),
+    "react": Row(MEMBER, "ack", {**ON_MESSAGE, "emoji": "👍"}, MUTED),
     "mark": Row(MEMBER, "ok", {"chat": "{chat}", "read": 1}),
     "sync": Row(OWN, "reset", {"cursor": CURSOR}),
     "history": Row(MEMBER, "page", {"chat": "{chat}"}),
@@ -62,15 +63,18 @@ ROWS: dict[str, Row] = {
     "state": Row(OWN, SILENT, {"state": "bg"}),
 }
 
-CALLERS = ("stranger", "member", "admin", "owner")
+OUTSIDE = ("stranger", "removed", "banned")  # all the same: what was once is no right
+CALLERS = (*OUTSIDE, "muted", "member", "admin", "owner")
 MEANING: dict[Kind, dict[str, str | None]] = {
     OWN: dict.fromkeys(CALLERS),
-    MEMBER: dict.fromkeys(CALLERS) | {"stranger": "not_found"},
-    MANAGER: {"stranger": "not_found", "member": "forbidden", "admin": None, "owner": None},
-    SENDER: {
-        "stranger": "not_found", "member": None, "admin": "forbidden", "owner": "forbidden",
-    },
-}  # fmt: skip
+    MEMBER: dict.fromkeys(CALLERS) | dict.fromkeys(OUTSIDE, "not_found"),
+    MANAGER: dict.fromkeys(CALLERS, "forbidden")
+    | dict.fromkeys(OUTSIDE, "not_found")
+    | {"admin": None, "owner": None},
+    SENDER: dict.fromkeys(CALLERS, "forbidden")
+    | dict.fromkeys(OUTSIDE, "not_found")
+    | {"muted": None, "member": None},
+}
 
 
 def all_tags() -> set[str]:
@@ -95,7 +99,7 @@ def test_every_frame_has_a_row_in_the_matrix() -> None:
 async def test_frame_is_answered_to_each_caller_as_its_row_says(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName, tag: str
 ) -> None:
-    """A stranger, a member, an admin, the owner."""
+    """Who is out in three ways, one who is muted, a member, an admin, the owner."""
     row = ROWS[tag]
     world = await make_world(stack, client, row, new_name)
     seq = await world.say("author")
@@ -103,7 +107,8 @@ async def test_frame_is_answered_to_each_caller_as_its_row_says(
     found = {}
     for caller in CALLERS:
         if row.kind is SENDER:
-            seq = await world.say("member" if caller == "member" else "author")
+            sender = "member" if caller == "member" else "author"
+            seq = world.own_seq if caller == "muted" else await world.say(sender)
         fields = world.fill(row.fields or {}, seq)
         if tag == "auth":
             fields["token"] = stack.token(world.users[caller])

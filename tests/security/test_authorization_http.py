@@ -30,6 +30,7 @@ OPEN, OWN, MEMBER, MANAGER = Kind.OPEN, Kind.OWN, Kind.MEMBER, Kind.MANAGER
 SENDER, APPLICATION = Kind.SENDER, Kind.APPLICATION
 WRONG_LOGIN = {"user": "{stranger}", "password": "a wrong password"}
 UPLOAD = {"name": "a.txt", "size": 1, "type": "text/plain", "sha256": "0" * 64}
+MUTED = {"muted": 403}
 PUSH = {"token": "a-token-of-an-application-of-nobody"}
 
 ROWS: dict[str, Row] = {
@@ -81,10 +82,10 @@ ROWS: dict[str, Row] = {
     "GET /v1/chats/{chat}/notifications": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/notifications": Row(MEMBER, 200, {"quiet": True}),
     "GET /v1/chats/{chat}/messages": Row(MEMBER, 200),
-    "POST /v1/chats/{chat}/messages": Row(MEMBER, 201, {"body": "hello"}),
-    "PATCH /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, {"body": "better"}),
+    "POST /v1/chats/{chat}/messages": Row(MEMBER, 201, {"body": "hello"}, MUTED),
+    "PATCH /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, {"body": "better"}, MUTED),
     "DELETE /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, but={"admin": 200, "owner": 200}),
-    "PUT /v1/chats/{chat}/messages/{seq}/reaction": Row(MEMBER, 200, {"emoji": "👍"}),
+    "PUT /v1/chats/{chat}/messages/{seq}/reaction": Row(MEMBER, 200, {"emoji": "👍"}, MUTED),
     "POST /v1/chats/{chat}/attachments": Row(MEMBER, 201, UPLOAD),
     "POST /v1/attachments/{file}/complete": Row(OWN, 404),
     "GET /v1/attachments/{file}": Row(OWN, 404),
@@ -105,29 +106,28 @@ ROWS: dict[str, Row] = {
     ),
     "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),
-    "DELETE /v1/admin/users/{user}/sessions/{device}": Row(APPLICATION, 404),
+    "GET /v1/admin/users/{user}/devices": Row(APPLICATION, 200),
+    "DELETE /v1/admin/users/{user}/devices/{device}": Row(APPLICATION, 404),
 }
 QUERIES: dict[str, dict[str, Any]] = {"GET /v1/presence": {"user": "{member}"}}
 
 # What each caller hears, by what a route is for. None: what the row calls ok.
-CALLERS = ("anonymous", "stranger", "member", "bare key", "wide key", "admin", "owner")
+OUTSIDE = ("stranger", "removed", "banned")  # all the same: what was once is no right
+CALLERS = ("anonymous", *OUTSIDE, "muted", "member", "bare key", "wide key", "admin", "owner")
 MEANING: dict[Kind, dict[str, int | None]] = {
     OPEN: dict.fromkeys(CALLERS),
     OWN: dict.fromkeys(CALLERS) | {"anonymous": 401, "bare key": 403},
-    MEMBER: dict.fromkeys(CALLERS) | {"anonymous": 401, "stranger": 404, "bare key": 403},
-    MANAGER: {
-        "anonymous": 401, "stranger": 404, "member": 403, "bare key": 403, "wide key": 403,
-        "admin": None, "owner": None,
-    },
-    SENDER: {
-        "anonymous": 401, "stranger": 404, "member": None, "bare key": 403, "wide key": None,
-        "admin": 403, "owner": 403,
-    },
-    APPLICATION: {
-        "anonymous": 401, "stranger": 403, "member": 403, "bare key": 403, "wide key": None,
-        "admin": 403, "owner": 403,
-    },
-}  # fmt: skip
+    MEMBER: dict.fromkeys(CALLERS)
+    | dict.fromkeys(OUTSIDE, 404)
+    | {"anonymous": 401, "bare key": 403},
+    MANAGER: dict.fromkeys(CALLERS, 403)
+    | dict.fromkeys(OUTSIDE, 404)
+    | {"anonymous": 401, "admin": None, "owner": None},
+    SENDER: dict.fromkeys(CALLERS, 403)
+    | dict.fromkeys(OUTSIDE, 404)
+    | {"anonymous": 401, "muted": None, "member": None, "wide key": None},
+    APPLICATION: dict.fromkeys(CALLERS, 403) | {"anonymous": 401, "wide key": None},
+}
 
 
 def rules() -> dict[str, str]:
@@ -187,7 +187,7 @@ def test_every_scope_that_a_route_wants_can_be_given() -> None:
 async def test_operation_answers_each_caller_as_its_row_says(
     stack: Stack, client: httpx.AsyncClient, keys: Keys, new_name: NewName, operation: str
 ) -> None:
-    """Nobody, a stranger, a member, keys without and with the scope, an admin, the owner."""
+    """Nobody, who is out in three ways, members, keys without and with the scope, the owner."""
     row, scope = ROWS[operation], scope_of(operation)
     world = await make_world(stack, client, row, new_name)
     seq = await world.say("author")
@@ -197,9 +197,10 @@ async def test_operation_answers_each_caller_as_its_row_says(
     found = {}
     for caller in CALLERS:
         headers, author = headers_of(world, keys, caller, scope)
-        if row.kind is SENDER:
+        if row.kind is SENDER and caller != "muted":
             seq = await world.say(author)
-        answer = await ask(client, operation, row, world, seq, headers)
+        on = world.own_seq if row.kind is SENDER and caller == "muted" else seq
+        answer = await ask(client, operation, row, world, on, headers)
         found[caller] = answer.status_code
         assert answer.status_code < 500, (caller, answer.text)
 

@@ -7,9 +7,17 @@ import { h, icon, setText } from "./dom.js";
 const WIDTH_MAX = 320; // px of a thumbnail in the timeline
 const HEIGHT_MAX = 260;
 
-/** The elements for `attachments` of a row; `link(id, isThumb)` gives addresses. */
-export function fileNodes(attachments, link) {
-  return attachments.map((file) => (file.thumb ? pictureNode(file, link) : plainNode(file, link)));
+/**
+ * The elements for `attachments` of a row. `link(id, isThumb)` gives addresses; `late(file)` an
+ * image's description with its thumbnail, where that came after the message, or null.
+ */
+export function fileNodes(attachments, link, late) {
+  return attachments.map((file) => {
+    if (file.thumb) return pictureNode(file, link);
+    const node = plainNode(file, link);
+    late(file).then((found) => found !== null && node.replaceWith(pictureNode(found, link)));
+    return node;
+  });
 }
 
 function pictureNode(file, link) {

@@ -76,6 +76,7 @@ export function messageView(first, deeds) {
   const element = h("li", { class: "row message", tabindex: -1, on }, face, column);
 
   const link = (id, isThumb) => deeds.link(row, id, isThumb);
+  const late = (file) => deeds.late(row, file);
 
   function update(next) {
     row = next;
@@ -92,7 +93,7 @@ export function messageView(first, deeds) {
     const sender = senderName(row);
     const quote = quoteNode(row, deeds);
     // Only then: a picture that is there must not be loaded again.
-    if (row.files !== filed) fill(files, ...fileNodes(filesIn(row.files), link));
+    if (row.files !== filed) fill(files, ...fileNodes(filesIn(row.files), link, late));
     filed = row.files;
     fill(bubble, sender, quote, filed === "" ? null : files, row.body === "" ? null : body, foot);
     fillFoot(foot, row);

@@ -54,6 +54,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     discard: (ref) => client.discard(ref),
     reload: () => client.reload(shown),
     link: (row, file, isThumb) => files.link(file, row.seq, { isThumb }),
+    late: (row, file) => files.late(file, row.seq),
     goTo,
   };
 

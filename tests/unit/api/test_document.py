@@ -41,6 +41,8 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "block": ("PUT", "/v1/me/blocks/{user}"), "unblock": ("DELETE", "/v1/me/blocks/{user}"),
     "blocks": ("GET", "/v1/me/blocks"),
 }  # fmt: skip
+# Lists that have a bound of their own: what was asked about by name, a chat's first members, steps.
+BOUNDED = {"/v1/presence", CHAT, "/v1/erasures/{receipt}", "/v1/client-config"}
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
@@ -114,14 +116,30 @@ def test_document_names_each_operation_once(made: Made) -> None:
 
 
 def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:
-    """Whatever answers 201 may be repeated without harm; what gives out secrets is not kept."""
+    """Whatever answers 201 may be repeated without harm, and so may a log in."""
     for (method, path), operation in made.operations.items():
         headers = {each["name"] for each in operation.get("parameters", ())}
-        is_open = operation["x-rule"] == "anyone"
-        if method == "POST" and "201" in operation["responses"] and not is_open:
+        if method == "POST" and ("201" in operation["responses"] or path == "/v1/auth/login"):
             assert "Idempotency-Key" in headers, path
-        if is_open:
-            assert "Idempotency-Key" not in headers, path
+
+
+def test_operation_that_lists_is_paged(made: Made) -> None:
+    """Whatever answers a list does so in pages; history has places of its own for cursors."""
+    for (method, path), operation in made.operations.items():
+        names = {each["name"] for each in operation.get("parameters", ())}
+        fields = fields_of(made, operation["responses"].get("200", {}))
+        lists = {name for name, field in fields.items() if field.get("type") == "array"}
+        if method == "GET" and lists and path not in BOUNDED:
+            assert names >= {"limit", "cursor"} or names >= {"limit", "before", "after"}, path
+            assert {"next", "more"} & fields.keys(), path
+
+
+def fields_of(made: Made, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer's JSON object."""
+    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    named = made.document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2])
+    fields: dict[str, Any] = (named or schema).get("properties", {})
+    return fields
 
 
 def test_frame_that_is_not_live_has_an_operation(made: Made) -> None:

@@ -58,3 +58,26 @@ def test_cursor_of_another_secret_is_refused() -> None:
 
     with pytest.raises(BadRequest):
         CURSORS.open("chats", other.seal("chats", "place"), str)
+
+
+def test_short_list_is_cut_into_pages_that_together_are_it() -> None:
+    """Each item once and in order, whatever the size of the pages; the last one has no `next`."""
+    found = [(3, "c"), (1, "b"), (1, "a"), (2, "a"), (9, "z")]
+    for limit in range(1, len(found) + 2):
+        shown: list[tuple[int, str]] = []
+        cursor: str | None = None
+        while True:
+            page, cursor = CURSORS.cut("list of zoe", found, lambda one: one, cursor, limit)
+            assert 0 < len(page) <= limit
+            shown += page
+            if cursor is None:
+                break
+        assert shown == sorted(found)
+
+
+def test_short_list_that_changes_between_pages_repeats_nothing() -> None:
+    """The item that a page ended with may be gone by the next one."""
+    first, cursor = CURSORS.cut("l", [(1, "a"), (2, "b"), (3, "c")], lambda one: one, None, 2)
+    rest, following = CURSORS.cut("l", [(1, "a"), (3, "c"), (0, "n")], lambda one: one, cursor, 2)
+
+    assert (first, rest, following) == ([(1, "a"), (2, "b")], [(3, "c")], None)

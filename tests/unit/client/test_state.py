@@ -10,6 +10,7 @@ from chatserver.client import events, record
 from chatserver.client.model import Bounds
 from chatserver.client.outbox import Deed
 from chatserver.client.state import ANSWER_S, ClientState
+from chatserver.domain.moderation import MUTE_OVER
 from chatserver.errors import ChatError, CorruptData, NotFound, Overloaded, Unavailable
 
 Fields = dict[str, Any]
@@ -62,6 +63,31 @@ def page(request: Fields, *seqs: int, more: bool = False) -> Fields:
 def failure(request: Fields, code: str, *, temporary: bool) -> Fields:
     names = {"type": "error", "id": request["id"], "code": code, "message": code}
     return {**names, "temporary": temporary}
+
+
+def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
+    """From what the chat is, and then from its entries; a line of the list says nothing of it."""
+    device = Device()
+    info = {"chat": "c1", "kind": "group", "members": ["alice", "bob"], "slow_s": 5}
+    device.take(
+        type="event", epoch="e1", seq=1, kind="chat", chat="c1", info={**info, "muted": {"bob": 0}}
+    )
+    chat = device.state.chats["c1"]
+    assert (chat.slow_s, chat.is_muted("bob", 1e9), chat.is_muted("alice", 1e9)) == (5, True, False)
+
+    device.event(2, 1, kind="member", user="bob", role="member", body="", muted_until=MUTE_OVER)
+    device.event(3, 2, kind="member", user="carol", role="member", body="", muted_until=2_000)
+    device.event(4, 3, kind="update", body='{"slow_s":0}')
+    device.event(5, 4, kind="update", body="", name="Team")
+    device.event(6, 5, kind="member", user="carol", role="admin", body="")
+    summary = {**info, "top": 5}
+    del summary["slow_s"]
+    device.state.take_chats({"chats": [summary]})
+    assert (chat.slow_s, chat.muted) == (0, {"carol": 2_000})
+    assert [chat.is_muted("carol", now) for now in (1_999, 2_001)] == [True, False]
+
+    device.event(7, 6, kind="member", user="carol", role="", body="")
+    assert chat.muted == {}
 
 
 def test_unread_counts_what_is_after_the_mark() -> None:

@@ -13,8 +13,8 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
 from chatserver.domain.logins import Login
-from chatserver.errors import Banned, Unauthenticated
-from chatserver.service.logins import Grant, Logins
+from chatserver.errors import Banned, Conflict, Unauthenticated
+from chatserver.service.logins import KEY_S, Grant, Logins
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef", "refresh_grace_s": 30})
@@ -36,6 +36,7 @@ class World:
         self.rows: dict[str, Login] = {}
         self.ended: list[str] = []
         self.lost_races = 0
+        self.lost_creations = 0
         self.logins = Logins(
             self, Tokens(auth, self), RefreshTokens(auth), parse_refresh_token, self, auth, self
         )
@@ -59,8 +60,11 @@ class World:
     async def list_logins(self, user: str) -> list[Login]:
         return list(self.rows.values())
 
-    async def put_login(self, login: Login) -> None:
-        self.rows[login.login] = login
+    async def create_login(self, login: Login) -> bool:
+        if self.lost_creations:
+            self.lost_creations -= 1
+            self.rows[login.login] = dataclasses.replace(login, seed="b3RoZXI=")
+        return self.rows.setdefault(login.login, login).seed == login.seed
 
     async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool:
         stored = self.rows[login.login]
@@ -204,3 +208,35 @@ async def test_stored_login_lets_nobody_in() -> None:
     mac = granted.refresh_token.rpartition(".")[2]
     assert mac not in stored
     assert granted.token not in stored
+
+
+async def test_login_under_a_key_is_begun_once() -> None:
+    """A repeat, and the slower of two at once, get the refresh token of the one login there is."""
+    world = World()
+    world.lost_creations = 1
+
+    slower = await world.logins.begin(ZOE, "Laptop", "k1")
+    again = await world.logins.begin(ZOE, "Laptop", "k1")
+    other = await world.logins.begin(ZOE, "Laptop", "k2")
+
+    assert again.refresh_token == slower.refresh_token
+    assert (await world.logins.refresh(again.refresh_token)).login == slower.login
+    assert other.login != slower.login
+    assert len(world.rows) == 2
+
+
+@pytest.mark.parametrize("what", ["another name", "refreshed", "ended", "a day later"])
+async def test_key_of_a_login_that_is_another_by_now_is_a_conflict(what: str) -> None:
+    """What the first answer gave is not given to two who would go on with it."""
+    world = World()
+    granted = await world.logins.begin(ZOE, "Laptop", "k1")
+    match what:
+        case "refreshed":
+            await world.logins.refresh(granted.refresh_token)
+        case "ended":
+            await world.logins.log_out(ZOE, granted.login)
+        case "a day later":
+            world.now += KEY_S + 1
+
+    with pytest.raises(Conflict, match="Idempotency-Key"):
+        await world.logins.begin(ZOE, "Phone" if what == "another name" else "Laptop", "k1")

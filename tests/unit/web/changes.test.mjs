@@ -160,6 +160,24 @@ test("what happens to a group is told in words and changes what is known of it",
   assert.equal(rowsOf(state).filter((row) => row.type === "day").length, 1);
 });
 
+test("slow mode is told as that, other settings as settings", () => {
+  const update = (seq, body) => change(seq, "update", { sender: "alice", body });
+
+  const state = after(
+    reading([message(1)], { kind: "group", members: ["alice", "bob"], name: "Trip" }),
+    ...live(update(2, '{"slow_s":30}'), update(3, '{"slow_s":0}'), update(4, '{"joining":"open"}')),
+  );
+
+  assert.deepEqual(
+    system(state).map((row) => row.text),
+    [
+      "You turned slow mode on: one message in 30 seconds",
+      "You turned slow mode off",
+      "You changed the group’s settings",
+    ],
+  );
+});
+
 test("who is muted, may write again and is banned is told as that, not as coming and going", () => {
   const group = { kind: "group", members: ["alice", "bob", "carol"], name: "Trip" };
   const member = (seq, user, fields) =>
@@ -169,9 +187,9 @@ test("who is muted, may write again and is banned is told as that, not as coming
     reading([message(1)], group),
     ...live(
       member(2, "bob", { muted_until: 0 }),
-      member(3, "bob"),
+      member(3, "bob", { muted_until: 1 }),
       member(4, "carol", { muted_until: 1_800_000_000 }),
-      member(5, "carol"),
+      member(5, "carol", { muted_until: 1 }),
       member(6, "carol", { role: undefined, banned: true }),
       member(7, "carol"),
     ),
