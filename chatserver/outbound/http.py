@@ -28,7 +28,7 @@ from chatserver.outbound.destinations import Network, is_allowed, parse_networks
 # What a name stands for: the addresses, as text.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
-_NO_ENTRY = "this address cannot be called from here"
+NO_ENTRY = "this address cannot be called from here"
 _NAMES_S = 30  # how long a judged answer of the DNS is used
 
 
@@ -125,7 +125,7 @@ class Outbound:
         host = target.host or ""
         # Hosts that look like this are not resolved, but taken for an address.
         if (":" in host or host.replace(".", "").isdigit()) and not is_allowed(host, self._allowed):
-            raise BadRequest(_NO_ENTRY)
+            raise BadRequest(NO_ENTRY)
         return target
 
 
@@ -155,7 +155,7 @@ class _JudgedNames(AbstractResolver):
         addresses = await self._lookup(host, port)
         # One private address among public ones is a trap, not a choice.
         if not all(is_allowed(address, self._allowed) for address in addresses):
-            raise BadRequest(_NO_ENTRY)
+            raise BadRequest(NO_ENTRY)
         return [
             ResolveResult(
                 hostname=host,
@@ -188,7 +188,7 @@ async def open_outbound(
     def make_socket(found: Any) -> socket.socket:
         family, kind, proto, _, sockaddr = found
         if not is_allowed(str(sockaddr[0]), allowed):
-            raise OSError(_NO_ENTRY)
+            raise OSError(NO_ENTRY)
         return socket.socket(family=family, type=kind, proto=proto)
 
     connector = aiohttp.TCPConnector(
