@@ -415,7 +415,7 @@ class Persist(Section):
 
 
 class Notify(Section):
-    """Pushes to devices that show nothing. Without a VAPID key and without FCM there are none."""
+    """Pushes to devices that show nothing. Without a key of VAPID, FCM or APNs there are none."""
 
     delay_s: float = Field(
         3.0, ge=0, le=300, description="a message that is read within it is not pushed"
@@ -439,6 +439,17 @@ class Notify(Section):
         SecretStr(""), description="JSON of the Google service account that sends by FCM"
     )
     fcm_url: str = Field("https://fcm.googleapis.com", description="where FCM is")
+    apns_key: SecretStr = Field(
+        SecretStr(""), description="text of the .p8 key that sends by APNs, without FCM"
+    )
+    apns_key_id: str = Field("", description="what Apple calls this key")
+    apns_team_id: str = Field("", description="whose key it is")
+    apns_topic: str = Field("", description="bundle id of the application")
+    apns_url: str = Field(
+        "https://api.push.apple.com",
+        description="where APNs is; builds of developers: https://api.sandbox.push.apple.com",
+    )
+    apns_sound: str = Field("default", max_length=64, description="empty: pushes are silent")
 
 
 class Privacy(Section):

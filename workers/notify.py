@@ -21,20 +21,14 @@ import contextlib
 
 import structlog
 
-from chatserver.config import Notify
-from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.domain.pushes import Kind, Notice, Subscription
+from chatserver.domain.pushes import Notice, Subscription
 from chatserver.errors import ChatError, CorruptData, NotFound
 from chatserver.hot.absence import Absence, Due, DueChats
 from chatserver.hot.backlog import BacklogEntry, CommitEntry
 from chatserver.hot.leases import Lease
-from chatserver.outbound.http import Outbound, open_outbound
-from chatserver.push.fcm import Fcm, ServiceAccount
 from chatserver.push.outlets import Outlets
-from chatserver.push.provider import Provider
-from chatserver.push.vapid import VapidSigner, check_vapid_pair
-from chatserver.push.webpush import WebPush
+from chatserver.push.providers import open_providers
 from chatserver.telemetry.failpoints import failpoint
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
@@ -144,31 +138,6 @@ class NotifyWorker:
             await self._chats.end(due, upto)
 
 
-def make_providers(outbound: Outbound, settings: Notify, clock: Clock) -> dict[Kind, Provider]:
-    """Return the push services that the settings allow.
-
-    Raises:
-        ConfigError: a key is none.
-    """
-    providers: dict[Kind, Provider] = {}
-    if private := settings.vapid_private.get_secret_value():
-        check_vapid_pair(private, settings.vapid_public, settings.subject)
-        signer = VapidSigner(private, settings.subject, clock)
-        providers["web"] = WebPush(
-            outbound, signer, timeout_s=settings.timeout_s, ttl_s=settings.ttl_s
-        )
-    if account := settings.fcm_account.get_secret_value():
-        providers["fcm"] = Fcm(
-            outbound,
-            ServiceAccount(account),
-            clock,
-            url=settings.fcm_url,
-            timeout_s=settings.timeout_s,
-            ttl_s=settings.ttl_s,
-        )
-    return providers
-
-
 async def run_notify(parts: WorkerParts, owner: str) -> None:
     """Notify for every partition, until cancelled. Without a push service it does nothing at all.
 
@@ -184,14 +153,13 @@ async def run_notify(parts: WorkerParts, owner: str) -> None:
             subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
         )
 
-    async def forget(subscription: Subscription) -> None:
+    async def forget(subscription: Subscription, until_ms: int) -> None:
         try:
-            await subscriptions.remove(subscription.user, subscription.id)
+            await subscriptions.remove(subscription.user, subscription.id, until_ms=until_ms)
         except ChatError as exc:
             log.info("notify.not_removed", subscription=subscription.id, error=exc.message)
 
-    async with open_outbound(settings.outbound) as outbound:
-        providers = make_providers(outbound, settings.notify, parts.clock)
+    async with open_providers(settings, parts.clock) as providers:
         if not providers:
             log.info("notify.off")
             await asyncio.Event().wait()

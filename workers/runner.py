@@ -14,6 +14,7 @@ from chatserver.config import Settings
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError
+from chatserver.push.providers import check_providers
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.looplag import watch_loop_lag
@@ -63,6 +64,8 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     unknown = [name for name in names if name not in WORKERS]
     if unknown:
         raise ConfigError([f"worker {name}: there is no such worker" for name in unknown])
+    if "notify" in names:
+        check_providers(settings.notify)
     arm_failpoint()
     metrics.serve_metrics(settings.telemetry.metrics_port)
     stop = asyncio.Event()

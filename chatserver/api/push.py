@@ -14,7 +14,13 @@ from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import USER, Actor, Asker
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.domain.pushes import Kind, Subscription, parse_token, subscription_id
+from chatserver.domain.pushes import (
+    Kind,
+    Subscription,
+    parse_apns_token,
+    parse_token,
+    subscription_id,
+)
 from chatserver.errors import BadRequest
 from chatserver.outbound.destinations import Network, parse_networks
 from chatserver.push.webpush import check_endpoint, check_keys
@@ -29,15 +35,19 @@ class PushKeys(msgspec.Struct, frozen=True):
 
 
 class NewPushSubscription(msgspec.Struct, frozen=True):
-    """A browser, by `endpoint` and `keys`, or an application, by its FCM `token`."""
+    """A browser, by `endpoint` and `keys`, or an application, by its `token`.
+
+    `kind` says whose token it is: `fcm`, if it is left out, or `apns` (hexadecimal).
+    """
 
     endpoint: str | None = None
     keys: PushKeys | None = None
     token: str | None = None
+    kind: Kind | None = None
 
 
 class PushDevice(msgspec.Struct, frozen=True):
-    """A device that pushes are sent to. `service` is the host that takes them."""
+    """A device that pushes are sent to. `service`: of a browser, the host that takes them."""
 
     id: str
     kind: Kind
@@ -126,9 +136,12 @@ def _parse(
     """Return what is to be registered. Raises BadRequest."""
     if (data.endpoint is None) == (data.token is None):
         raise BadRequest("a subscription has either an endpoint or a token")
+    kind = data.kind or ("web" if data.token is None else "fcm")
+    if (kind == "web") != (data.token is None):
+        raise BadRequest("kind: web has an endpoint, fcm and apns have a token")
     if data.token is not None:
-        token = parse_token(data.token)
-        return Subscription(subscription_id("fcm", token), user, "fcm", token, device=device)
+        token = parse_apns_token(data.token) if kind == "apns" else parse_token(data.token)
+        return Subscription(subscription_id(kind, token), user, kind, token, device=device)
     if data.endpoint is None or data.keys is None:
         raise BadRequest("keys: a browser has p256dh and auth")
     endpoint = check_endpoint(data.endpoint, private)
@@ -139,5 +152,5 @@ def _parse(
 
 def _describe(subscription: Subscription, created_ms: int) -> PushDevice:
     is_web = subscription.kind == "web"
-    service = urlsplit(subscription.target).netloc if is_web else "fcm"
+    service = urlsplit(subscription.target).netloc if is_web else subscription.kind
     return PushDevice(subscription.id, subscription.kind, service, created_ms)

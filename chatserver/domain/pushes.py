@@ -13,10 +13,13 @@ from typing import Literal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 
-Kind = Literal["web", "fcm"]
+Kind = Literal["web", "fcm", "apns"]
 
 ENDPOINT_CHARS_MAX = 1_024
 TOKEN_CHARS_MAX = 512
+# Of APNs, in hexadecimal: 32 bytes today, of which Apple does not want anybody to be sure.
+APNS_BYTES_MIN = 32
+APNS_BYTES_MAX = 100
 P256DH_BYTES = 65  # an uncompressed point of P-256
 AUTH_BYTES = 16
 PREVIEW_CHARS_MAX = 200
@@ -26,6 +29,7 @@ PAYLOAD_BYTES_MAX = 3_900
 MENTIONS_MAX = 50  # of one message
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")
 _MENTION = re.compile(r"(?<![A-Za-z0-9_@-])@([A-Za-z0-9_-]{1,64})")
 
 
@@ -64,6 +68,17 @@ class Notice:
         digest = hashlib.blake2b(self.chat.encode(), digest_size=24).digest()
         return base64.urlsafe_b64encode(digest).decode()
 
+    @property
+    def headline(self) -> str:
+        """Who writes, and where if that is not to us alone."""
+        name, title = (shorten(part, TITLE_CHARS_MAX) for part in (self.name, self.title))
+        return f"{name} in {title}" if title else name
+
+    @property
+    def preview(self) -> str:
+        """The beginning of the text; empty if there is to be none."""
+        return shorten(self.text, PREVIEW_CHARS_MAX)
+
     def encode(self) -> bytes:
         """Return it as JSON of at most `PAYLOAD_BYTES_MAX`."""
         fields = {
@@ -74,7 +89,7 @@ class Notice:
             "sender": self.sender,
             "name": shorten(self.name, TITLE_CHARS_MAX),
             "title": shorten(self.title, TITLE_CHARS_MAX),
-            "text": shorten(self.text, PREVIEW_CHARS_MAX),
+            "text": self.preview,
             "unread": self.unread,
             "badge": self.badge,
         }
@@ -106,6 +121,14 @@ def parse_token(token: str) -> str:
     if len(token) > TOKEN_CHARS_MAX or _TOKEN.fullmatch(token) is None:
         raise BadRequest(f"token: must be 1 to {TOKEN_CHARS_MAX} printable ASCII characters")
     return token
+
+
+def parse_apns_token(token: str) -> str:
+    """Return the token that APNs gave to an application, in lower case. Raises BadRequest."""
+    shortest, longest = APNS_BYTES_MIN, APNS_BYTES_MAX
+    if len(token) % 2 or _HEX.fullmatch(token) is None:
+        raise BadRequest(f"token: of APNs must be {shortest} to {longest} bytes in hexadecimal")
+    return token.lower()
 
 
 def parse_key(text: str, field: str, size: int) -> str:

@@ -1,1 +1,1 @@
-"""Push services: how a device that shows nothing is told. Browsers by Web Push, apps by FCM."""
+"""Push services: browsers are told by Web Push, applications by FCM or APNs."""

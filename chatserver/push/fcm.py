@@ -105,7 +105,6 @@ class Fcm:
 
     def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
         """Return what is sent for a notice."""
-        title = f"{notice.name} in {notice.title}" if notice.title else notice.name
         android: dict[str, Any] = {"tag": notice.chat}
         aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
         if notice.badge is not None:
@@ -113,7 +112,10 @@ class Fcm:
         expires = int(self._clock.time()) + self._ttl_s
         message = {
             "token": subscription.target,
-            "notification": {"title": title, "body": notice.text or WITHOUT_PREVIEW},
+            "notification": {
+                "title": notice.headline,
+                "body": notice.preview or WITHOUT_PREVIEW,
+            },
             "data": {"chat": notice.chat, "seq": str(notice.seq), "sender": notice.sender},
             "android": {
                 "collapse_key": notice.topic,

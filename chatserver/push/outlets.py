@@ -43,7 +43,7 @@ BACKOFF_S = 1.0
 BACKOFF_S_MAX = 60.0
 
 Claim = Callable[[Subscription, Notice, bool], Awaitable[bool]]
-Gone = Callable[[Subscription], Awaitable[None]]
+Gone = Callable[[Subscription, int], Awaitable[None]]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class _Lane:
     def note(self, verdict: Verdict, now: float) -> None:
         """Learn from an answer."""
         match verdict.outcome:
-            case Outcome.BUSY:
+            case Outcome.BUSY if not verdict.is_alone:
                 self.block(now + max(verdict.retry_after_s, BACKOFF_S))
             case Outcome.DOWN | Outcome.UNKNOWN:
                 self.failures += 1
@@ -76,7 +76,10 @@ class _Lane:
 
 
 class Outlets:
-    """Delivers pushes. `claim` says whether one may be sent, `gone` forgets a subscription."""
+    """Delivers pushes. `claim` says whether one may be sent.
+
+    `gone` forgets a subscription unless it was registered again after a time (ms since 1970).
+    """
 
     def __init__(
         self,
@@ -226,7 +229,9 @@ class Outlets:
             why=verdict.why,
         )
         if verdict.outcome is Outcome.GONE:
-            await self._gone(subscription)
+            # Who registered while this push was on its way is there, whatever it met.
+            until_ms = subscription.created_ms if verdict.gone_ms is None else verdict.gone_ms
+            await self._gone(subscription, until_ms)
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -37,6 +37,8 @@ class Verdict:
     outcome: Outcome
     retry_after_s: float = 0.0
     why: str = ""
+    gone_ms: int | None = None  # since when; a device that was registered after it is there again
+    is_alone: bool = False  # it is about this device, others of the service are not concerned
 
 
 class Provider(Protocol):

@@ -54,6 +54,11 @@ PUSH_NOTICES = Counter(
     "Pushes to devices: sent, gone, refused, unknown, not_wanted, given_up or dropped",
     ["outcome"],
 )
+PUSH_REFUSALS = Counter(
+    "chatserver_push_refusals",
+    "What a push service had against a push, in its own words: of APNs",
+    ["kind", "reason"],
+)
 WORKER_RESTARTS = Counter(
     "chatserver_worker_restarts", "Workers that failed and ran again", ["name"]
 )

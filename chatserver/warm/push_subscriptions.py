@@ -15,11 +15,11 @@ each time it starts; one that never comes back ends with `KEPT_S`.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from chatserver.config import Warm
 from chatserver.domain.ids import UserId
-from chatserver.domain.pushes import Subscription
+from chatserver.domain.pushes import Kind, Subscription
 from chatserver.errors import CorruptData, NotFound, Unavailable
 from chatserver.warm import records
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
@@ -120,19 +120,27 @@ class PushSubscriptions:
 
     # taking away
 
-    async def remove(self, user: UserId, subscription: str) -> None:
-        """Remove a subscription of the user.
+    async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
+        """Remove a subscription of the user; with `until_ms`, only if it was registered by then.
 
         Raises:
-            NotFound: the user has none of this id.
+            NotFound: the user has none of this id, or has registered it again since.
         """
-        request = {
+        request: dict[str, Any] = {
             "TableName": self._table,
             "Key": records.row_key(records.user_key(user), _PREFIX + subscription),
             "ReturnValues": "ALL_OLD",
         }
+        if until_ms is not None:
+            request["ConditionExpression"] = "#created <= :until"
+            request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
+            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
         # First: without this row nobody is reached. The other one ends by itself if need be.
-        if not (await self._client.call("delete_item", request)).get("Attributes"):
+        try:
+            removed = (await self._client.call("delete_item", request)).get("Attributes")
+        except ConditionFailed:
+            raise NotFound("push subscription: there is none that was registered by then") from None
+        if not removed:
             raise NotFound("push subscription: there is none of this id")
         try:
             await self._client.call(
@@ -183,7 +191,7 @@ def _encode(subscription: Subscription, created_ms: int) -> Item:
 def _decode(row: Item, user: UserId) -> Subscription:
     try:
         kind = row[Field.KIND]["S"]
-        if kind not in ("web", "fcm"):
+        if kind not in get_args(Kind):
             raise CorruptData(f"directory: a push subscription of {user} has kind {kind!r}")
         return Subscription(
             id=row[Key.SK]["S"].removeprefix(_PREFIX),

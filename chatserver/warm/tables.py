@@ -130,7 +130,7 @@ class PushField:
     """Attributes of push subscriptions, in `directory`."""
 
     USER: Final = "user"  # of the row that says whose a subscription is
-    KIND: Final = "kind"  # web or fcm
+    KIND: Final = "kind"  # web, fcm or apns
     TARGET: Final = "target"  # endpoint of a browser, token of an application
     P256DH: Final = "p256dh"  # the browser's public key
     AUTH: Final = "auth"  # the browser's secret

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -37,6 +38,14 @@ NO_SUBSCRIPTIONS: list[dict[str, Any]] = [
     {"keys": None},
     {"token": "also"},
     {"endpoint": None, "keys": None, "token": "with space"},
+    {"kind": "apns"},
+    {"endpoint": None, "keys": None, "kind": "apns"},
+    {"endpoint": None, "keys": None, "kind": "web", "token": "ab" * 32},
+    {"endpoint": None, "keys": None, "kind": "sms", "token": "ab" * 32},
+    *(
+        {"endpoint": None, "keys": None, "kind": "apns", "token": token}
+        for token in ("fcm-like:token", "ab" * 31, "ab" * 101, "a" * 65, "../" * 24)
+    ),
     {"endpoint": None, "keys": None},
 ]
 
@@ -102,6 +111,31 @@ async def test_push_subscription_made_over_http_is_pushed_to_until_it_is_removed
         await world.all_told()
     assert len(browser.taken) == 1
     assert problem_of(await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}"))[0] == 404
+
+
+async def test_push_subscription_of_an_application_is_of_fcm_or_of_apns(
+    world: PushWorld, api: PushApi
+) -> None:
+    """The same token is another device for another service; of APNs it has one spelling."""
+    bob, token = api.client_of(world.bob), secrets.token_hex(32)
+    forms: list[dict[str, str]] = [
+        {"token": token},
+        {"token": token, "kind": "apns"},
+        {"token": token.upper(), "kind": "apns"},
+    ]
+
+    made = [(await bob.post(SUBSCRIPTIONS, json=form)).json() for form in forms]
+
+    assert [one["kind"] for one in made] == ["fcm", "apns", "apns"]
+    assert made[1]["id"] == made[2]["id"] != made[0]["id"]
+    answer = await bob.get(SUBSCRIPTIONS)
+    assert [(one["kind"], one["service"]) for one in answer.json()["items"]] == [
+        ("fcm", "fcm"),
+        ("apns", "apns"),
+    ]
+    assert token not in answer.text.lower(), "a token is a secret"
+    stored = await api.parts.subscriptions.list_of(world.bob, api.parts.clock.time())
+    assert [one.target for one in stored] == [token, token]
 
 
 async def test_push_subscription_belongs_to_who_registered_it_last(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qs
@@ -82,6 +83,19 @@ async def test_fcm_message_goes_out_as_http_v1_says(fcm: Fcm, push_service: Push
     assert message["android"]["notification"] == {"tag": "c1", "notification_count": 5}
     assert message["apns"]["headers"]["apns-collapse-id"] == NOTICE.topic
     assert message["apns"]["payload"]["aps"]["badge"] == 5
+
+
+async def test_fcm_message_carries_the_beginning_of_a_long_text(
+    fcm: Fcm, push_service: PushService
+) -> None:
+    """FCM takes 4,096 bytes, and what is longer it refuses for good."""
+    long = dataclasses.replace(NOTICE, text="x" * 4000, name="n" * 200)
+
+    await fcm.send(PHONE, long)
+
+    message = json.loads(push_service.taken[-1].body)["message"]
+    assert message["notification"]["body"] == "x" * 199 + "…"
+    assert len(message["notification"]["title"]) < 100
 
 
 @pytest.mark.parametrize(

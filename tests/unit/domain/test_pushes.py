@@ -15,6 +15,7 @@ from chatserver.domain.pushes import (
     Notice,
     Subscription,
     mentions_of,
+    parse_apns_token,
     parse_key,
     parse_token,
     shorten,
@@ -79,6 +80,24 @@ def test_shorten_makes_one_line() -> None:
     """What is cut off shows."""
     assert shorten("a\nb  c", 10) == "a b c"
     assert shorten("abcdef", 4) == "abc…"
+
+
+def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:
+    """It becomes a part of a path; the same device has one spelling."""
+    assert parse_apns_token("AB" * 32) == "ab" * 32
+    assert parse_apns_token("0f" * 100) == "0f" * 100
+    for bad in (
+        "",
+        "ab" * 31,
+        "ab" * 101,
+        "a" * 65,
+        "../" * 24,
+        "g" * 64,
+        "ab" * 32 + "\n",
+        "٣" * 64,
+    ):
+        with pytest.raises(BadRequest, match="32 to 100 bytes"):
+            parse_apns_token(bad)
 
 
 def test_subscription_keys_and_tokens_are_checked() -> None:

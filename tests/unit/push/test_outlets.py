@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,6 +37,7 @@ class Services:
         self.claims: list[tuple[str, bool]] = []
         self.unwanted: set[str] = set()
         self.gone: list[str] = []
+        self.until: list[tuple[str, int]] = []
         settings = Notify(attempts_max=3, give_up_s=60, in_flight_max=2)
         self.outlets = Outlets({"web": self}, settings, SystemClock(), self.claim, self.forget)
 
@@ -55,8 +57,9 @@ class Services:
             raise Unavailable("redis is away")
         return subscription.id not in self.unwanted
 
-    async def forget(self, subscription: Subscription) -> None:
+    async def forget(self, subscription: Subscription, until_ms: int) -> None:
         self.gone.append(subscription.id)
+        self.until.append((subscription.id, until_ms))
 
     async def deliver(self, *devices: Subscription) -> None:
         """Deliver and wait for the end, not for the first attempt only."""
@@ -150,6 +153,31 @@ async def test_service_that_fails_again_and_again_is_left_alone_for_a_while(
 
     assert "next" not in services.sent
     assert "other" in services.sent
+
+
+async def test_device_that_has_too_much_holds_no_other_up(services: Services) -> None:
+    """A service may refuse for one device alone."""
+    services.verdicts = {"d": [Verdict(Outcome.BUSY, retry_after_s=3600.0, is_alone=True)]}
+
+    await services.outlets.deliver(device("d"), NOTICE)
+    await asyncio.wait_for(services.outlets.deliver(device("e"), NOTICE), 10)
+
+    assert services.sent == ["d", "e"]
+
+
+async def test_device_that_is_gone_is_forgotten_as_of_then(services: Services) -> None:
+    """When the service says it, else as it was registered when this push began."""
+    services.verdicts = {
+        "told": [Verdict(Outcome.GONE, gone_ms=7)],
+        "untold": [Verdict(Outcome.GONE)],
+    }
+
+    for name in services.verdicts:
+        one = dataclasses.replace(device(name), created_ms=5)
+        await services.outlets.deliver(one, NOTICE)
+    await services.outlets.close(10)
+
+    assert sorted(services.until) == [("told", 7), ("untold", 5)]
 
 
 async def test_service_that_says_when_is_asked_no_earlier(services: Services) -> None:
