@@ -49,6 +49,7 @@ from chatserver.service.apartness import Apartness
 from chatserver.service.arrivals import Arrivals
 from chatserver.service.attachments import Sendable, Uploads
 from chatserver.service.chats import Chats
+from chatserver.service.finding import Finding
 from chatserver.service.history import History
 from chatserver.service.membership import Membership
 from chatserver.service.messaging import Messaging
@@ -67,6 +68,7 @@ from chatserver.warm.jobs import JobRows
 from chatserver.warm.memberships import Memberships
 from chatserver.warm.messages import MessageRepository
 from chatserver.warm.moderation import Moderation as ModerationRows
+from chatserver.warm.patterns import MessagePatterns
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
 
@@ -98,6 +100,7 @@ class ApiParts:
     amending: Amending
     chats: Chats
     history: History
+    finding: Finding
     members: MemberCheck
     memberships: Memberships
     membership: Membership
@@ -232,6 +235,15 @@ def _put_together(
             inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks
         ),
         history=history,
+        finding=Finding(
+            MessagePatterns(dynamodb, settings.warm),
+            members,
+            memberships,
+            log,
+            views,
+            opener,
+            clock,
+        ),
         members=members,
         memberships=memberships,
         turnover=turnover,

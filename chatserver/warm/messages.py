@@ -14,13 +14,13 @@ and `deleted` messages, and `event`.
 Invariants: an item is made from the message alone, so writing it again changes nothing; within a
 chat ts rises with seq. A body has at most 16 KB, so no item comes near DynamoDB's 400 KB.
 
-Two ways to read, for two needs. The five queries of the table page through it by time and are
-eventually consistent. `find_head`, `list_before` and `list_after` go by seq, read consistently and
-return a contiguous run or nothing: history joins them to what the hot tier holds.
+Two ways to read, for two needs. The access patterns (`chatserver.warm.patterns`) page through the
+table by time. `find_head`, `list_before` and `list_after` go by seq, read consistently and return a
+contiguous run or nothing: history joins them to what the hot tier holds.
 
-From the moment of its expiry, however late DynamoDB removes it, a message is absent from the five
-queries, and a tombstone where it is read by seq: what expired is told from what is not stored. Once
-its item is gone, a marker (`chatserver.warm.markers`) still says so.
+From the moment of its expiry, however late DynamoDB removes it, a message is absent from the
+access patterns, and a tombstone where it is read by seq: what expired is told from what is not
+stored. Once its item is gone, a marker (`chatserver.warm.markers`) still says so.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.errors import BadRequest, CorruptData
+from chatserver.errors import CorruptData
 from chatserver.protocol import expiry
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.frames import ENTRY_KINDS, Attachment, Message
 from chatserver.warm import markers
-from chatserver.warm.batches import WRITES_MAX, get_items, put_items
+from chatserver.warm.batches import WRITES_MAX, put_items
 from chatserver.warm.client import DynamoClient, Item
-from chatserver.warm.paging import Page, Span, Token, check_limit, read_page
+from chatserver.warm.paging import Span, check_limit
 from chatserver.warm.seqsearch import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
-from chatserver.warm.tables import MESSAGES, RECEIVER_INDEX, SENDER_INDEX, STATUS_INDEX, Index
+from chatserver.warm.tables import MESSAGES
 from chatserver.warm.tables import MessageField as Field
 
 STATUS_ACTIVE = "active"
 STATUS_DELETED = "deleted"
 STATUS_EVENT = "event"
-EVER = (0, TS_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,100 +224,6 @@ class MessageRepository:
             left_s = max(0.0, give_up - self._clock.monotonic())
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
 
-    # the five queries
-
-    async def list_chat(
-        self, chat: str, *, limit: int, start: Token | None = None, newest_first: bool = True
-    ) -> Page[Message]:
-        """Return a page of a chat's messages."""
-        span = Span(MESSAGES, chat)
-        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
-
-    async def list_chat_between(
-        self,
-        chat: str,
-        from_ts: int,
-        to_ts: int,
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-    ) -> Page[Message]:
-        """Return a page of a chat's messages of ``[from_ts, to_ts]``."""
-        span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
-        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
-
-    async def list_sent(
-        self,
-        user: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-    ) -> Page[Message]:
-        """Return a page of what a user sent, to any chat, in ``[from_ts, to_ts]``."""
-        span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
-
-    async def list_received(
-        self,
-        user: str,
-        from_ts: int = EVER[0],
-        to_ts: int = EVER[1],
-        *,
-        limit: int,
-        start: Token | None = None,
-        newest_first: bool = True,
-    ) -> Page[Message]:
-        """Return a page of what a user was sent in direct chats, in ``[from_ts, to_ts]``."""
-        span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
-        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
-
-    async def list_active(
-        self, chat: str, *, limit: int, start: Token | None = None, newest_first: bool = True
-    ) -> Page[Message]:
-        """Return a page of a chat's messages that are active: neither deleted nor withdrawn."""
-        span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
-        return await self._list(span, limit=limit, start=start, newest_first=newest_first)
-
-    async def _list(
-        self, span: Span, *, limit: int, start: Token | None, newest_first: bool
-    ) -> Page[Message]:
-        """Return a page of a span's live messages; see `read_page` for what it guarantees."""
-        now_s = int(self._clock.time())
-        query = span.query(self._settings)
-        query["ScanIndexForward"] = not newest_first
-        query["ConsistentRead"] = False
-        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
-        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
-        query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
-
-        async def load(rows: list[Item]) -> list[Message | None]:
-            if span.index is None:
-                return [decode_item(row) for row in rows]
-            return await self._load(rows, span.index, now_s)
-
-        return await read_page(self._client, span, query, load, limit=limit, start=start)
-
-    async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
-        """Return the messages that an index's rows stand for, as the table has them now.
-
-        Read consistently: an item that the index already shows could otherwise seem absent. One
-        that has left the index's partition since, or expired, is None.
-        """
-        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
-        items = await get_items(self._client, self._table, keys)
-        found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
-        return [
-            decode_item(item)
-            if (item := found.get(_key_of(row))) is not None
-            and all(item.get(name) == row[name] for name in index.key.names)
-            else None
-            for row in rows
-        ]
-
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Put a tombstone where no tier has a message; False at the chat's beginning.
 
@@ -468,23 +373,8 @@ class MessageRepository:
             request["ExclusiveStartKey"] = last
 
 
-def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
-    if not 0 <= from_ts <= to_ts <= TS_MAX:
-        raise BadRequest("from_ts, to_ts: must be timestamps in microseconds, in this order")
-    return from_ts, to_ts
-
-
-def _key_of(item: Item) -> tuple[str, str]:
-    return item[Field.CHAT]["S"], item[Field.TS]["N"]
-
-
 def _place_of(item: Item) -> Place:
     return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
-
-
-def _has_expired(item: Item, now_s: int) -> bool:
-    ends = item.get(Field.EXPIRES_AT)
-    return ends is not None and int(ends["N"]) <= now_s
 
 
 def _run(held: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:

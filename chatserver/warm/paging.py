@@ -1,7 +1,8 @@
 """One page of a Query: bounded, never short while more exists, and where to go on.
 
 DynamoDB counts its limit before it filters and a page may be cut anywhere, so a page of ours may
-take several Queries. `Page.next` is there exactly when at least one more item is.
+take several Queries. `Page.next` is there exactly when at least one more item is, or when the page
+has done as much work as one may (`read_page`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ Token = Mapping[str, str | int]
 
 # Of the rows that one Query looks at while it passes a run of filtered ones: 1 MB ends it anyway.
 EVALUATED_MAX = 4096
+# Of the rows that a page looks at, and of those whose items it loads, before it ends short: at most
+# some 2 MB of an index and 2,000 items, if a caller asks for what is all but absent.
+LOOKED_AT_MAX = 10_000
+LOADED_MAX = 2_000
+CHUNK_MIN = 100  # rows loaded at once: what one BatchGetItem takes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,10 +127,18 @@ async def read_page(
     *,
     limit: int,
     start: Token | None,
+    choose: Callable[[list[Item]], Awaitable[list[Item]]] | None = None,
 ) -> Page[T]:
     """Return the next `limit` things of `query`, over as many Queries as that takes.
 
-    `load` makes the things of some rows, in their order, None for a row that stands for nothing.
+    `choose` returns those of some rows that are worth loading. `load` makes the things of them, in
+    their order, None for a row that stands for nothing.
+
+    Guarantees:
+        The page is full while more exists. The one exception is the bound on its work: when
+        `LOOKED_AT_MAX` rows were looked at, or `LOADED_MAX` of them loaded, the page ends there,
+        short or empty, and `next` goes on behind the last of them. Nothing is left out by that.
+        Cost: no row is read twice for a page.
 
     Raises:
         BadRequest: the limit is out of its bound, or the token is of another query.
@@ -134,30 +148,34 @@ async def read_page(
     after = None if start is None else span.start_of(start)
     rows: list[Item] = []
     things: list[T] = []
-    evaluated = limit + 1
+    evaluated, looked_at, loaded = limit + 1, 0, 0
     async with client.deadline():
         while True:
-            request = {**query, "Limit": evaluated}
+            request = {**query, "Limit": min(evaluated, LOOKED_AT_MAX - looked_at)}
             if after is not None:
                 request["ExclusiveStartKey"] = after
             answer = await client.call("query", request)
-            # One more than the page holds: that tells whether there is a next one.
-            wanted = limit + 1 - len(things)
-            taken: list[Item] = answer["Items"][:wanted]
-            is_cut = len(answer["Items"]) > wanted
-            for row, thing in zip(taken, await load(taken) if taken else [], strict=True):
-                if thing is not None:
-                    rows.append(row)
-                    things.append(thing)
-            if len(things) > limit:
-                return Page(things[:limit], span.token_of(rows[limit - 1]))
-            after = (
-                {name: taken[-1][name] for name in span.names}
-                if is_cut
-                else answer.get("LastEvaluatedKey")
-            )
+            found: list[Item] = answer["Items"]
+            looked_at += answer.get("ScannedCount", len(found))
+            after = answer.get("LastEvaluatedKey")
+            while found:
+                # One more than the page holds: that tells whether there is a next one.
+                size = max(limit + 1 - len(things), CHUNK_MIN)
+                taken, found = found[:size], found[size:]
+                chosen = taken if choose is None else await choose(taken)
+                loaded += len(chosen)
+                for row, thing in zip(chosen, await load(chosen) if chosen else [], strict=True):
+                    if thing is not None:
+                        rows.append(row)
+                        things.append(thing)
+                if len(things) > limit:
+                    return Page(things[:limit], span.token_of(rows[limit - 1]))
+                if loaded >= LOADED_MAX and (found or after is not None):
+                    return Page(things, span.token_of(taken[-1]))
             if after is None:
                 return Page(things, None)
+            if looked_at >= LOOKED_AT_MAX:
+                return Page(things, span.token_of(after))
             evaluated = min(evaluated * 2, EVALUATED_MAX)
 
 

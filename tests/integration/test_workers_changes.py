@@ -25,6 +25,7 @@ from tests.integration.worker_support import (
     is_drained,
     make_group,
     open_parts,
+    patterns_of,
     persister_of,
     running,
 )
@@ -184,7 +185,7 @@ async def test_deleted_message_leaves_the_active_ones(
 
     await persist(parts)
 
-    active = await parts.messages.list_active(team.chat, limit=10)
+    active = await patterns_of(parts).list_active(team.chat, limit=10)
     assert [m.seq for m in active.items] == [2]
     statuses = {seq: item["status_ts"]["S"] for seq, item in (await items_of(tables)).items()}
     assert {seq: text.partition("#")[0] for seq, text in statuses.items()} == {

@@ -32,6 +32,7 @@ from tests.integration.worker_support import (
     make_direct,
     make_group,
     open_parts,
+    patterns_of,
     persister_of,
     running,
     stored_of,
@@ -66,7 +67,7 @@ async def test_persist_five_hundred_messages_land_once_and_in_order(
         expected = [text for start in range(0, 250, 50) for text in texts(50, f"{stem} {start}")]
         assert bodies(found) == expected
         assert {message.sender for message in found} == {sender}
-    received = await parts.messages.list_received(BOB, limit=200)
+    received = await patterns_of(parts).list_received(BOB, limit=200)
     assert {message.chat for message in received.items} == {direct.chat}
 
 

@@ -21,6 +21,7 @@ from chatserver.hot.mailbox import Answer, AnyRecord, Mailbox
 from chatserver.hot.presence import Presence
 from chatserver.hot.rpc import WarmCalls
 from chatserver.protocol import codec, frames
+from chatserver.warm.patterns import MessagePatterns
 from tests.support.servers import eventually
 from workers.parts import WorkerParts, open_worker_parts
 from workers.persist import PersistWorker
@@ -158,12 +159,17 @@ async def make_group(parts: WorkerParts, *users: UserId, ref: str = "g") -> Audi
     return await parts.audiences.get(ChatId(info.chat))
 
 
+def patterns_of(parts: WorkerParts) -> MessagePatterns:
+    """The access patterns on the messages that the workers write."""
+    return MessagePatterns(parts.messages._client, parts.messages._settings)
+
+
 async def stored_of(parts: WorkerParts, chat: ChatId) -> list[frames.Message]:
     """All messages of a chat in the warm tier, oldest first."""
     found: list[frames.Message] = []
     start = None
     while True:
-        page = await parts.messages.list_chat(chat, limit=200, start=start, newest_first=False)
+        page = await patterns_of(parts).list_chat(chat, limit=200, start=start, newest_first=False)
         found += page.items
         start = page.next
         if start is None:

@@ -1,0 +1,194 @@
+"""The access patterns of table `messages`: by chat, by sender, by receiver, by status, over time.
+
+| what                              | on               | condition                                |
+|-----------------------------------|------------------|------------------------------------------|
+| a chat, in a time range           | the table        | `chatid`, `ts` between                   |
+| what a user sent                  | index `sender`   | `sender_id`, `ts` between                |
+| what a user received (direct)     | index `receiver` | `receiver_id`, `ts` between              |
+| the active messages of a chat     | index `status`   | `chatid`, `status_ts` begins `active#`   |
+| messages by their places          | the table        | `chatid` and `ts`                        |
+
+Times are microseconds, both ends belong to a range. Each pattern reads either way, page by page,
+with a token that is a key (`chatserver.warm.paging`). A page is full while more exists: rows that
+have expired and that TTL has yet to remove, rows that an index still has although the item has
+moved on, and what a `Sight` leaves out are passed over. Which rows an index has is eventually
+consistent; what the items say is read consistently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import BadRequest
+from chatserver.protocol.frames import Message
+from chatserver.warm.batches import get_items
+from chatserver.warm.client import DynamoClient, Item
+from chatserver.warm.messages import STATUS_ACTIVE, decode_item
+from chatserver.warm.paging import Page, Span, Token, read_page
+from chatserver.warm.seqsearch import TS_MAX
+from chatserver.warm.tables import MESSAGES, RECEIVER_INDEX, SENDER_INDEX, STATUS_INDEX, Index
+from chatserver.warm.tables import MessageField as Field
+
+EVER = (0, TS_MAX)
+
+
+class Sight(Protocol):
+    """Somebody who looks: says what is left out of his pages. Is asked in this order."""
+
+    async def choose(self, chats: Collection[str]) -> Collection[str]:
+        """Return those of `chats` whose messages are worth reading; before items are read."""
+
+    async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+        """Return messages of such chats as they are shown, None for one that is not."""
+
+
+class MessagePatterns:
+    """Reads table `messages` as its indexes allow."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._table = MESSAGES.name_in(settings)
+
+    async def list_chat(
+        self,
+        chat: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: Sight | None = None,
+    ) -> Page[Message]:
+        """Return a page of a chat's messages of ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_sent(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: Sight | None = None,
+    ) -> Page[Message]:
+        """Return a page of what a user sent, to any chat, in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_received(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: Sight | None = None,
+    ) -> Page[Message]:
+        """Return a page of what a user was sent in direct chats, in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_active(
+        self,
+        chat: str,
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: Sight | None = None,
+    ) -> Page[Message]:
+        """Return a page of a chat's messages that are active: neither deleted nor withdrawn."""
+        span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
+        """Return the messages that are stored at ``(chat, ts)``, as they are now.
+
+        Guarantees:
+            Consistent; of what has expired nothing is returned.
+            Cost: one BatchGetItem for 100 places.
+        """
+        keys = [
+            {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}}
+            for chat, ts in dict.fromkeys(places)
+        ]
+        now_s = int(self._clock.time())
+        items = await get_items(self._client, self._table, keys)
+        found = [decode_item(item) for item in items if not _has_expired(item, now_s)]
+        return {(message.chat, message.ts): message for message in found}
+
+    async def _list(
+        self, span: Span, limit: int, start: Token | None, newest_first: bool, sight: Sight | None
+    ) -> Page[Message]:
+        """Return a page of a span's live messages; see `read_page` for what it guarantees."""
+        now_s = int(self._clock.time())
+        query = span.query(self._settings)
+        query["ScanIndexForward"] = not newest_first
+        # Who looks must not be shown an older copy; indexes are read for their keys alone.
+        query["ConsistentRead"] = sight is not None and span.index is None
+        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
+        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
+        query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
+
+        async def choose(rows: list[Item]) -> list[Item]:
+            if sight is None:
+                return rows
+            chosen = set(await sight.choose({row[Field.CHAT]["S"] for row in rows}))
+            return [row for row in rows if row[Field.CHAT]["S"] in chosen]
+
+        async def load(rows: list[Item]) -> Sequence[Message | None]:
+            if span.index is None:
+                found: list[Message | None] = [decode_item(row) for row in rows]
+            else:
+                found = await self._load(rows, span.index, now_s)
+            if sight is None:
+                return found
+            seen = iter(await sight.see([message for message in found if message is not None]))
+            return [None if message is None else next(seen) for message in found]
+
+        return await read_page(
+            self._client, span, query, load, limit=limit, start=start, choose=choose
+        )
+
+    async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
+        """Return the messages that an index's rows stand for, as the table has them now.
+
+        Read consistently: an item that the index already shows could otherwise seem absent. One
+        that has left the index's partition since, or expired, is None.
+        """
+        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
+        items = await get_items(self._client, self._table, keys)
+        found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
+        return [
+            decode_item(item)
+            if (item := found.get(_key_of(row))) is not None
+            and all(item.get(name) == row[name] for name in index.key.names)
+            else None
+            for row in rows
+        ]
+
+
+def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
+    if not 0 <= from_ts <= to_ts <= TS_MAX:
+        raise BadRequest("from, to: must be timestamps in microseconds, in this order")
+    return from_ts, to_ts
+
+
+def _key_of(item: Item) -> tuple[str, str]:
+    return item[Field.CHAT]["S"], item[Field.TS]["N"]
+
+
+def _has_expired(item: Item, now_s: int) -> bool:
+    ends = item.get(Field.EXPIRES_AT)
+    return ends is not None and int(ends["N"]) <= now_s
