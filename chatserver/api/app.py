@@ -28,6 +28,7 @@ from chatserver.api.headers import CommonHeaders
 from chatserver.api.health import health_routes
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.me import me_routes
+from chatserver.api.message_lists import message_lists_routes
 from chatserver.api.messages import messages_routes
 from chatserver.api.moderation import moderation_routes
 from chatserver.api.pages import WEB_FOLDER, page_routes, read_page_files
@@ -58,6 +59,7 @@ NOUNS: Sequence[Callable[[ApiParts], list[HTTPRouteHandler]]] = (
     attachments_routes,
     chats_routes,
     messages_routes,
+    message_lists_routes,
     moderation_routes,
     presence_routes,
     privacy_routes,

@@ -46,6 +46,7 @@ from chatserver.outbound.http import Outbound, open_outbound
 from chatserver.outbound.webhooks import Webhook
 from chatserver.service.amending import Amending
 from chatserver.service.apartness import Apartness
+from chatserver.service.around import Around
 from chatserver.service.arrivals import Arrivals
 from chatserver.service.attachments import Sendable, Uploads
 from chatserver.service.chats import Chats
@@ -101,6 +102,7 @@ class ApiParts:
     chats: Chats
     history: History
     finding: Finding
+    around: Around
     members: MemberCheck
     memberships: Memberships
     membership: Membership
@@ -162,6 +164,7 @@ def _put_together(
     poster, hidden, inboxes, log = Poster(postman, me), Hidden(hot), Inboxes(hot), ChatLog(hot)
     directory = Directory(dynamodb, settings.warm)
     messages = MessageRepository(dynamodb, settings.warm)
+    patterns = MessagePatterns(dynamodb, settings.warm)
     bounds = settings.chats.members_max, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb, settings.warm), Blocks(hot)
@@ -235,15 +238,8 @@ def _put_together(
             inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks
         ),
         history=history,
-        finding=Finding(
-            MessagePatterns(dynamodb, settings.warm),
-            members,
-            memberships,
-            log,
-            views,
-            opener,
-            clock,
-        ),
+        finding=Finding(patterns, members, memberships, log, views, opener, clock),
+        around=Around(history, members, log, patterns),
         members=members,
         memberships=memberships,
         turnover=turnover,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
@@ -48,16 +48,27 @@ class Span:
         return f"{self.from_ts}-{self.to_ts}-{'down' if self.is_newest_first else 'up'}"
 
 
+class How(TypedDict):
+    """How to page through a pattern."""
+
+    limit: int
+    start: Start | None
+    newest_first: bool
+    sight: Any
+
+
 class Patterns(Protocol):
     """The warm tier's messages. Of its pages, `items` and `next` are used."""
 
-    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Any: ...
+    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Unpack[How]) -> Any: ...
 
-    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Any: ...
+    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Unpack[How]) -> Any: ...
 
-    async def list_received(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Any: ...
+    async def list_received(
+        self, user: str, from_ts: int, to_ts: int, **how: Unpack[How]
+    ) -> Any: ...
 
-    async def list_active(self, chat: str, **how: Any) -> Any: ...
+    async def list_active(self, chat: str, **how: Unpack[How]) -> Any: ...
 
     async def get_many(self, places: Collection[Place]) -> Mapping[Place, Message]: ...
 
@@ -68,8 +79,10 @@ class MemberCheck(Protocol):
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 
 
-class Firsts(Protocol):
-    """Says which of many chats a user may read."""
+class Memberships(Protocol):
+    """The directory: which chats there are, and which of many a user may read."""
+
+    async def get_chat(self, chat: str) -> Any: ...
 
     async def find_firsts(self, user: str, chats: Collection[str]) -> Mapping[str, int]: ...
 
@@ -103,7 +116,7 @@ class Finding:
         self,
         patterns: Patterns,
         members: MemberCheck,
-        firsts: Firsts,
+        memberships: Memberships,
         heads: Heads,
         views: Views,
         log: WarmLog,
@@ -111,7 +124,7 @@ class Finding:
     ) -> None:
         self._patterns = patterns
         self._members = members
-        self._firsts = firsts
+        self._memberships = memberships
         self._heads = heads
         self._views = views
         self._log = log
@@ -171,12 +184,14 @@ class Finding:
 
     def _look(self, reader: UserId | None) -> _Sight:
         return _Sight(
-            reader, self._firsts, self._heads, self._views, self._patterns, self._clock.time()
+            reader, self._memberships, self._heads, self._views, self._patterns, self._clock.time()
         )
 
     async def _look_into(self, reader: UserId | None, chat: ChatId) -> _Sight:
         sight = self._look(reader)
-        if reader is not None:
+        if reader is None:
+            await self._memberships.get_chat(chat)
+        else:
             sight.spans[chat] = await self._members.get_reader(chat, reader)
         await sight.choose([chat])
         return sight
@@ -199,14 +214,14 @@ class _Sight:
     def __init__(
         self,
         reader: UserId | None,
-        firsts: Firsts,
+        memberships: Memberships,
         heads: Heads,
         views: Views,
         patterns: Patterns,
         now_s: float,
     ) -> None:
         self._reader = reader
-        self._firsts = firsts
+        self._memberships = memberships
         self._heads = heads
         self._views = views
         self._patterns = patterns
@@ -232,7 +247,7 @@ class _Sight:
         if self._reader is None:
             firsts: Mapping[str, int] = dict.fromkeys(chats, 1)
         else:
-            firsts = await self._firsts.find_firsts(self._reader, chats) if chats else {}
+            firsts = await self._memberships.find_firsts(self._reader, chats) if chats else {}
         return {chat: Reader(Seq(first), Seq(INT_MAX)) for chat, first in firsts.items()}
 
     async def see(self, messages: Sequence[Message]) -> list[Message | None]:
@@ -274,7 +289,7 @@ class _Sight:
         }
 
 
-def _how(span: Span, limit: int, start: Start | None, sight: _Sight) -> dict[str, Any]:
+def _how(span: Span, limit: int, start: Start | None, sight: _Sight) -> How:
     return {
         "limit": limit,
         "start": start,
