@@ -374,7 +374,8 @@ async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> lis
     return []
 
 
-async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
+def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
+    """Return the CreateTable request for a table, as the settings want it."""
     keys = [table.key, *(index.key for index in table.indexes)]
     attributes = sorted({name for key in keys for name in key.names})
     request: dict[str, Any] = {
@@ -406,8 +407,12 @@ async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
         ]
     if settings.stream and table.is_streamed:
         request["StreamSpecification"] = _STREAM
+    return request
+
+
+async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
     try:
-        await client.call("create_table", request)
+        await client.call("create_table", creation_of(table, settings))
     except Conflict:
         # Somebody else, or an earlier try of ours whose answer was lost, is making it.
         return

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest, CorruptData, Unavailable
 from chatserver.protocol.frames import Message
-from chatserver.warm.messages import MessageRepository
+from chatserver.warm.batches import put_items
+from chatserver.warm.client import Item
+from chatserver.warm.messages import MessageRepository, PersistItem, encode_item
 from chatserver.warm.paging import Page
 from chatserver.warm.patterns import MessagePatterns
+from chatserver.warm.tables import MESSAGES
 from tests.integration.warm_support import (
     START_TS,
     STEP_US,
@@ -285,3 +290,155 @@ async def test_row_that_is_no_message_is_named(
 
     with pytest.raises(CorruptData, match="d-1"):
         await patterns.list_chat("d-1", limit=1)
+
+
+# any page size, range and direction
+
+
+@pytest.fixture
+async def rows(tables: Tables, repository: MessageRepository) -> list[Item]:
+    """A table of many kinds of items, in three chats, as the database itself has them."""
+    made: list[Item] = []
+    for number in range(120):
+        chat, receiver = (("d-1", "bob"), ("g-1", None), ("d-2", "carol"))[number % 3]
+        changes: dict[str, Any] = {}
+        if number % 5 == 1 or 40 <= number < 60:
+            changes["expires_at"] = GONE if number % 2 or number >= 40 else ALIVE
+        if number % 7 == 2:
+            changes |= {"body": "", "deleted": True, "rev": number + 1}
+        if number % 11 == 3:
+            changes |= {"kind": "edit", "target": 1}
+        sender = "bob" if receiver != "bob" and number % 4 == 0 else "alice"
+        # Times of different chats may be the same.
+        ts = START_TS + (number // 4) * STEP_US * 2 + number // 3
+        sent = message(number + 1, chat, sender, ts=ts, **changes)
+        made.append(encode_item(PersistItem(sent, receiver)))
+    for at in range(0, len(made), 25):
+        await put_items(tables.client, MESSAGES.name_in(tables.settings), made[at : at + 25])
+    return await tables.scan("messages")
+
+
+def reference(rows: list[Item], **wanted: str) -> list[tuple[int, str]]:
+    """The (ts, chat) of rows that have these texts and have not expired, by time."""
+    found = []
+    for row in rows:
+        has_text = all(
+            row.get(name, {}).get("S", "").startswith(text) for name, text in wanted.items()
+        )
+        if has_text and int(row.get("expires_at", {"N": NOW_S + 1})["N"]) > NOW_S:
+            found.append((int(row["ts"]["N"]), row["chatid"]["S"]))
+    return sorted(found)
+
+
+TIMES = st.integers(START_TS - 1, START_TS + 62 * STEP_US)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    pattern=st.sampled_from(["chat", "sent", "received", "active"]),
+    limit=st.integers(1, 50),
+    newest_first=st.booleans(),
+    ends=st.tuples(TIMES, TIMES).map(sorted),
+)
+async def test_pages_of_any_size_are_the_list_in_either_direction(
+    patterns: MessagePatterns,
+    rows: list[Item],
+    pattern: str,
+    limit: int,
+    newest_first: bool,
+    ends: list[int],
+) -> None:
+    """What a scan of the table finds, each once, in order, in full pages; expired items never."""
+    read: Callable[..., Awaitable[Page[Message]]]
+    match pattern:
+        case "chat":
+            read, wanted = patterns.list_chat, reference(rows, chatid="d-1")
+        case "sent":
+            read, wanted = patterns.list_sent, reference(rows, sender_id="alice")
+        case "received":
+            read, wanted = patterns.list_received, reference(rows, receiver_id="bob")
+        case _:
+            read = patterns.list_active
+            wanted = reference(rows, chatid="d-1", status_ts="active#")
+    who = {"sent": "alice", "received": "bob"}.get(pattern, "d-1")
+    key: tuple[Any, ...] = (who,) if pattern == "active" else (who, *ends)
+    if pattern != "active":
+        wanted = [each for each in wanted if ends[0] <= each[0] <= ends[1]]
+    wanted = wanted[::-1] if newest_first else wanted
+
+    found = await pages(read, *key, limit=limit, newest_first=newest_first)
+
+    places = [(each.ts, each.chat) for page in found for each in page]
+    # Of one time, rows of an index are in no order that is promised.
+    assert sorted(places) == sorted(wanted)
+    assert [ts for ts, _ in places] == [ts for ts, _ in wanted]
+    assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
+    assert len(found) == max(1, -(-len(wanted) // limit))
+
+
+class OnlyChats:
+    """Somebody who sees some chats, and of them what is at even places."""
+
+    def __init__(self, *chats: str) -> None:
+        self._chats = chats
+
+    async def choose(self, chats: Collection[str]) -> Collection[str]:
+        return [chat for chat in chats if chat in self._chats]
+
+    async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+        return [each if each.seq % 2 == 0 else None for each in messages]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+async def test_page_that_somebody_does_not_see_all_of_is_full(
+    patterns: MessagePatterns, rows: list[Item], limit: int
+) -> None:
+    """What is left out for its reader makes no page short either, nor costs a read of its items."""
+    sight = OnlyChats("g-1", "d-2")
+
+    found = await pages(patterns.list_sent, "alice", limit=limit, sight=sight)
+
+    wanted = [
+        int(row["seq"]["N"])
+        for row in rows
+        if row["chatid"]["S"] != "d-1"
+        and int(row["seq"]["N"]) % 2 == 0
+        and row["sender_id"]["S"] == "alice"
+        and int(row.get("expires_at", {"N": NOW_S + 1})["N"]) > NOW_S
+    ]
+    assert sorted(each.seq for page in found for each in page) == sorted(wanted)
+    assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
+
+
+async def test_items_of_chats_that_are_not_chosen_are_not_read(
+    patterns: MessagePatterns, rows: list[Item], tables: Tables
+) -> None:
+    """The keys in the index tell the chat, before anything is fetched."""
+    tables.faults.requests.clear()
+
+    await patterns.list_sent("alice", limit=100, sight=OnlyChats("d-2"))
+
+    keys = [
+        key["chatid"]["S"]
+        for body in tables.faults.bodies("BatchGetItem")
+        for table in body["RequestItems"].values()
+        for key in table["Keys"]
+    ]
+    assert set(keys) == {"d-2"}
+
+
+async def test_messages_are_read_by_their_places(
+    repository: MessageRepository, patterns: MessagePatterns, tables: Tables
+) -> None:
+    """A reference holds chat and ts; what is absent or has expired is not in the answer."""
+    sent = [message(1), message(1, "g-1"), message(2)]
+    await repository.put_batch(batch(*sent), timeout_s=5)
+    await tables.put_rows(expiring(3, GONE))
+    places = [("d-1", START_TS + n * STEP_US) for n in (1, 2, 3, 4)]
+
+    found = await patterns.get_many([*places, *places, ("g-1", START_TS + STEP_US)])
+
+    assert sorted(found) == sorted((each.chat, each.ts) for each in sent)
+    assert [found[each.chat, each.ts] for each in sent] == sent

@@ -75,6 +75,7 @@ class World:
         self.users = {role: f"{role}-{stem}" for role in PEOPLE}
         self.chat = "no-chat"
         self.own_seq = 0  # of what the muted member said before
+        self.mid = "no-message"  # of the newest one
         self._tokens = {role: stack.token(user) for role, user in self.users.items()}
 
     def headers(self, role: str) -> dict[str, str]:
@@ -100,7 +101,9 @@ class World:
     async def say(self, role: str) -> int:
         """Have somebody send a message; return its seq."""
         path = f"/v1/chats/{self.chat}/messages"
-        seq: int = (await self._ask("POST", path, role, {"body": "hello"}))["seq"]
+        placed = await self._ask("POST", path, role, {"body": "hello"})
+        self.mid = placed["mid"]
+        seq: int = placed["seq"]
         return seq
 
     async def _ask(self, method: str, path: str, role: str, json: Any = None) -> Any:

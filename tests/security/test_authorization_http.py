@@ -43,6 +43,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/auth/register": Row(OPEN, 400, {"user": "{stranger}", "password": "short"}),
     "POST /v1/auth/logout-everywhere": Row(OWN, 204, is_about_accounts=True),
     "GET /v1/me": Row(OWN, 200),
+    "GET /v1/me/sent": Row(OWN, 200),
+    "GET /v1/me/received": Row(OWN, 200),
     "PATCH /v1/me": Row(OWN, 200, {"name": "Me"}),
     "DELETE /v1/me": Row(OWN, 202, {}, is_about_accounts=True),
     "POST /v1/me/export": Row(OWN, 202, is_about_accounts=True),
@@ -82,6 +84,11 @@ ROWS: dict[str, Row] = {
     "GET /v1/chats/{chat}/notifications": Row(MEMBER, 200),
     "PUT /v1/chats/{chat}/notifications": Row(MEMBER, 200, {"quiet": True}),
     "GET /v1/chats/{chat}/messages": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/between": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/active": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/{seq}": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/around/{seq}": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/by-mid/{mid}": Row(MEMBER, 200),
     "POST /v1/chats/{chat}/messages": Row(MEMBER, 201, {"body": "hello"}, MUTED),
     "PATCH /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, {"body": "better"}, MUTED),
     "DELETE /v1/chats/{chat}/messages/{seq}": Row(SENDER, 200, but={"admin": 200, "owner": 200}),
@@ -93,6 +100,8 @@ ROWS: dict[str, Row] = {
     "POST /v1/admin/broadcasts": Row(APPLICATION, 202, {"users": ["{outsider}"], "body": "x"}),
     "GET /v1/admin/broadcasts/{broadcast}": Row(APPLICATION, 404),
     "POST /v1/admin/chats": Row(APPLICATION, 201, {"members": ["{outsider}"]}),
+    "GET /v1/admin/chats/{chat}/messages": Row(APPLICATION, 200),
+    "GET /v1/admin/chats/{chat}/messages/active": Row(APPLICATION, 200),
     "POST /v1/admin/chats/{chat}/messages": Row(APPLICATION, 404, {"body": "x"}),
     "DELETE /v1/admin/chats/{chat}/messages/{seq}": Row(APPLICATION, 204),
     "GET /v1/admin/reports": Row(APPLICATION, 200),
@@ -104,12 +113,17 @@ ROWS: dict[str, Row] = {
     "PUT /v1/admin/users/{user}/password": Row(
         APPLICATION, 204, {"password": "long enough"}, is_about_accounts=True
     ),
+    "GET /v1/admin/users/{user}/sent": Row(APPLICATION, 200),
+    "GET /v1/admin/users/{user}/received": Row(APPLICATION, 200),
     "GET /v1/admin/users/{user}/sessions": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/sessions": Row(APPLICATION, 204, is_about_accounts=True),
     "GET /v1/admin/users/{user}/devices": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}/devices/{device}": Row(APPLICATION, 404),
 }
-QUERIES: dict[str, dict[str, Any]] = {"GET /v1/presence": {"user": "{member}"}}
+QUERIES: dict[str, dict[str, Any]] = {
+    "GET /v1/presence": {"user": "{member}"},
+    "GET /v1/chats/{chat}/messages/by-mid/{mid}": {"seq": "{seq}"},
+}
 
 # What each caller hears, by what a route is for. None: what the row calls ok.
 OUTSIDE = ("stranger", "removed", "banned")  # all the same: what was once is no right
@@ -234,7 +248,7 @@ async def ask(
 ) -> httpx.Response:
     """Make the request of a row."""
     method, template = operation.split(" ")
-    names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"]}
+    names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"], "mid": world.mid}
     absent = dict.fromkeys(
         ("device", "subscription", "file", "broadcast", "report", "receipt"), "absent"
     )
