@@ -2,7 +2,7 @@
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
 # make soak   the chaos tests for longer: SOAK_S seconds each, another seed each time (docs/testing.md)
 # make lint   the checks alone
-# make docs   write the generated documents of the protocol and the HTTP API again
+# make docs   write the generated documents of the protocol, the HTTP API and the tables again
 # make tools  fetch the development servers again, for example after npm was installed
 # make lock   resolve the dependencies anew into the lock files
 # make clean  remove what the others made; the data in .dev stays
@@ -43,6 +43,8 @@ lint: .venv/.ready
 docs: .venv/.ready
 	@$(BIN)/python -m chatserver.protocol.asyncapi >docs/asyncapi.json
 	@$(BIN)/python -m chatserver.api.document >docs/openapi.json
+	@$(BIN)/python -m chatserver.warm.documents cloudformation >deploy/dynamodb/cloudformation.json
+	@$(BIN)/python -m chatserver.warm.documents workbench >deploy/dynamodb/nosql-workbench.json
 
 tools:
 	@rm -f .tools/.ready .tools/.browser

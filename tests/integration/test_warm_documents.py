@@ -1,0 +1,127 @@
+"""The committed template makes the tables that the server would make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatserver.config import Warm
+from chatserver.warm.client import DynamoClient
+from chatserver.warm.tables import TABLES, apply_tables
+from tests.integration.warm_support import Tables, settings_for
+
+pytest_plugins = ["tests.integration.warm_fixtures"]
+
+TEMPLATE = Path(__file__).parents[2] / "deploy" / "dynamodb" / "cloudformation.json"
+_ABSENT = object()
+
+
+class Stack:
+    """A template with its parameters, as CloudFormation reads it: what of that ours uses."""
+
+    def __init__(self, template: dict[str, Any], given: dict[str, str]) -> None:
+        self._parameters: dict[str, Any] = {}
+        for name, each in template["Parameters"].items():
+            value = given.get(name, each.get("Default"))
+            self._parameters[name] = int(value) if each["Type"] == "Number" else value
+        self._conditions = {
+            name: self._compare(*each["Fn::Equals"])
+            for name, each in template["Conditions"].items()
+        }
+        self.tables = [
+            self.resolve(resource["Properties"]) for resource in template["Resources"].values()
+        ]
+
+    def _compare(self, left: Any, right: Any) -> bool:
+        return bool(self.resolve(left) == self.resolve(right))
+
+    def resolve(self, value: Any) -> Any:
+        """Return a value without functions of the template."""
+        match value:
+            case {"Ref": "AWS::NoValue"}:
+                return _ABSENT
+            case {"Ref": name}:
+                return self._parameters[name]
+            case {"Fn::Sub": text}:
+                return text.replace("${TablePrefix}", self._parameters["TablePrefix"])
+            case {"Fn::If": [condition, then, otherwise]}:
+                return self.resolve(then if self._conditions[condition] else otherwise)
+            case dict():
+                made = {name: self.resolve(inner) for name, inner in value.items()}
+                return {name: inner for name, inner in made.items() if inner is not _ABSENT}
+            case list():
+                return [self.resolve(inner) for inner in value]
+            case _:
+                return value
+
+
+async def make(client: DynamoClient, stack: Stack) -> None:
+    """Make the tables of a stack as CloudFormation does."""
+    for properties in stack.tables:
+        expiry = properties.pop("TimeToLiveSpecification", None)
+        if "StreamSpecification" in properties:
+            properties["StreamSpecification"]["StreamEnabled"] = True
+        await client.call("create_table", properties)
+        if expiry is not None:
+            request = {"TableName": properties["TableName"], "TimeToLiveSpecification": expiry}
+            await client.call("update_time_to_live", request)
+
+
+async def describe(client: DynamoClient, settings: Warm) -> list[Any]:
+    """Return what is to be compared of all tables."""
+    found = []
+    for table in TABLES:
+        name = {"TableName": table.name_in(settings)}
+        told = (await client.call("describe_table", name))["Table"]
+        expiry = (await client.call("describe_time_to_live", name))["TimeToLiveDescription"]
+        indexes = told.get("GlobalSecondaryIndexes", [])
+        found.append(
+            {
+                "keys": told["KeySchema"],
+                "types": sorted(told["AttributeDefinitions"], key=str),
+                "units": _units(told),
+                "indexes": {
+                    index["IndexName"]: (index["KeySchema"], index["Projection"], _units(index))
+                    for index in indexes
+                },
+                "stream": told.get("StreamSpecification"),
+                "expiry": expiry,
+            }
+        )
+    return found
+
+
+def _units(told: dict[str, Any]) -> tuple[int, int]:
+    units = told.get("ProvisionedThroughput", {})
+    return units.get("ReadCapacityUnits", 0), units.get("WriteCapacityUnits", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ({}, {}),
+        (
+            {"Billing": "provisioned", "ReadUnits": "7", "WriteUnits": "9", "Stream": "true"},
+            {"billing": "provisioned", "read_units": 7, "write_units": 9, "stream": True},
+        ),
+    ],
+    ids=["defaults", "changed"],
+)
+async def test_template_makes_the_tables_of_the_server(
+    bare: Tables, given: dict[str, str], changes: dict[str, Any]
+) -> None:
+    """Keys, types, indexes, projections, units, stream and TTL; `tables apply` finds all done."""
+    template = msgspec.json.decode(TEMPLATE.read_bytes())
+    theirs = settings_for(bare.settings.endpoint, **changes)
+    ours = settings_for(bare.settings.endpoint, **changes)
+    stack = Stack(template, given | {"TablePrefix": theirs.table_prefix})
+
+    await make(bare.client, stack)
+    await apply_tables(bare.client, ours, poll_s=0.01)
+
+    assert await describe(bare.client, theirs) == await describe(bare.client, ours)
+    again = await apply_tables(bare.client, theirs, poll_s=0.01)
+    assert {change.action for change in again} == {"kept"}
