@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 from chatserver.domain.clock import Clock
@@ -68,7 +68,7 @@ class Patterns(Protocol):
         self, user: str, from_ts: int, to_ts: int, **how: Unpack[How]
     ) -> Any: ...
 
-    async def list_active(self, chat: str, **how: Unpack[How]) -> Any: ...
+    async def list_active(self, chat: str, from_ts: int, to_ts: int, **how: Unpack[How]) -> Any: ...
 
     async def get_many(self, places: Collection[Place]) -> Mapping[Place, Message]: ...
 
@@ -146,22 +146,32 @@ class Finding:
         Raises:
             NotFound: no such chat, or the reader is not a member.
         """
-        sight = await self._look_into(reader, chat)
-        from_ts = max(span.from_ts, await self._find_floor(chat, sight))
-        if from_ts > span.to_ts:
-            return Page([], None)
-        how = _how(span, limit, start, sight)
-        return _page(await self._patterns.list_chat(chat, from_ts, span.to_ts, **how))
+        return await self._list_of_chat(self._patterns.list_chat, reader, chat, span, limit, start)
 
     async def list_active(
         self, reader: UserId | None, chat: ChatId, span: Span, limit: int, start: Start | None
     ) -> Page:
         """Return messages of a chat that are not deleted. Guarantees and raises as `list_chat`.
 
-        Of `span` the direction counts. A page costs a Query of an index and a BatchGetItem.
+        A page costs a Query of an index and a BatchGetItem, and what `list_chat` costs besides.
         """
+        read = self._patterns.list_active
+        return await self._list_of_chat(read, reader, chat, span, limit, start)
+
+    async def _list_of_chat(
+        self,
+        read: Callable[..., Awaitable[Any]],
+        reader: UserId | None,
+        chat: ChatId,
+        span: Span,
+        limit: int,
+        start: Start | None,
+    ) -> Page:
         sight = await self._look_into(reader, chat)
-        return _page(await self._patterns.list_active(chat, **_how(span, limit, start, sight)))
+        from_ts = max(span.from_ts, await self._find_floor(chat, sight))
+        if from_ts > span.to_ts:
+            return Page([], None)
+        return _page(await read(chat, from_ts, span.to_ts, **_how(span, limit, start, sight)))
 
     async def list_sent(
         self, reader: UserId | None, user: UserId, span: Span, limit: int, start: Start | None

@@ -81,7 +81,7 @@ def encode_item(item: PersistItem) -> Item:
         Field.KIND: {"S": message.kind},
         Field.BODY: {"S": message.body},
         Field.STATUS: {"S": status},
-        Field.STATUS_TS: {"S": f"{status}#{message.ts:020d}"},
+        Field.STATUS_TS: {"S": status_ts(status, message.ts)},
         Field.REV: {"N": str(message.rev or 1)},
     }
     if item.receiver is not None:
@@ -96,6 +96,11 @@ def encode_item(item: PersistItem) -> Item:
     if message.rev or message.deleted or status == STATUS_EVENT:
         encoded |= _encode_more(message)
     return encoded
+
+
+def status_ts(status: str, ts: int) -> str:
+    """Return the sort key of index `status`: text that sorts as time does."""
+    return f"{status}#{ts:020d}"
 
 
 def _status_of(message: Message) -> str:

@@ -26,7 +26,7 @@ from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Message
 from chatserver.warm.batches import get_items
 from chatserver.warm.client import DynamoClient, Item
-from chatserver.warm.messages import STATUS_ACTIVE, decode_item
+from chatserver.warm.messages import STATUS_ACTIVE, decode_item, status_ts
 from chatserver.warm.paging import Page, Span, Token, read_page
 from chatserver.warm.seqsearch import TS_MAX
 from chatserver.warm.tables import MESSAGES, RECEIVER_INDEX, SENDER_INDEX, STATUS_INDEX, Index
@@ -102,14 +102,23 @@ class MessagePatterns:
     async def list_active(
         self,
         chat: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
         *,
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
         sight: Sight | None = None,
     ) -> Page[Message]:
-        """Return a page of a chat's messages that are active: neither deleted nor withdrawn."""
-        span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
+        """Return a page of a chat's messages that are active: neither deleted nor withdrawn.
+
+        A deleted message has left the prefix, so the index alone passes it over.
+        """
+        if (from_ts, to_ts) == EVER:
+            span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
+        else:
+            low, high = (status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
+            span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
         return await self._list(span, limit, start, newest_first, sight)
 
     async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:

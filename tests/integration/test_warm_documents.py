@@ -1,4 +1,4 @@
-"""The committed template makes the tables that the server would make."""
+"""What is committed about the tables is true: the template makes them, units are as told."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.warm.client import DynamoClient
-from chatserver.warm.tables import TABLES, apply_tables
+from chatserver.warm.tables import MESSAGES, TABLES, apply_tables, creation_of
 from tests.integration.warm_support import Tables, settings_for
+from tests.load import units
 
 pytest_plugins = ["tests.integration.warm_fixtures"]
 
-TEMPLATE = Path(__file__).parents[2] / "deploy" / "dynamodb" / "cloudformation.json"
+ROOT = Path(__file__).parents[2]
+TEMPLATE = ROOT / "deploy" / "dynamodb" / "cloudformation.json"
+MODEL = ROOT / "docs" / "data-model.md"
 _ABSENT = object()
 
 
@@ -125,3 +128,23 @@ async def test_template_makes_the_tables_of_the_server(
     assert await describe(bare.client, theirs) == await describe(bare.client, ours)
     again = await apply_tables(bare.client, theirs, poll_s=0.01)
     assert {change.action for change in again} == {"kept"}
+
+
+async def test_units_of_a_message_are_those_of_the_document(bare: Tables) -> None:
+    """What is written about the costs of a projection is what the server counts for our items.
+
+    When this fails: python -m tests.load.units, and its tables into docs/data-model.md
+    """
+    figures = msgspec.json.decode(units.OUT.read_bytes())
+
+    measured = await units.measure(bare.client, units.OURS)
+
+    assert measured == figures["choices"][units.OURS]
+    assert units.render(figures) in MODEL.read_text(encoding="utf-8")
+
+
+def test_projection_that_is_measured_as_ours_is_ours() -> None:
+    """The figures are about the indexes that the server makes."""
+    ours = units.table_for(units.OURS)["GlobalSecondaryIndexes"]
+
+    assert ours == creation_of(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]

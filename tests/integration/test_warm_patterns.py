@@ -15,7 +15,7 @@ from chatserver.warm.batches import put_items
 from chatserver.warm.client import Item
 from chatserver.warm.messages import MessageRepository, PersistItem, encode_item
 from chatserver.warm.paging import Page
-from chatserver.warm.patterns import MessagePatterns
+from chatserver.warm.patterns import EVER, MessagePatterns
 from chatserver.warm.tables import MESSAGES
 from tests.integration.warm_support import (
     START_TS,
@@ -341,6 +341,7 @@ TIMES = st.integers(START_TS - 1, START_TS + 62 * STEP_US)
     limit=st.integers(1, 50),
     newest_first=st.booleans(),
     ends=st.tuples(TIMES, TIMES).map(sorted),
+    is_whole=st.booleans(),
 )
 async def test_pages_of_any_size_are_the_list_in_either_direction(
     patterns: MessagePatterns,
@@ -349,6 +350,7 @@ async def test_pages_of_any_size_are_the_list_in_either_direction(
     limit: int,
     newest_first: bool,
     ends: list[int],
+    is_whole: bool,
 ) -> None:
     """What a scan of the table finds, each once, in order, in full pages; expired items never."""
     read: Callable[..., Awaitable[Page[Message]]]
@@ -363,12 +365,12 @@ async def test_pages_of_any_size_are_the_list_in_either_direction(
             read = patterns.list_active
             wanted = reference(rows, chatid="d-1", status_ts="active#")
     who = {"sent": "alice", "received": "bob"}.get(pattern, "d-1")
-    key: tuple[Any, ...] = (who,) if pattern == "active" else (who, *ends)
-    if pattern != "active":
-        wanted = [each for each in wanted if ends[0] <= each[0] <= ends[1]]
+    if is_whole:
+        ends = list(EVER)
+    wanted = [each for each in wanted if ends[0] <= each[0] <= ends[1]]
     wanted = wanted[::-1] if newest_first else wanted
 
-    found = await pages(read, *key, limit=limit, newest_first=newest_first)
+    found = await pages(read, who, *ends, limit=limit, newest_first=newest_first)
 
     places = [(each.ts, each.chat) for page in found for each in page]
     # Of one time, rows of an index are in no order that is promised.

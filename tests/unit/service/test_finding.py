@@ -14,7 +14,7 @@ from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec
-from chatserver.protocol.frames import Message
+from chatserver.protocol.frames import INT_MAX, Message
 from chatserver.service.finding import Finding, Page, Span
 from chatserver.service.views import Views
 from tests.unit.service.builders import ALICE, BOB
@@ -69,8 +69,7 @@ class World:
         self.calls.append(f"chat {from_ts}-{to_ts}")
         return await self._list(how["sight"], how["newest_first"])
 
-    async def list_active(self, chat: str, **how: Any) -> Page:
-        return await self._list(how["sight"], how["newest_first"])
+    list_active = list_chat
 
     async def get_many(
         self, places: Collection[tuple[str, int]]
@@ -187,9 +186,12 @@ async def test_chat_is_read_from_where_the_reader_may_on() -> None:
     page = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=5000), 10, None)
     before = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=1002), 10, None)
 
-    assert seqs(page) == [4, 3]
+    active = await world.finding().list_active(ALICE, CHAT, Span(), 10, None)
+
+    assert seqs(page) == seqs(active) == [4, 3]
     assert seqs(before) == []
-    assert [call for call in world.calls if call.startswith("chat")] == ["chat 1003-5000"]
+    ranges = [call for call in world.calls if call.startswith("chat")]
+    assert ranges == ["chat 1003-5000", f"chat 1003-{INT_MAX}"]
 
 
 @pytest.mark.parametrize("reader", [ALICE, None])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from chatserver.warm import tables
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "data-model.md"
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "data-model.md"
+LINK = re.compile(r"\[`([\w.]+)`\]\(([^)]+)\)")
 FIELDS = {
     name
     for owner in (
@@ -32,3 +36,25 @@ def test_data_model_document_names_every_table_index_and_attribute(name: str) ->
     section = DOCUMENT.read_text(encoding="utf-8").partition("## DynamoDB")[2]
 
     assert f"`{name}`" in section
+
+
+def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
+    """Each row of the table leads to what does it and to what proves it."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    table = text.partition("| pattern | on |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    paths = msgspec.json.decode((ROOT / "docs" / "openapi.json").read_bytes())["paths"]
+
+    assert len(rows) == 8
+    for row in rows:
+        _, pattern, _, _, function, http, tests, _ = row.split("|")
+        for cell, is_wanted in ((function, r"def {}\b"), (tests, r"def {}\(")):
+            links = LINK.findall(cell)
+            assert links, (pattern, cell)
+            for name, path in links:
+                source = (DOCUMENT.parent / path).read_text(encoding="utf-8")
+                assert re.search(is_wanted.format(name.rpartition(".")[2]), source), name
+        calls = re.findall(r"`(?:GET )?([/…][^`?]*)", http)
+        assert calls, pattern
+        for call in calls:
+            assert call.replace("…", "/v1/chats/{chat}") in paths, call
