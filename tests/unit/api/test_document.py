@@ -41,8 +41,17 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "block": ("PUT", "/v1/me/blocks/{user}"), "unblock": ("DELETE", "/v1/me/blocks/{user}"),
     "blocks": ("GET", "/v1/me/blocks"),
 }  # fmt: skip
-# Lists that have a bound of their own: what was asked about by name, a chat's first members, steps.
-BOUNDED = {"/v1/presence", CHAT, "/v1/erasures/{receipt}", "/v1/client-config"}
+# Lists that have a bound of their own: what was asked about by name, a chat's first members, steps,
+# the attachments of a message, the messages around one.
+BOUNDED = {
+    "/v1/presence",
+    CHAT,
+    MESSAGE,
+    f"{CHAT}/messages/by-mid/{{mid}}",
+    f"{CHAT}/messages/around/{{seq}}",
+    "/v1/erasures/{receipt}",
+    "/v1/client-config",
+}
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
