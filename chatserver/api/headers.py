@@ -11,13 +11,17 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from chatserver.api.framing import OneEnd
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
+TRUSTED_TYPES = "chat-worker"  # in chatserver/web/push.js
+
 
 def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
     """Return the policy: our own files, one WebSocket address to talk to, and where files are.
 
     `files_urls`: S3, where files are uploaded to and thumbnails are loaded from.
 
-    Nothing inline, so injected markup can run nothing; no frames, no forms, no plugins.
+    Nothing inline, so injected markup can run nothing; no frames, no forms, no plugins. Where a
+    browser knows Trusted Types, text cannot even become markup: the page has one policy, for the
+    address of its service worker.
     """
     gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
     rules = {
@@ -30,6 +34,8 @@ def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) ->
         "base-uri": "'none'",
         "form-action": "'self'",
         "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": TRUSTED_TYPES,
     }
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 

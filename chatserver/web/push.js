@@ -10,6 +10,11 @@ import { createCaller } from "./rest.js";
 const WORKER = "/pushworker.js";
 const SCOPE = "/push/";
 
+// The page may run one address as a worker, and turn no text at all into markup or script.
+const trusted = globalThis.trustedTypes?.createPolicy("chat-worker", {
+  createScriptURL: () => WORKER,
+});
+
 /**
  * `key`: what to subscribe with, or null; `session()` gives `{token}`; `onChange(state)` hears of
  * every change, `onOpen(chat)` when a notification was clicked.
@@ -71,7 +76,10 @@ export function createPush({ key, session, onChange, onOpen }) {
         return;
       }
       const options = { scope: SCOPE, updateViaCache: "none" };
-      const registration = await navigator.serviceWorker.register(WORKER, options);
+      const registration = await navigator.serviceWorker.register(
+        trusted?.createScriptURL(WORKER) ?? WORKER,
+        options,
+      );
       await hasBecomeActive(registration);
       const applicationServerKey = bytesOf(key);
       await register(

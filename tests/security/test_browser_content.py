@@ -89,6 +89,19 @@ async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]
             await writer.say(chat, f"files from {at}", attachments=attachments)
 
 
+# What no code of the page does, it could not do: its policy requires Trusted Types.
+MARKUP = """() => {
+  const errorOf = (attempt) => {
+    try { attempt(); return "none"; } catch (error) { return error.name; }
+  };
+  return [
+    errorOf(() => (document.body.innerHTML += "<b id=markup>x</b>")),
+    errorOf(() => trustedTypes.createPolicy("mine", { createHTML: (text) => text })),
+    document.querySelectorAll("#markup").length,
+  ];
+}"""
+
+
 async def texts_of(page: Page, selector: str) -> list[str]:
     """The texts of all elements, as they are."""
     texts: list[str] = await page.locator(selector).evaluate_all(
@@ -141,3 +154,4 @@ async def test_section_5_a_hundred_attacks_in_texts_names_and_file_names_are_tex
     told = await bob.timeline.text_content() or ""
     assert [name for name in names if name not in told] == []
     await bob.check_is_clean()
+    assert await bob.page.evaluate(MARKUP) == ["TypeError", "TypeError", 0]

@@ -154,6 +154,7 @@ async def test_every_answer_has_the_security_headers(client: Client, path: str) 
     assert policy["object-src"] == "'none'"
     assert policy["frame-ancestors"] == "'none'"
     assert policy["base-uri"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
     assert policy["connect-src"].startswith("'self' ws://127.0.0.1:8081 https://")
     assert headers.get_list("cache-control") in (["no-cache"], ["no-store"])
 
