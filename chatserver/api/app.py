@@ -38,6 +38,7 @@ from chatserver.api.privacy import privacy_routes
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.push import push_routes
 from chatserver.api.security import Guard, check_rules, dependencies
+from chatserver.api.users import users_routes
 from chatserver.config import Settings
 from chatserver.domain.addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
@@ -64,6 +65,7 @@ NOUNS: Sequence[Callable[[ApiParts], list[HTTPRouteHandler]]] = (
     presence_routes,
     privacy_routes,
     push_routes,
+    users_routes,
 )
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ from chatserver.api.security import Actor, user_or_key
 
 
 class Me(msgspec.Struct, frozen=True):
-    """Who one is. `name` is what others see, if one has chosen it; `about` what one says of it."""
+    """Who one is. `name`, if one has chosen one, and `about` are what those see one chats with."""
 
     user: str
     name: str | None

@@ -8,7 +8,7 @@ who is logged in stays, and a try comes back every `1 / limits.logins_per_s` sec
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from chatserver.config import Auth
@@ -31,6 +31,8 @@ class Rows(Protocol):
     ) -> None: ...
 
     async def find_user(self, user: str) -> Any: ...
+
+    async def list_users(self, users: Collection[str]) -> Sequence[Any]: ...
 
     async def find_login(self, user: str, login: str) -> Login | None: ...
 
@@ -277,6 +279,11 @@ class Accounts:
         if record is None or record.erased_ms is not None:
             raise NotFound("user: does not exist")
         return record
+
+    async def list_profiles(self, users: Collection[UserId]) -> list[Any]:
+        """Return the records of those of the users who are there, by id."""
+        records = await self._rows.list_users(users)
+        return [record for record in records if record.erased_ms is None]
 
     async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> Any:
         """Change `name` and `about`; None or an empty text takes one away.

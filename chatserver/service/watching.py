@@ -135,6 +135,15 @@ class Watching:
         shared = await self._find_shared(asker, set(users) - {asker})
         return await self._sights.look(list(shared)) if shared else {}
 
+    async def find_near(self, asker: UserId, users: Iterable[UserId]) -> set[UserId]:
+        """Return those of the users who share a chat with the asker, himself if he is among them.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        asked = set(users)
+        return set(await self._find_shared(asker, asked - {asker})) | (asked & {asker})
+
     def _check_room(self, watcher: Watcher, wanted: Iterable[UserId]) -> None:
         if len(self._of.get(watcher, set()).union(wanted)) > self._watched_max:
             raise BadRequest(f"users: a session may watch at most {self._watched_max}")

@@ -25,6 +25,7 @@ from chatserver.config import Warm
 from chatserver.domain.logins import Login
 from chatserver.errors import Conflict, CorruptData, NotFound
 from chatserver.warm import records
+from chatserver.warm.batches import get_items
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.records import User
 from chatserver.warm.rows import find_number, find_text, get_number, get_text
@@ -133,6 +134,12 @@ class AccountRows:
         """Return a user. Consistent."""
         item = await self._find(user, records.user_key(user))
         return None if item is None else User.decode(item)
+
+    async def list_users(self, users: Collection[str]) -> list[User]:
+        """Return those of the users who exist, by id. Consistent; one call for up to 100."""
+        keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
+        rows = await get_items(self._client, self._table, keys)
+        return sorted(map(User.decode, rows), key=lambda user: user.user)
 
     async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> User:
         """Set `name` and `about` of a user, or take them away where they are None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.integration.api_support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat
@@ -153,6 +154,30 @@ async def test_presence_by_http_is_told_of_those_who_share_a_chat(
 
     assert seen == {"items": [{"user": bob.user, "state": "online", "last_seen": None}]}
     assert unseen == {"items": []}
+
+
+async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_with(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """Name and text are set one by one, and taken away; strangers and the blocked hear nothing."""
+    mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
+
+    async def told_to(user: str) -> Any:
+        answer = (await caller(user).get("/v1/users", params=query)).json()["items"]
+        return {each["user"]: (each["name"], each["about"]) for each in answer}
+
+    await mine.patch("/v1/me", json={"name": "Bob \u0410", "about": "at sea"})
+    changed = await mine.patch("/v1/me", json={"name": " Bob B. "})
+    assert changed.json() == {"user": bob.user, "name": "Bob B.", "about": "at sea"}
+    assert await told_to(alice.user) == {bob.user: ("Bob B.", "at sea"), alice.user: (None, None)}
+    assert await told_to(new_name("eve")) == {}
+
+    await mine.patch("/v1/me", json={"about": None, "name": ""})
+    assert await told_to(alice.user) == {bob.user: (None, None), alice.user: (None, None)}
+    for wrong in ({"name": "a\nb"}, {"about": "x" * 1001}, {"role": "owner"}):
+        assert problem_of(await mine.patch("/v1/me", json=wrong))[0] in (400, 413), wrong
+    await mine.put(f"/v1/me/blocks/{alice.user}")
+    assert await told_to(alice.user) == {alice.user: (None, None)}
 
 
 async def test_chat_by_a_name_that_is_no_id_is_refused_by_field(caller: Caller) -> None:

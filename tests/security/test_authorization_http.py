@@ -60,6 +60,7 @@ ROWS: dict[str, Row] = {
     "PUT /v1/me/blocks/{user}": Row(OWN, 204, is_about_accounts=True),
     "DELETE /v1/me/blocks/{user}": Row(OWN, 204),
     "GET /v1/presence": Row(OWN, 200),
+    "GET /v1/users": Row(OWN, 200),
     "GET /v1/chats": Row(OWN, 200),
     "POST /v1/chats": Row(OWN, 201, {"members": ["{outsider}"]}),
     "PUT /v1/direct-chats/{user}": Row(OWN, 200),
@@ -123,6 +124,7 @@ ROWS: dict[str, Row] = {
 QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/presence": {"user": "{member}"},
     "GET /v1/chats/{chat}/messages/by-mid/{mid}": {"seq": "{seq}"},
+    "GET /v1/users": {"user": "{member}"},
 }
 
 # What each caller hears, by what a route is for. None: what the row calls ok.

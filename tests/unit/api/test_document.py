@@ -45,6 +45,7 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
 # the attachments of a message, the messages around one.
 BOUNDED = {
     "/v1/presence",
+    "/v1/users",
     CHAT,
     MESSAGE,
     f"{CHAT}/messages/by-mid/{{mid}}",
