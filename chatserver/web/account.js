@@ -109,6 +109,16 @@ export async function logOutEverywhere(token) {
   await call("POST", "/v1/auth/logout-everywhere", { token });
 }
 
+/** What one is called and says of oneself: `{user, name, about}`, null where there is nothing. */
+export async function getProfile(token) {
+  return call("GET", "/v1/me", { token });
+}
+
+/** Change it; an empty text takes something away. */
+export async function putProfile(token, { name, about }) {
+  return call("PATCH", "/v1/me", { token, body: { name, about } });
+}
+
 /** The user's devices: `[{device, name, seen, is_current}]`. */
 export async function listDevices(token) {
   const found = [];

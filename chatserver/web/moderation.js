@@ -2,6 +2,8 @@
 
 import { createCaller } from "./rest.js";
 
+const LISTED_MAX = 2_000;
+
 /** A request failed; the message is for people. */
 export class ModerationFailed extends Error {}
 
@@ -11,17 +13,19 @@ export function createModeration({ session }) {
     new ModerationFailed(status === 0 ? "The server cannot be reached." : inWords(status)),
   );
 
-  /** Return the users of all pages of a list. */
-  async function listUsers(path) {
+  /** Return what is on all pages of a list, up to `LISTED_MAX`. */
+  async function listAll(path) {
     const found = [];
     let cursor = "";
     do {
       const page = await call("GET", `${path}?limit=200${cursor}`);
-      found.push(...page.items.map((item) => item.user));
+      found.push(...page.items);
       cursor = page.next === null ? "" : `&cursor=${encodeURIComponent(page.next)}`;
-    } while (cursor !== "");
+    } while (cursor !== "" && found.length < LISTED_MAX);
     return found;
   }
+
+  const listUsers = async (path) => (await listAll(path)).map((item) => item.user);
 
   const chatPath = (chat) => `/v1/chats/${encodeURIComponent(chat)}`;
   const blockPath = (user) => `/v1/me/blocks/${encodeURIComponent(user)}`;
@@ -35,6 +39,16 @@ export function createModeration({ session }) {
     block: (user) => call("PUT", blockPath(user)),
     unblock: (user) => call("DELETE", blockPath(user)),
     describe: (chat) => call("GET", chatPath(chat)),
+    /** What somebody is called and says of himself; undefined: one may not know. */
+    profile: async (user) =>
+      (await call("GET", `/v1/users?user=${encodeURIComponent(user)}`)).items[0],
+    /** `seconds` between two messages of a member; 0 ends slow mode. */
+    slowDown: (chat, seconds) => call("PATCH", chatPath(chat), { slow_s: seconds }),
+    /** The reports that nobody has looked at yet: `[{seq, reporter, reason}]`. */
+    listReports: async (chat) =>
+      (await listAll(`${chatPath(chat)}/reports`)).filter(({ state }) => state === "open"),
+    resolve: (chat, seq, reporter) =>
+      call("POST", `${chatPath(chat)}/reports/${seq}/${encodeURIComponent(reporter)}/resolve`),
     /** `seconds`: 0 lets the member write again, null mutes for ever. */
     mute: (chat, user, seconds) =>
       call("PUT", `${memberPath(chat, user)}/mute`, seconds === null ? {} : { mute_s: seconds }),

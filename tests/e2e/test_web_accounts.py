@@ -85,6 +85,35 @@ async def test_account_survives_a_reload_and_a_new_tab_without_a_token_in_reach(
     assert width <= PHONE[0]
 
 
+async def test_account_profile_is_shown_to_who_shares_a_chat(web: WebStack, arrive: Arrive) -> None:
+    """Name and text are saved, are there again, and stand in the person's dialog as they are."""
+    (other_user,) = web.new_users(1)
+    user = f"zoe-{secrets.token_hex(4)}"
+    person = await arrive(user, PHONE, enter=lambda one: enter(one, web.url, is_new=True))
+    other, page = await arrive(other_user), person.page
+    await person.start_chat(other_user)
+    await person.send("Hello")
+    await page.go_back()
+    await open_account(page)
+
+    await page.get_by_label("Name", exact=True).fill("Zoë <b>Z</b>")
+    await page.get_by_label("About you").fill("At sea")
+    await page.get_by_role("button", name="Save profile").click()
+    await expect(page.get_by_text("Your profile is saved.")).to_be_visible()
+    width = await page.evaluate("document.documentElement.scrollWidth")
+    await page.keyboard.press("Escape")
+    await open_account(page)
+    await other.open_chat(user)
+    await other.page.get_by_role("button", name=f"About {user}").click()
+
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("Zoë <b>Z</b>")
+    about = other.page.get_by_role("dialog", name=user)
+    await expect(about).to_contain_text("Zoë <b>Z</b>")
+    await expect(about).to_contain_text("At sea")
+    assert width <= PHONE[0]
+    await other.check_is_clean()
+
+
 async def test_account_changes_its_password(web: WebStack, arrive: Arrive) -> None:
     """Wrong current password is said so; the right one changes it and puts other devices out."""
     user = f"zoe-{secrets.token_hex(4)}"

@@ -80,6 +80,21 @@ async def test_web_owner_mutes_and_bans_and_a_reader_reports(web: WebStack, arri
     await report.get_by_role("button", name="Close").last.click()
 
     await alice.page.get_by_role("button", name="Members").click()
+    await alice.page.get_by_role("button", name="Slow mode and reports").click()
+    care = _dialog(alice, "Look after the group")
+    await expect(care).to_contain_text(f"{ann} on message 1: spam")
+    await _press(care, f"Close the report by {ann} of message 1", "The report is closed.")
+    await expect(care).to_contain_text("Nothing was reported.")
+    await care.get_by_label("How often a member may write").select_option("600")
+    await _press(care, "Save", "Slow mode is on.")
+    await bob.ask_send(chat, "s1", "once")
+    with pytest.raises(Failed):
+        await bob.ask_send(chat, "s2", "too fast")
+    await care.get_by_label("How often a member may write").select_option("0")
+    await _press(care, "Save", "Slow mode is off.")
+    await care.get_by_role("button", name="Close").click()
+
+    await alice.page.get_by_role("button", name="Members").click()
     await alice.page.get_by_role("button", name=f"About {ben}").click()
     about = _dialog(alice, ben)
     await _press(about, "Mute for good", f"{ben} may not write any more.")

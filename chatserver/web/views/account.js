@@ -6,6 +6,7 @@ import { SessionFailed } from "../session.js";
 import { createDialog } from "./dialog.js";
 import { fill, h, setText } from "./dom.js";
 import { createPrivacy } from "./privacy.js";
+import { createProfile } from "./profile.js";
 
 const PASSWORD_RULES = "8 characters or more. All other devices are logged out.";
 
@@ -15,6 +16,7 @@ const PASSWORD_RULES = "8 characters or more. All other devices are logged out."
  */
 export function createAccount({ token, onOut, onErased }) {
   const privacy = createPrivacy({ attempt, token, onErased });
+  const profile = createProfile({ attempt, say, token });
   const dialog = createDialog({
     title: "Account and devices",
     class: "dialog-account",
@@ -46,6 +48,7 @@ export function createAccount({ token, onOut, onErased }) {
     h("h3", { id: "devices-title" }, "Devices"),
     devices,
     h("div", { class: "dialog-foot" }, everywhere),
+    profile.element,
     form,
     privacy.element,
   );
@@ -67,7 +70,7 @@ export function createAccount({ token, onOut, onErased }) {
     say("");
     fill(devices, h("li", { class: "hint" }, "One moment."));
     dialog.open();
-    attempt(() => Promise.all([drawDevices(), privacy.show()]));
+    attempt(() => Promise.all([drawDevices(), profile.show(), privacy.show()]));
   }
 
   /** Do something that may fail; what went wrong is said in the dialog. */

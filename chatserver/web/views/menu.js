@@ -89,16 +89,20 @@ function applyTheme(theme) {
 }
 
 /** The dialog that lists the members of a group. */
-export function createMembers({ store, isManager, onDirect, onPerson, onBans }) {
+export function createMembers({ store, isManager, onDirect, onPerson, onBans, onCare }) {
   const dialog = createDialog({ title: "Members", class: "dialog-members" });
   const list = h("ul", { class: "suggestions" });
-  const bans = h(
-    "button",
-    { type: "button", class: "button button-quiet", on: { click: showBans } },
-    "Banned users",
-  );
   let shown = null; // the group
-  const foot = h("div", { class: "dialog-foot" }, bans);
+  const elsewhere = (text, open) => {
+    const onClick = () => (dialog.close(), open(shown));
+    return h("button", { type: "button", class: "button button-quiet", on: { click: onClick } }, text);
+  };
+  const foot = h(
+    "div",
+    { class: "dialog-foot" },
+    elsewhere("Slow mode and reports", onCare),
+    elsewhere("Banned users", onBans),
+  );
   dialog.body.append(list, foot);
 
   function open(id) {
@@ -112,11 +116,6 @@ export function createMembers({ store, isManager, onDirect, onPerson, onBans }) 
     foot.hidden = true;
     isManager(id).then((isOne) => shown === id && (foot.hidden = !isOne));
     dialog.open();
-  }
-
-  function showBans() {
-    dialog.close();
-    onBans(shown);
   }
 
   function line(id, user, isMe) {

@@ -6,6 +6,7 @@ import { fullTime } from "../format.js";
 import { userAvatar } from "./avatar.js";
 import { createDialog } from "./dialog.js";
 import { fill, h, setText } from "./dom.js";
+import { createGroupCare } from "./groupcare.js";
 
 const HOUR_S = 3600;
 const REASON_MAX = 500;
@@ -30,6 +31,7 @@ export function createModerationViews({ store, moderation }) {
     done: (user) => `${user} may come back.`,
   });
   const report = createReport(store, moderation);
+  const care = createGroupCare(moderation);
 
   /** Whether the user runs a group; false while that cannot be said. */
   async function isManager(chat) {
@@ -43,17 +45,18 @@ export function createModerationViews({ store, moderation }) {
   }
 
   return {
-    elements: [person, blocks, bans, report].map(({ element }) => element),
+    elements: [person, blocks, bans, report, care].map(({ element }) => element),
     openPerson: person.open,
     openBlocks: blocks.open,
     openBans: bans.open,
+    openCare: care.open,
     openReport: report.open,
     isManager,
   };
 }
 
 /** A dialog whose deeds may fail: `attempt` runs one, with all buttons off meanwhile. */
-function createForm(title) {
+export function createForm(title) {
   const dialog = createDialog({ title, class: "dialog-moderation" });
   const error = h("p", { class: "form-error", role: "alert", hidden: true });
   const note = h("p", { class: "form-note", role: "status", hidden: true });
@@ -87,7 +90,7 @@ function createForm(title) {
   return { ...dialog, content, attempt, say };
 }
 
-function button(label, onClick, kind = "button-quiet") {
+export function button(label, onClick, kind = "button-quiet") {
   const props = { type: "button", class: `button ${kind}`, on: { click: onClick } };
   return h("button", props, label);
 }
@@ -104,7 +107,11 @@ function createPerson(store, moderation) {
   }
 
   async function draw(chat, user) {
-    const [info, blocked] = await Promise.all([moderation.describe(chat), moderation.listBlocks()]);
+    const [info, blocked, profile] = await Promise.all([
+      moderation.describe(chat),
+      moderation.listBlocks(),
+      moderation.profile(user),
+    ]);
     const isBlocked = blocked.includes(user);
     const mayModerate = canModerate(info, user);
     const isBanned = mayModerate && (await moderation.listBans(chat)).includes(user);
@@ -116,7 +123,8 @@ function createPerson(store, moderation) {
       });
     fill(
       form.content,
-      h("div", { class: "moderation-who" }, userAvatar(user, "l"), h("bdi", {}, user)),
+      h("div", { class: "moderation-who" }, userAvatar(user, "l"), h("bdi", {}, profile?.name ?? user)),
+      profile?.about ? h("p", { class: "moderation-said", dir: "auto" }, profile.about) : null,
       isBlocked
         ? button("Unblock", () => again(() => moderation.unblock(user), `${user} is not blocked.`))
         : button(

@@ -42,6 +42,7 @@ export function createShell({
     onDirect: newChat.direct,
     onPerson: order.openPerson,
     onBans: order.openBans,
+    onCare: order.openCare,
   });
   const menu = createMenu({
     user,
