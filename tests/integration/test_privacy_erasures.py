@@ -112,6 +112,11 @@ async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
         async with RawChat(zoe.user, vault.stack.port, lambda _: zoe.token) as hers:
             await hers.say(made["chat"], f"by the socket {mark}")
             await zoe.wait_for_export()
+
+            async def is_given_up() -> bool:
+                return "{p0}:hooks-dead" in await asyncio.to_thread(find, vault, mark)
+
+            await eventually(is_given_up, what="an event is a dead letter")
             signal_to(helper, signal.SIGSTOP)
             bury_one(vault, zoe.user, mark)
             before = await asyncio.to_thread(find, vault, mark)
