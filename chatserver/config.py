@@ -201,6 +201,15 @@ class Warm(Section):
     call_timeout_s: float = Field(5.0, gt=0)
     connections_max: int = Field(32, ge=1)
     attempts_max: int = Field(5, ge=1, description="tries of one call, with jittered backoff")
+    schema_version: int | None = Field(
+        None, ge=0, description="act as a release of this schema would; unset: the newest known"
+    )
+    schema_check_s: float = Field(
+        20.0, gt=0, le=600, description="how often a process looks whether its schema still fits"
+    )
+    migrate_lease_s: float = Field(
+        30.0, ge=1, le=600, description="another `chatserver migrate` waits so long for a dead one"
+    )
 
 
 class Cold(Section):

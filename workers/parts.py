@@ -58,6 +58,7 @@ from chatserver.warm.moderation import Moderation as ModerationRows
 from chatserver.warm.personal import PersonalRows
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
+from chatserver.warm.schema import watch_schema
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
+        watch_schema(dynamodb, settings.warm, "worker", clock),
         open_s3(settings.cold) as store,
         open_outbound(settings.outbound) as outbound,
     ):

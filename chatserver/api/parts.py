@@ -72,6 +72,7 @@ from chatserver.warm.moderation import Moderation as ModerationRows
 from chatserver.warm.patterns import MessagePatterns
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
+from chatserver.warm.schema import watch_schema
 
 STORED_LOOK_S = 0.1  # no mail tells the API that a message is stored
 
@@ -136,9 +137,12 @@ async def open_api_parts(
     """
     check_secret(settings)
     async with contextlib.AsyncExitStack() as stack:
+        needs_schema = hot is None
         if hot is None:
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
+        if needs_schema:
+            await stack.enter_async_context(watch_schema(dynamodb, settings.warm, "api", clock))
         store = await stack.enter_async_context(open_s3(settings.cold))
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         parts = _put_together(settings, clock, hot, dynamodb, store, outbound)

@@ -21,6 +21,7 @@ COMMANDS = {
     "api": ("chatserver.cli.api:api", "Serve the web client and the HTTP API."),
     "worker": ("chatserver.cli.worker:worker", "Run background workers."),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
+    "migrate": ("chatserver.cli.migrate:migrate", "Bring the tables to the newest schema."),
     "webhooks": ("chatserver.cli.webhooks:webhooks", "List and replay undelivered events."),
     "dead-letters": (
         "chatserver.cli.deadletters:dead_letters",

@@ -14,6 +14,7 @@ from chatserver.config import Warm
 from chatserver.errors import Unavailable
 from chatserver.protocol.entries import apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm import versions
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.messages import PersistItem, decode_item, encode_item
 from chatserver.warm.tables import MESSAGES
@@ -21,6 +22,8 @@ from chatserver.warm.tables import MessageField as Field
 
 TRIES_MAX = 8
 
+_NEW = {Field.FILES_OF: versions.FILES}  # the schema that brought an attribute
+_ALL = {name for constant, name in vars(Field).items() if constant.isupper()}
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
 
 
@@ -34,6 +37,7 @@ class MessageChanges:
         self._client = client
         self._release = release
         self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
         """Apply entries, in rising seq, to the message at `ts`; nothing if it is not there.
@@ -117,19 +121,25 @@ class MessageChanges:
                 # First: a message without its files names none of them to the next try.
                 await self._release(message.seq, message.attachments)
             try:
-                await self._client.call("update_item", {**place, **_difference(item, changed)})
+                await self._client.call(
+                    "update_item", {**place, **_difference(item, changed, self._schema)}
+                )
             except ConditionFailed:
                 continue
             return
         raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
 
 
-def _difference(item: Item, changed: Message) -> dict[str, Any]:
-    """Return the update that makes `item` store `changed`, if it still is at its `rev`."""
+def _difference(item: Item, changed: Message, schema: int) -> dict[str, Any]:
+    """Return the update that makes `item` store `changed`, if it still is at its `rev`.
+
+    What a newer release put into the item stays: this one cannot know what it is for.
+    """
     receiver = item.get(Field.RECEIVER)
-    wanted = encode_item(PersistItem(changed, None if receiver is None else receiver["S"]))
+    user = None if receiver is None else str(receiver["S"])
+    wanted = encode_item(PersistItem(changed, user), schema)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
-    gone = [name for name in item if name not in wanted]
+    gone = [name for name in item if name not in wanted and name in _known(schema)]
     names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
     sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
     removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))
@@ -142,3 +152,8 @@ def _difference(item: Item, changed: Message) -> dict[str, Any]:
             ":rev": item[Field.REV],
         },
     }
+
+
+def _known(schema: int) -> set[str]:
+    """Return the attributes that a release of this schema knows."""
+    return {name for name in _ALL if _NEW.get(name, 0) <= schema}

@@ -4,7 +4,7 @@ Owns table `messages`, one item a message, key ``(chatid, ts)``:
 
     chatid S  ts N  seq N  mid S  ref S  sender_id S  receiver_id S (direct chats only)  kind S
     body S  reply_to N (if it is one)  status S  status_ts S "<status>#<ts, 20 digits>"  rev N
-    expires_at N (if it ends)  attachments S (if it has files: JSON)
+    expires_at N (if it ends)  attachments S (if it has files: JSON)  files_of S (then, too: chat)
     if it was changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
     of other entries: target N  user S  role S  name S
 
@@ -38,7 +38,7 @@ from chatserver.errors import CorruptData
 from chatserver.protocol import expiry
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.frames import ENTRY_KINDS, Attachment, Message
-from chatserver.warm import markers
+from chatserver.warm import markers, versions
 from chatserver.warm.batches import WRITES_MAX, put_items
 from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.paging import Span, check_limit
@@ -59,8 +59,10 @@ class PersistItem:
     receiver: str | None
 
 
-def encode_item(item: PersistItem) -> Item:
+def encode_item(item: PersistItem, schema: int = versions.NEWEST) -> Item:
     """Return the item that stores a message. The same message makes the same item, at any time.
+
+    `schema` is the one that the process acts by.
 
     Raises:
         CorruptData: its body is not Unicode, which not every server would say of itself.
@@ -93,6 +95,8 @@ def encode_item(item: PersistItem) -> Item:
     if message.attachments:
         files = msgspec.json.encode(message.attachments)
         encoded[Field.ATTACHMENTS] = {"S": files.decode()}
+        if schema >= versions.FILES:
+            encoded[Field.FILES_OF] = encoded[Field.CHAT]
     if message.rev or message.deleted or status == STATUS_EVENT:
         encoded |= _encode_more(message)
     return encoded
@@ -199,6 +203,7 @@ class MessageRepository:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
 
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
         """Store messages, 25 in a call, one call after the other.
@@ -210,14 +215,16 @@ class MessageRepository:
             All are stored when it returns. Idempotent: it may be repeated as a whole.
             Cancellation: safe; some may be stored.
             Cost: one BatchWriteItem for 25 messages; a message of 1 KB takes 4 write units, 3 of
-            them in indexes (a group's 3 and 2), and one more if it expires.
+            them in indexes (a group's 3 and 2), one more with files, and one if it expires.
 
         Raises:
             Unavailable: not all could be stored within `attempts_max` tries of a call, `timeout_s`
                 in all. Some may be.
             CorruptData: an item cannot be stored, for itself; some of the others may not be.
         """
-        encoded = {(item.message.chat, item.message.ts): encode_item(item) for item in items}
+        encoded = {
+            (item.message.chat, item.message.ts): encode_item(item, self._schema) for item in items
+        }
         marked = {
             (item.message.chat, item.message.ts): markers.encode_marker(item.message)
             for item in items

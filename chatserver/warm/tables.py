@@ -1,8 +1,9 @@
-"""The four tables of DynamoDB, and the only place that spells an attribute name.
+"""The four tables of DynamoDB, and the only place, with `fields`, that spells attribute names.
 
 | table          | keys           | indexes                                 | content           |
 |----------------|----------------|-----------------------------------------|-------------------|
 | `messages`     | `chatid`, `ts` | `sender`, `receiver` (sparse), `status` | one row a message |
+|                |                | `files` (sparse)                        |                   |
 | `chat_session` | `PK`, `SK`     | `GSI1_chat`                             | AI companions     |
 | `social`       | `PK`, `SK`     | none                                    | the social graph  |
 | `directory`    | `PK`, `SK`     | `by_member` (the keys turned round)     | users, chats, who |
@@ -16,6 +17,9 @@ index, not fetched first. `by_member` holds keys alone, so moving a read mark do
 
 `status` has the table's own partition key and is a global index all the same: a local one would
 bound a chat to 10 GB.
+
+Tables that are made here have the newest schema, and say so. Those of an older one get what is
+missing from `chatserver migrate` alone, which this module leaves to it.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import Any, Final, Literal
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
+from chatserver.warm import versions
 from chatserver.warm.client import DynamoClient, TableMissing
 
 POLL_S = 0.5
@@ -60,6 +65,7 @@ class MessageField:
     DELETED: Final = "deleted"  # its text is gone, its place stays
     EXPIRES_AT: Final = "expires_at"  # seconds since 1970; what DynamoDB's TTL reads
     ATTACHMENTS: Final = "attachments"  # JSON: the files, as readers get them
+    FILES_OF: Final = "files_of"  # the chat again, of a message that has files; since schema 1
     AUTHOR: Final = "author"  # of a marker: its message's sender, and in no index
     ENDS: Final = "ends"  # of a marker: its message's `expires_at`, and no TTL
 
@@ -197,11 +203,15 @@ class Key:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Index:
-    """A global secondary index: its own key, the table's key and `includes`, nothing else."""
+    """A global secondary index: its own key, the table's key and `includes`, nothing else.
+
+    `since`: the migration that gives it to tables which were made without it.
+    """
 
     name: str
     key: Key
     includes: tuple[str, ...] = ()
+    since: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,13 +243,19 @@ RECEIVER_INDEX: Final = Index(
 STATUS_INDEX: Final = Index(
     "status", Key(MessageField.CHAT, MessageField.STATUS_TS), (MessageField.EXPIRES_AT,)
 )
+FILES_INDEX: Final = Index(
+    "files",
+    Key(MessageField.FILES_OF, MessageField.TS),
+    (MessageField.EXPIRES_AT,),
+    since=versions.FILES,
+)
 SESSION_CHAT_INDEX: Final = Index("GSI1_chat", Key(SessionField.GSI1_PK, None))
 MEMBER_INDEX: Final = Index("by_member", Key(DirectoryField.SK, DirectoryField.PK))
 
 MESSAGES: Final = Table(
     "messages",
     Key(MessageField.CHAT, MessageField.TS),
-    (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX),
+    (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX, FILES_INDEX),
     numbers=frozenset({MessageField.TS}),
     expiry=MessageField.EXPIRES_AT,
     is_streamed=True,
@@ -302,10 +318,12 @@ async def apply_tables(
             changes.append(Change(name, "kept" if description else "created", "table"))
         for table in TABLES:
             name = table.name_in(settings)
-            active = await _wait_active(client, name, poll_s)
+            active = await _wait_active(client, table, name, poll_s)
             changes += await _apply_expiry(client, table, name)
             changes += await _apply_stream(client, table, settings, active)
-            await _wait_active(client, name, poll_s)
+            await _wait_active(client, table, name, poll_s)
+        if found[MESSAGES] is None and found[DIRECTORY] is None:
+            await versions.record_newest(client, DIRECTORY.name_in(settings))
     return changes
 
 
@@ -324,7 +342,7 @@ def _differences(table: Table, name: str, description: dict[str, Any]) -> list[s
     problems: list[str] = []
 
     def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
-        wanted = _schema(key)
+        wanted = key_schema_of(key)
         if sorted(schema, key=str) != sorted(wanted, key=str):
             problems.append(f"table {name}{where}: its keys are {schema}, ours {wanted}")
             return
@@ -340,6 +358,8 @@ def _differences(table: Table, name: str, description: dict[str, Any]) -> list[s
     for index in table.indexes:
         where = f", index {index.name}"
         if index.name not in indexes:
+            if index.since:
+                continue  # `chatserver migrate` makes it
             problems.append(f"table {name}{where}: does not exist")
             continue
         compare(where, index.key, indexes[index.name]["KeySchema"])
@@ -350,7 +370,7 @@ def _differences(table: Table, name: str, description: dict[str, Any]) -> list[s
     return problems
 
 
-def _schema(key: Key) -> list[dict[str, str]]:
+def key_schema_of(key: Key) -> list[dict[str, str]]:
     kinds = ("HASH", "RANGE")
     return [
         {"AttributeName": name, "KeyType": kind}
@@ -383,7 +403,7 @@ def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
         "AttributeDefinitions": [
             {"AttributeName": name, "AttributeType": table.type_of(name)} for name in attributes
         ],
-        "KeySchema": _schema(table.key),
+        "KeySchema": key_schema_of(table.key),
     }
     throughput: dict[str, Any] = {}
     if settings.billing == "on_demand":
@@ -399,8 +419,8 @@ def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
         request["GlobalSecondaryIndexes"] = [
             {
                 "IndexName": index.name,
-                "KeySchema": _schema(index.key),
-                "Projection": _projection(index),
+                "KeySchema": key_schema_of(index.key),
+                "Projection": projection_of(index),
                 **throughput,
             }
             for index in table.indexes
@@ -418,7 +438,7 @@ async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
         return
 
 
-def _projection(index: Index) -> dict[str, Any]:
+def projection_of(index: Index) -> dict[str, Any]:
     if not index.includes:
         return {"ProjectionType": "KEYS_ONLY"}
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
@@ -428,13 +448,20 @@ def _projection(index: Index) -> dict[str, Any]:
 _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 
-async def _wait_active(client: DynamoClient, name: str, poll_s: float) -> dict[str, Any]:
-    """Return the description once the table and its indexes serve; the caller has the deadline."""
+async def _wait_active(
+    client: DynamoClient, table: Table, name: str, poll_s: float
+) -> dict[str, Any]:
+    """Return the description once the table and its indexes serve; the caller has the deadline.
+
+    An index that came with a migration may be hours in the making, and is waited for there.
+    """
+    late = {index.name for index in table.indexes if index.since}
     while True:
         description = await _find_table(client, name)
         if description is not None:
+            indexes = description.get("GlobalSecondaryIndexes", [])
             states = [description["TableStatus"]]
-            states += [i["IndexStatus"] for i in description.get("GlobalSecondaryIndexes", [])]
+            states += [i["IndexStatus"] for i in indexes if i["IndexName"] not in late]
             if all(state == "ACTIVE" for state in states):
                 return description
         await asyncio.sleep(poll_s)

@@ -60,6 +60,7 @@ async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(ba
         "sender": (["sender_id", "ts"], ["expires_at"]),
         "receiver": (["receiver_id", "ts"], ["expires_at"]),
         "status": (["chatid", "status_ts"], ["expires_at"]),
+        "files": (["files_of", "ts"], ["expires_at"]),
     }
     (by_member,) = (await describe(bare, "directory"))["GlobalSecondaryIndexes"]
     assert [key["AttributeName"] for key in by_member["KeySchema"]] == ["SK", "PK"]

@@ -1,0 +1,210 @@
+"""`chatserver migrate`: DynamoDB's tables brought to the newest schema, while they are in use."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings
+from chatserver.errors import Conflict
+
+if TYPE_CHECKING:
+    from chatserver.warm.migrations.planning import Estimate
+    from chatserver.warm.migrations.running import Options, Standing
+    from chatserver.warm.schema import Process, SchemaState
+
+
+@click.group()
+def migrate() -> None:
+    """Bring the DynamoDB tables to the newest schema, while they are in use."""
+
+
+@migrate.command()
+def status() -> None:
+    """Show which migrations are done, and which processes act by which schema."""
+    settings = prepare("migrate")
+    run(_status(settings))
+
+
+@migrate.command()
+@click.option(
+    "--max-write-units", type=click.IntRange(1), default=None, help="As of `up`; tells how long."
+)
+def plan(max_write_units: int | None) -> None:
+    """Show what the migrations that are to be done will cost. Reads a sample; writes nothing."""
+    settings = prepare("migrate")
+    run(_plan(settings, max_write_units))
+
+
+@migrate.command()
+@click.option(
+    "--max-write-units",
+    type=click.IntRange(1),
+    default=None,
+    help="Write capacity units a second, at most; without it as fast as it goes.",
+)
+@click.option(
+    "--max-read-units",
+    type=click.IntRange(1),
+    default=None,
+    help="Read capacity units a second, at most.",
+)
+@click.option(
+    "--segments",
+    type=click.IntRange(1, 1000),
+    default=8,
+    show_default=True,
+    help="In how many parts a table is gone through, side by side.",
+)
+@click.option(
+    "--page-items",
+    type=click.IntRange(1, 1000),
+    default=200,
+    show_default=True,
+    help="Items between two notes of how far it is.",
+)
+@click.option("--contract", is_flag=True, help="The step after which older releases are refused.")
+def up(
+    max_write_units: int | None,
+    max_read_units: int | None,
+    segments: int,
+    page_items: int,
+    contract: bool,
+) -> None:
+    """Do what is to be done. May be stopped or die at any time, and run again."""
+    settings = prepare("migrate")
+    from chatserver.telemetry.failpoints import arm_failpoint
+    from chatserver.warm.migrations.running import Options
+
+    arm_failpoint()
+    options = Options(
+        write_units_max=max_write_units,
+        read_units_max=max_read_units,
+        segments=segments,
+        is_contract=contract,
+        page_items=page_items,
+    )
+    try:
+        run(_up(settings, options))
+    except Conflict as exc:
+        raise click.ClickException(exc.message) from None
+    except KeyboardInterrupt:
+        raise click.ClickException("stopped; run it again to go on") from None
+
+
+async def _status(settings: Settings) -> None:
+    from chatserver.domain.clock import SystemClock
+    from chatserver.warm.client import open_dynamodb
+    from chatserver.warm.migrations.running import list_standings
+    from chatserver.warm.migrations.state import MigrationRows
+    from chatserver.warm.schema import SchemaRows
+
+    now = SystemClock().time()
+    async with open_dynamodb(settings.warm) as client:
+        rows = SchemaRows(client, settings.warm)
+        state = await rows.get_state()
+        standings = await list_standings(client, settings.warm, state)
+        processes = await rows.list_processes(now)
+        holder = await MigrationRows(client, settings.warm).find_holder(now)
+    for line in status_lines(state, standings, processes, holder, now):
+        click.echo(line)
+
+
+def status_lines(
+    state: SchemaState,
+    standings: list[Standing],
+    processes: list[Process],
+    holder: str | None,
+    now: float,
+) -> list[str]:
+    """Return what `status` prints. `now` is in seconds since 1970."""
+    newest = max((each.migration.number for each in standings), default=0)
+    lines = [
+        f"schema {state.version} of {newest}; processes may act by schema {state.oldest} or newer"
+    ]
+    for each in standings:
+        migration, detail = each.migration, each.migration.why
+        if each.state == "begun" and each.segments:
+            detail = (
+                f"{each.segments_done} of {each.segments} segments, {each.read} items read, "
+                f"{each.filled} filled"
+            )
+        elif each.finished_ms:
+            at = datetime.datetime.fromtimestamp(each.finished_ms / 1000, datetime.UTC)
+            detail += f" ({at:%Y-%m-%d %H:%M} UTC)"
+        lines.append(
+            f"{migration.number:>3}  {migration.name:<14} {migration.kind:<9} {each.state:<6} "
+            f"{detail}"
+        )
+    lines += [
+        f"process {each.name}: schema {each.acts_by}, seen "
+        f"{max(0, round(now - each.seen_ms / 1000))} s ago"
+        for each in processes
+    ]
+    lines.append(f"running: {holder}" if holder else "no `migrate up` is running")
+    return lines
+
+
+async def _plan(settings: Settings, max_write_units: int | None) -> None:
+    from chatserver.warm.client import open_dynamodb
+    from chatserver.warm.migrations import MIGRATIONS
+    from chatserver.warm.migrations.planning import estimate
+    from chatserver.warm.schema import SchemaRows
+
+    async with open_dynamodb(settings.warm) as client:
+        state = await SchemaRows(client, settings.warm).get_state()
+        pending = [each for each in MIGRATIONS if each.number > state.version]
+        estimates = await estimate(client, settings.warm, pending)
+    for line in plan_lines(estimates, max_write_units):
+        click.echo(line)
+
+
+def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[str]:
+    """Return what `plan` prints."""
+    if not estimates:
+        return ["nothing to do"]
+    lines = []
+    for each in estimates:
+        migration = each.migration
+        lines.append(f"{migration.number} {migration.name} ({migration.kind}): {migration.why}")
+        if migration.index is not None:
+            lines.append(
+                f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
+                f"{each.items} items for nothing; a write unit for each that has "
+                f"`{migration.index.key.partition}`"
+            )
+        elif migration.mend is None:
+            lines.append("    no units: nothing that is there changes")
+        else:
+            how = "all looked at" if each.is_exact else f"from a sample of {each.sampled}"
+            took = ""
+            if max_write_units:
+                took = f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
+            lines.append(
+                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} of them to be "
+                f"written ({how})"
+            )
+            lines.append(
+                f"    about {each.read_units:.0f} read units, {each.write_units:.0f} write units"
+                f"{took}"
+            )
+    return lines
+
+
+async def _up(settings: Settings, options: Options) -> None:
+    from chatserver.cli.progress import open_report
+    from chatserver.domain.clock import SystemClock
+    from chatserver.warm.client import open_dynamodb
+    from chatserver.warm.migrations.running import Migrations
+
+    clock = SystemClock()
+    holder = f"{socket.gethostname()}-{os.getpid()}"
+    async with open_dynamodb(settings.warm) as client:
+        with open_report(clock) as report:
+            state = await Migrations(client, settings.warm, clock, report, options).up(holder)
+    click.echo(f"schema {state.version}")

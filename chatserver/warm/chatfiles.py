@@ -1,0 +1,133 @@
+"""The messages of a chat that have files, newest first, for whoever looks for a file.
+
+Owns attribute `files_of` of table `messages`: the chat's id, of messages that have files, so that
+index `files` (`files_of`, `ts`) holds only them.
+
+Until migration 4 is done there may be messages without it: old ones, and those that an older
+release writes beside this one. Till then the chat's messages are read through, which costs what the
+chat is long, and what is found lacking is given what it lacks: a chat that somebody looks at is
+filled before the migration comes by. From then on the index is complete and is read alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import structlog
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import ChatError
+from chatserver.protocol.frames import Message
+from chatserver.warm import versions
+from chatserver.warm.batches import get_items
+from chatserver.warm.client import DynamoClient, Item
+from chatserver.warm.mending import Mend, mend_item
+from chatserver.warm.messages import decode_item
+from chatserver.warm.paging import Page, Span, Token, read_page
+from chatserver.warm.schema import KnownSchema
+from chatserver.warm.tables import FILES_INDEX, MESSAGES
+from chatserver.warm.tables import MessageField as Field
+
+log = structlog.get_logger()
+
+MENDS_IN_FLIGHT_MAX: Final = 8
+# What `mend_files` looks at, with the key.
+MENDED_BY: Final = (Field.CHAT, Field.TS, Field.REV, Field.ATTACHMENTS, Field.FILES_OF)
+
+
+def mend_files(item: Item) -> Mend | None:
+    """Return what a message's item lacks to be listed, or no longer to be."""
+    if Field.REV not in item:  # a marker
+        return None
+    wanted = item[Field.CHAT] if Field.ATTACHMENTS in item else None
+    if item.get(Field.FILES_OF) == wanted:
+        return None
+    return Mend({}, (Field.FILES_OF,)) if wanted is None else Mend({Field.FILES_OF: wanted})
+
+
+class ChatFiles:
+    """Lists the messages that have files."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._table = MESSAGES.name_in(settings)
+        self._acts_by = versions.acting_version(settings)
+        self._known = KnownSchema(client, settings, self._clock)
+
+    async def list_with_files(
+        self, chat: str, *, limit: int, start: Token | None = None
+    ) -> Page[Message]:
+        """Return a page of a chat's messages that have files, newest first.
+
+        Guarantees:
+            Eventually consistent; what has expired or was deleted is not there.
+            Cost: by the index, a Query and a BatchGetItem. Before that is complete, Queries through
+            the chat until the page is full, and once a write for each old message on the page.
+
+        Raises:
+            BadRequest: the limit is out of its bound, or the token is of another chat.
+            Unavailable: DynamoDB did not answer in time.
+        """
+        if await self._is_complete():
+            span = Span(MESSAGES, chat, FILES_INDEX)
+        else:
+            span = Span(MESSAGES, chat)
+        if start is not None and span.index is None:
+            # A page later, the walk may have begun with the index; its tokens say more.
+            start = {name: start[name] for name in span.names if name in start}
+        elif start is not None and span.index is not None:
+            start = {Field.FILES_OF: chat, **start}
+        now = {":now": {"N": str(int(self._clock.time()))}}
+        query: dict[str, Any] = span.query(self._settings) | {"ScanIndexForward": False}
+        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
+        query["ExpressionAttributeValues"] |= now
+        alive = "(attribute_not_exists(#expiry) OR #expiry > :now)"
+        if span.index is None:
+            query["FilterExpression"] = alive + " AND attribute_exists(#files)"
+            query["ExpressionAttributeNames"] |= {"#files": Field.ATTACHMENTS}
+            return await read_page(
+                self._client, span, query, self._decode_and_mend, limit=limit, start=start
+            )
+        query["FilterExpression"] = alive
+        return await read_page(self._client, span, query, self._load, limit=limit, start=start)
+
+    async def _is_complete(self) -> bool:
+        """Tell whether the index has all messages that have files, and this process knows it."""
+        if self._acts_by < versions.FILES_ONLY:
+            return False
+        return await self._known.get_version() >= versions.FILES_ONLY
+
+    async def _load(self, rows: list[Item]) -> list[Message | None]:
+        """Return the messages of the index's rows as the table has them now."""
+        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
+        found = {
+            item[Field.TS]["N"]: item for item in await get_items(self._client, self._table, keys)
+        }
+        items = [found.get(row[Field.TS]["N"]) for row in rows]
+        return [
+            None if item is None or Field.ATTACHMENTS not in item else decode_item(item)
+            for item in items
+        ]
+
+    async def _decode_and_mend(self, rows: list[Item]) -> list[Message | None]:
+        if self._acts_by >= versions.FILES:
+            await self._mend([row for row in rows if mend_files(row) is not None])
+        return [decode_item(row) for row in rows]
+
+    async def _mend(self, rows: list[Item]) -> None:
+        """Give rows what they lack. That it fails is no failure of the reader."""
+        slots = asyncio.Semaphore(MENDS_IN_FLIGHT_MAX)
+
+        async def mend(row: Item) -> None:
+            async with slots:
+                await mend_item(self._client, MESSAGES, self._table, row, mend_files)
+
+        for outcome in await asyncio.gather(*map(mend, rows), return_exceptions=True):
+            if isinstance(outcome, ChatError):
+                log.warning("files.not_mended", error=outcome.message)
+            elif isinstance(outcome, BaseException):
+                raise outcome
