@@ -208,7 +208,10 @@ class Warm(Section):
         20.0, gt=0, le=600, description="how often a process looks whether its schema still fits"
     )
     migrate_lease_s: float = Field(
-        30.0, ge=1, le=600, description="another `chatserver migrate` waits so long for a dead one"
+        30.0,
+        ge=0.1,
+        le=600,
+        description="so long `chatserver migrate` waits for a dead one",
     )
 
 

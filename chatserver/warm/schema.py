@@ -26,7 +26,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.warm import versions
-from chatserver.warm.client import ConditionFailed, DynamoClient, Item, TableMissing
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.fields import SchemaField as Field
 from chatserver.warm.tables import DIRECTORY
 from chatserver.warm.versions import SCHEMA_KEY
@@ -185,7 +185,7 @@ async def watch_schema(
 
     Guarantees:
         A process that may not use the tables any more gets SIGTERM within `schema_check_s`.
-        While DynamoDB is down, or the tables are missing, nothing is known and nothing refused.
+        While DynamoDB is down, or may not be asked, nothing is known and nothing refused.
 
     Raises:
         ConfigError: the tables are of a schema that this process is too old for.
@@ -199,7 +199,7 @@ async def watch_schema(
             async with client.deadline(LOOK_TIMEOUT_S):
                 await rows.put_process(name, acts_by, clock.time())
                 state = await rows.get_state()
-        except (Unavailable, TableMissing) as exc:
+        except (Unavailable, ConfigError) as exc:
             log.warning("schema.unknown", error=exc.message)
             return False
         check_schema(state, acts_by, settings)
@@ -225,5 +225,6 @@ async def watch_schema(
             task.cancel()
             await asyncio.wait([task])
     finally:
-        with contextlib.suppress(Unavailable, TableMissing):
-            await rows.remove_process(name)
+        with contextlib.suppress(Unavailable, ConfigError):
+            async with client.deadline(LOOK_TIMEOUT_S):
+                await rows.remove_process(name)

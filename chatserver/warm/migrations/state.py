@@ -277,7 +277,7 @@ def _first(failures: BaseException) -> BaseException:
 
 
 async def _wait_for_lock(rows: MigrationRows, settings: Warm, holder: str, clock: Clock) -> int:
-    give_up = clock.monotonic() + settings.migrate_lease_s + 1
+    give_up = clock.monotonic() + settings.migrate_lease_s * 1.5
     while (turn := await rows.claim(holder, clock.time())) is None:
         if clock.monotonic() > give_up:
             other = await rows.find_holder(clock.time())

@@ -1,0 +1,67 @@
+"""How far a run is: a bar where there is a terminal, lines where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from chatserver.cli.progress import LINE_S, BarReport, PlainReport
+
+
+@dataclasses.dataclass
+class Done:
+    """A part of the work."""
+
+    read: int
+    filled: int
+    write_units: float
+
+
+class Time:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log is not flooded."""
+    clock = Time()
+    report = PlainReport(clock)
+    report.begin("2 files-filled", 1000)
+    for second in range(11):
+        clock.now = float(second)
+        report.advance([Done(second * 10, second, 2.0 * second), Done(1, 1, 2.0)])
+    report.end()
+
+    lines = capsys.readouterr().out.splitlines()
+    assert LINE_S == 5
+    assert lines == [
+        "2 files-filled: 51 items read, 6 filled, 12 write units of about 1000",
+        "2 files-filled: 101 items read, 11 filled, 22 write units of about 1000",
+    ]
+
+
+def test_bar_moves_and_says_what_is_done() -> None:
+    """Lines that are said stand above it."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
+    columns = "{task.description} {task.percentage:.0f}% {task.fields[told]}"
+    with Progress(columns, console=console) as progress:
+        report = BarReport(progress)
+        report.begin("2 files-filled", 200)
+        report.advance([Done(100, 7, 14.0)])
+        report.say("index [files]: serves")
+        report.end()
+
+    assert "2 files-filled 50% 100 items read, 7 filled, 14 write units" in screen.getvalue()
+    assert "index [files]: serves" in screen.getvalue()
