@@ -175,7 +175,7 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
         if migration.index is not None:
             lines.append(
                 f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
-                f"{each.items} items for nothing; a write unit for each that has "
+                f"{each.items} items free of charge, and writes a unit for each that has "
                 f"`{migration.index.key.partition}`"
             )
         elif migration.mend is None:

@@ -179,12 +179,13 @@ async def test_plan_tells_the_units_that_up_then_takes(old_tables: Tables) -> No
         await Writer(old_tables, 0, f"c{chat}", dice).put(25)
     await Writer(old_tables, 0, "long", dice).put(150)
 
-    (_, fill, pins, _) = await estimate(old_tables.client, old_tables.settings, MIGRATIONS)
+    (_, fill, pins, look) = await estimate(old_tables.client, old_tables.settings, MIGRATIONS)
     _, lines = await up(old_tables)
 
     (told,) = [line for line in lines.said if line.startswith("2 files-filled: 450 items")]
     read_units, write_units = (float(word) for word in told.split() if "." in word)
     assert (fill.items, pins.write_units) == (450, 0)
+    assert (look.read_units, look.write_units) == (fill.read_units, 0)
     assert fill.write_units == pytest.approx(write_units, rel=0.25)
     assert fill.read_units <= read_units + 1
     again = await estimate(old_tables.client, old_tables.settings, MIGRATIONS[1:2])

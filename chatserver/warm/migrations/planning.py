@@ -47,7 +47,17 @@ async def estimate(
         Cost: a DescribeTable a migration, and for those that go through a table 32 small reads, at
         most 0.5 read units for each 4 KB of 1,024 items.
     """
-    return [await _estimate(client, settings, migration) for migration in migrations]
+    found: list[Estimate] = []
+    filled: set[str] = set()
+    for migration in migrations:
+        each = await _estimate(client, settings, migration)
+        if migration.idea in filled:
+            # It looks once more at what will have been filled by then.
+            each = dataclasses.replace(each, share=0.0, write_units=0.0)
+        if migration.mend is not None:
+            filled.add(migration.idea)
+        found.append(each)
+    return found
 
 
 async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) -> Estimate:

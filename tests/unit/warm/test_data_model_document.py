@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chatserver.warm import tables
+from chatserver.warm import fields, tables
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "data-model.md"
@@ -23,6 +23,8 @@ FIELDS = {
         tables.FileField,
         tables.JobField,
         tables.PushField,
+        fields.PinField,
+        fields.SchemaField,
     )
     for constant, name in vars(owner).items()
     if constant.isupper()
