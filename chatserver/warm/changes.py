@@ -139,7 +139,10 @@ def _difference(item: Item, changed: Message, schema: int) -> dict[str, Any]:
     user = None if receiver is None else str(receiver["S"])
     wanted = encode_item(PersistItem(changed, user), schema)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
-    gone = [name for name in item if name not in wanted and name in _known(schema)]
+    known = _known(schema)
+    # What a migration fills may have come since the item was read: that is no change of its `rev`.
+    there = dict.fromkeys([*item, *_NEW])
+    gone = [name for name in there if name not in wanted and name in known]
     names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
     sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
     removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))

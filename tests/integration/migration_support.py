@@ -26,6 +26,7 @@ from tests.support.servers import eventually
 
 FILE = Attachment("01JFILE", "plan.pdf", "application/pdf", 1234)
 Key = tuple[str, int]
+ROUNDS_MAX = 60
 
 
 @pytest.fixture
@@ -204,11 +205,13 @@ class Writer:
 
 @contextlib.asynccontextmanager
 async def writing(*writers: Writer) -> AsyncIterator[None]:
-    """Let writers write beside the block; their failures are the test's."""
+    """Let writers write beside the block, for a while; their failures are the test's."""
     stop = asyncio.Event()
 
     async def write(writer: Writer) -> None:
-        while not stop.is_set():
+        for _ in range(ROUNDS_MAX):
+            if stop.is_set():
+                return
             await writer.put(1)
             await writer.change()
 

@@ -34,7 +34,7 @@ from tests.integration.migration_support import (
     with_file,
     writing,
 )
-from tests.integration.warm_support import Tables, batch, message, refuse
+from tests.integration.warm_support import Tables, batch, message, refuse, reply
 
 pytest_plugins = ["tests.integration.warm_fixtures"]
 __all__ = ["old_tables"]
@@ -55,12 +55,15 @@ async def test_up_that_dies_anywhere_fills_each_item_once_and_loses_no_newer_wri
     await old.put(90)
     await before.put(60)
     new.head, new.revs = before.head, before.revs
+    first = [*old.revs, *new.revs]
     journal = Journal(old_tables)
     await journal.begin()
 
     async with writing(old, new):
         deaths = await up_with_deaths(old_tables, SMALL, clock, dice)
     filled = await SchemaRows(old_tables.client, old_tables.settings).get_state()
+    then = rows_of_messages(await scan_all(old_tables))
+    assert all("files_of" in then[key] for key in first if "attachments" in then[key])
     async with writing(new):  # the old one is gone
         deaths += await up_with_deaths(old_tables, CONTRACT, clock, dice)
 
@@ -159,6 +162,26 @@ async def test_fill_of_what_was_read_too_long_ago_undoes_nothing(old_tables: Tab
     assert now["c", 1]["files_of"] == {"S": "c"}
     assert "files_of" not in now["c", 2]
     assert ("c", 3) not in now
+
+
+async def test_deletion_that_read_the_message_before_the_fill_unlists_it(
+    old_tables: Tables,
+) -> None:
+    """A fill does not change `rev`, so the deletion cannot know by that that it came between."""
+    writer = Writer(old_tables, None, "c", random.Random(1))
+    old = Writer(old_tables, 0, "c", random.Random(1))
+    await old.store([with_file(1, "c"), with_file(2, "c")])
+    writer.head = 2
+    read = rows_of_messages(await scan_all(old_tables))["c", 1]
+    await up(old_tables)
+    old_tables.faults.add("GetItem", reply({"Item": read}))
+
+    await writer.apply("delete", 1)
+
+    rows = rows_of_messages(await scan_all(old_tables))
+    assert rows["c", 1]["deleted"] == {"BOOL": True}
+    assert "files_of" not in rows["c", 1]
+    assert await listed_by_index(old_tables, "c") == {2}
 
 
 async def test_answer_of_a_fill_that_is_lost_fills_once(old_tables: Tables) -> None:
