@@ -66,7 +66,8 @@ class ChatFiles:
         Guarantees:
             Eventually consistent; what has expired or was deleted is not there.
             Cost: by the index, a Query and a BatchGetItem. Before that is complete, Queries through
-            the chat until the page is full, and once a write for each old message on the page.
+            the chat until the page is full or has done its work (`read_page`), and once a write for
+            each old message on the page.
 
         Raises:
             BadRequest: the limit is out of its bound, or the token is of another chat.
@@ -89,9 +90,7 @@ class ChatFiles:
         if span.index is None:
             query["FilterExpression"] = alive + " AND attribute_exists(#files)"
             query["ExpressionAttributeNames"] |= {"#files": Field.ATTACHMENTS}
-            return await read_page(
-                self._client, span, query, self._decode_and_mend, limit=limit, start=start
-            )
+            return await self._read_through(span, query, limit, start)
         query["FilterExpression"] = alive
         return await read_page(self._client, span, query, self._load, limit=limit, start=start)
 
@@ -113,10 +112,22 @@ class ChatFiles:
             for item in items
         ]
 
-    async def _decode_and_mend(self, rows: list[Item]) -> list[Message | None]:
+    async def _read_through(
+        self, span: Span, query: dict[str, Any], limit: int, start: Token | None
+    ) -> Page[Message]:
+        """Return a page of the table's own rows, and mend those on it."""
+        held: dict[int, Item] = {}
+
+        async def load(rows: list[Item]) -> list[Message | None]:
+            messages = [decode_item(row) for row in rows]
+            held.update((message.seq, row) for message, row in zip(messages, rows, strict=True))
+            return [*messages]
+
+        page = await read_page(self._client, span, query, load, limit=limit, start=start)
         if self._acts_by >= versions.FILES:
-            await self._mend([row for row in rows if mend_files(row) is not None])
-        return [decode_item(row) for row in rows]
+            shown = [held[message.seq] for message in page.items]
+            await self._mend([row for row in shown if mend_files(row) is not None])
+        return page
 
     async def _mend(self, rows: list[Item]) -> None:
         """Give rows what they lack. That it fails is no failure of the reader."""
