@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,20 +14,23 @@ from chatserver import config
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import ObjectStore, open_s3
-from chatserver.config import Cold
+from chatserver.config import Cold, Warm
 from chatserver.domain.ids import ChatId
+from chatserver.domain.segments import Segment
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
+from chatserver.service.coldlog import ColdLog
+from chatserver.service.oldertiers import OlderTiers
 from chatserver.warm.aged import AgedMessages
+from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages import PersistItem
-from chatserver.warm.tables import MESSAGES
-from tests.integration.warm_support import Tables, message
+from chatserver.warm.tables import apply_tables
+from tests.integration.warm_support import message
 from tests.integration.worker_support import open_parts
 from workers import archiver
-from workers.archiver import Archiver
+from workers.archiver import Archiver, Visit
 from workers.parts import WorkerParts
 
-CHAT = ChatId("d-archive")
 OLD_TS = 1_600_000_000_000_000
 STEPS = (
     "archive.before_object",
@@ -41,78 +45,107 @@ class Died(Exception):
     """The worker came to its end here."""
 
 
+@dataclasses.dataclass
 class World:
-    """The parts of a worker process, and the bucket it archives to."""
+    """The parts of a worker process, the bucket that it archives to, and a chat."""
 
-    def __init__(self, parts: WorkerParts, tables: Tables, store: ObjectStore) -> None:
-        self.parts = parts
-        self.tables = tables
-        self.store = store
+    parts: WorkerParts
+    client: DynamoClient
+    store: ObjectStore
+    chat: ChatId
+
+    @property
+    def aged(self) -> AgedMessages:
+        """The warm tier, by time."""
+        return AgedMessages(self.client, self.parts.settings.warm, self.parts.clock)
+
+    def old(self, seq: int, **changes: Any) -> Message:
+        """A message of the chat, of 2020."""
+        fields = {"ts": OLD_TS + seq * 1000, "body": f"text {seq} ⟨é⟩", **changes}
+        return message(seq, self.chat, **fields)
+
+    def texts(self, count: int, start: int = 1) -> list[Message]:
+        """Messages of the chat, long past."""
+        return [self.old(seq) for seq in range(start, start + count)]
+
+    async def visit(self) -> Visit:
+        """Archive what is old of the chat."""
+        return await self.parts.archiver.visit(self.chat)
+
+    def archiver(self, aged: AgedMessages | None = None, **settings: Any) -> Archiver:
+        """Another archiver, with settings of its own."""
+        archive = self.parts.settings.archive.model_copy(update=settings)
+        objects = SegmentObjects(self.store, archive)
+        clock = self.parts.clock
+        return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock)
+
+    def reader(self, **settings: Any) -> OlderTiers:
+        """Another reader, with a cache of its own."""
+        archive = self.parts.settings.archive.model_copy(update=settings)
+        objects = SegmentObjects(self.store, archive)
+        cold = ColdLog(self.parts.manifests, objects, self.aged, self.parts.clock)
+        return OlderTiers(self.parts.messages, cold)
 
     async def put(self, *messages: Message) -> None:
         """Write entries into the warm tier, as the persister does."""
         await self.parts.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
 
-    async def walk_down(self, chat: ChatId = CHAT, limit: int = 50) -> list[Message]:
-        """Read a chat page by page, newest first; return it oldest first."""
+    async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
+        """Read the chat page by page, newest first; return it oldest first."""
         found: list[Message] = []
         before: int | None = None
+        older = reader or self.parts.older
         while True:
-            page = await self.parts.older.read_run(chat, before, None, limit, None)
+            page = await older.read_run(self.chat, before, None, limit, None)
             found = page.messages + found
             if not page.messages or page.messages[0].seq == 1:
                 return found
             before = page.messages[0].seq
 
-    async def walk_up(self, chat: ChatId = CHAT, limit: int = 50) -> list[Message]:
-        """Read a chat page by page, oldest first."""
+    async def walk_up(self, limit: int = 50) -> list[Message]:
+        """Read the chat page by page, oldest first."""
         found: list[Message] = []
         while True:
             after = found[-1].seq if found else 0
-            page = await self.parts.older.read_run(chat, None, after, limit, None)
+            page = await self.parts.older.read_run(self.chat, None, after, limit, None)
             found += page.messages
             if not page.messages:
                 return found
 
-    async def warm_seqs(self, chat: ChatId = CHAT) -> list[int]:
-        """The seqs of the items that the warm tier has of a chat."""
-        rows = await self.tables.scan(MESSAGES.name)
-        return sorted(int(row["seq"]["N"]) for row in rows if row["chatid"]["S"] == chat)
+    async def warm_seqs(self) -> list[int]:
+        """The seqs of the items that the warm tier has of the chat."""
+        return [each.seq for each in await self.aged.list_between(self.chat, 0, 2**53 - 1)]
 
     async def objects(self) -> dict[str, bytes]:
-        """All objects of the archive, unpacked."""
-        listed = await self.store.call("list_objects_v2", Prefix="archive/")
+        """All objects of the chat's archive, unpacked."""
+        listed = await self.store.call("list_objects_v2", Prefix=f"archive/v1/{self.chat}/")
         found = {}
         for each in listed.get("Contents", ()):
             data = await self.store.read(each["Key"], size_max=1 << 24)
             found[each["Key"]] = zstandard.ZstdDecompressor().decompress(data)
         return found
 
-    async def keys_of_segments(self, chat: ChatId = CHAT) -> list[str]:
-        """The objects that the manifest names."""
-        return [each.key for each in await self.parts.manifests.list_covering(chat, 1, 10**9)]
+    async def segments(self) -> list[Segment]:
+        """What the manifest says of the chat."""
+        return await self.parts.manifests.list_covering(self.chat, 1, 10**9)
+
+    async def assert_only_segments(self) -> None:
+        """See that the bucket holds what the manifest names of the chat, and nothing else."""
+        assert sorted(await self.objects()) == [each.key for each in await self.segments()]
 
 
 @contextlib.asynccontextmanager
-async def open_world(
-    redis_url: str, tables: Tables, cold: Cold, **settings: Any
-) -> AsyncIterator[World]:
-    """Put it together."""
-    archive = config.Archive(
-        **{
-            "retention_s": 1,
-            "segment_entries_min": 1,
-            "segment_entries_max": 40,
-            "wait_s": 0,
-            **settings,
-        }
-    )
+async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[World]:
+    """Put it together: what is older than a second moves, 40 entries a segment."""
+    archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
     async with (
         open_s3(cold) as store,
-        open_parts(redis_url, tables.settings, cold=cold, archive=archive) as parts,
+        open_dynamodb(warm) as client,
+        open_parts(redis_url, warm, cold=cold, archive=archive) as parts,
     ):
+        await apply_tables(client, warm, poll_s=0.01)
         await apply_bucket(store, cold)
-        yield World(parts, tables, store)
+        yield World(parts, client, store, ChatId("-"))
 
 
 @contextlib.contextmanager
@@ -139,16 +172,6 @@ def die() -> None:
     raise Died
 
 
-def old(seq: int, **changes: Any) -> Message:
-    """A message of the chat, of 2020."""
-    return message(seq, CHAT, **{"ts": OLD_TS + seq * 1000, "body": f"text {seq} ⟨é⟩", **changes})
-
-
-def texts_of(count: int, start: int = 1) -> list[Message]:
-    """Messages of the chat, long past."""
-    return [old(seq) for seq in range(start, start + count)]
-
-
 def encoded(messages: list[Message]) -> list[bytes]:
     """What readers get, to the byte."""
     return [codec.encode(each) for each in messages]
@@ -158,7 +181,7 @@ class Interrupted(AgedMessages):
     """The warm tier's old entries; something happens just before they are removed."""
 
     def __init__(self, world: World, meanwhile: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(world.tables.client, world.tables.settings, world.parts.clock)
+        super().__init__(world.client, world.parts.settings.warm, world.parts.clock)
         self._meanwhile: Callable[[], Awaitable[Any]] | None = meanwhile
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
@@ -166,11 +189,3 @@ class Interrupted(AgedMessages):
             meanwhile, self._meanwhile = self._meanwhile, None
             await meanwhile()
         return await super().remove(entries, in_flight_max)
-
-
-def interrupted_archiver(world: World, meanwhile: Callable[[], Awaitable[Any]]) -> Archiver:
-    """An archiver that something happens to between its commit and its removals."""
-    settings, parts = world.parts.settings.archive, world.parts
-    objects = SegmentObjects(world.store, settings)
-    aged = Interrupted(world, meanwhile)
-    return Archiver(parts.manifests, objects, aged, settings, parts.clock)
