@@ -479,7 +479,8 @@ class Archive(Section):
     retention_s: int = Field(
         0, ge=0, description="older messages move to S3; 0: none do, what is there stays readable"
     )
-    sweep_interval_s: float = Field(600.0, gt=0, description="how often the worker looks")
+    sweep_interval_s: float = Field(3600.0, gt=0, description="how often the worker looks")
+    lease_s: float = Field(60.0, gt=0.5, le=600, description="a dead worker is followed after")
     segment_entries_min: int = Field(
         200, ge=1, le=10_000, description="so many make a segment; a smaller one is filled up"
     )

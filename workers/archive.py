@@ -25,7 +25,6 @@ from workers.parts import WorkerParts
 
 log = structlog.get_logger()
 
-LEASE_S: Final = 60.0
 # A change is written within `persist.write_timeout_s` after it was noted; clocks differ a little.
 LATE_SETTLE_S: Final = 60.0
 
@@ -37,7 +36,9 @@ class ArchiveWorker:
         self._parts = parts
         self._settings = parts.settings.archive
         self._partition = partition
-        self._lease = Lease(parts.hot, partition, "archive", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            parts.hot, partition, "archive", owner, self._settings.lease_s, parts.clock
+        )
 
     async def run(self) -> None:
         """Archive until cancelled.
@@ -113,7 +114,7 @@ class ArchiveWorker:
                 await self._parts.manifests.drop_late(late)
 
     async def _keep_lease(self) -> None:
-        if self._lease.left_s() < LEASE_S / 2 and not await self._lease.claim():
+        if self._lease.left_s() < self._settings.lease_s / 2 and not await self._lease.claim():
             raise Unavailable("archive: another worker has the lease")
 
 
