@@ -21,7 +21,7 @@ from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
 LOADS_MAX: Final = 4
-ENTRY_BYTES: Final = 1_500  # of memory, for an entry beside its text
+ENTRY_BYTES: Final = 800  # of memory, for an entry beside its line
 
 
 class SegmentObjects:

@@ -20,7 +20,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.segments import ArchiveTop, Segment
-from chatserver.errors import CorruptData, Unavailable
+from chatserver.errors import ConfigError, CorruptData, Unavailable
 from chatserver.protocol import expiry
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -94,7 +94,7 @@ class ColdLog:
             rows = await self._manifests.list_covering(chat, first, last)
             try:
                 found = await self._read(rows, chat, first, last)
-            except CorruptData as exc:
+            except (CorruptData, ConfigError) as exc:
                 # An object may have been replaced since its row was read.
                 if number + 1 < TRIES_MAX and rows != await self._manifests.list_covering(
                     chat, first, last

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from chatserver.domain.ids import ChatId
-from chatserver.domain.segments import TRAIL_PREFIX, Segment
+from chatserver.domain.segments import TRAIL_PREFIX, ArchiveTop, Segment
 from chatserver.protocol.frames import Message
 
 
@@ -33,6 +33,8 @@ class Covering(Protocol):
 class ColdEntries(Protocol):
     """Entries of the archive."""
 
+    async def get_top(self, chat: str) -> ArchiveTop: ...
+
     async def read(self, chat: str, first: int, last: int) -> list[Message]: ...
 
     async def find_at(self, chat: str, ts: int) -> Message | None: ...
@@ -50,15 +52,23 @@ class Said:
         """Yield all entries that the user sent, by page, each as it is now.
 
         Those of the warm tier, which an index leads to that lags behind, then those of the archive,
-        a segment a page. What moves meanwhile comes twice.
+        a segment a page. What moves to the archive meanwhile comes twice, nothing else does.
         """
+        tops: dict[str, int] = {}
+        late: set[tuple[str, int]] = set()  # of the archive, and in the warm tier again or still
         async for page in self._rows.iter_entries(user):
+            for entry in page:
+                if entry.chat not in tops:
+                    tops[entry.chat] = (await self._cold.get_top(entry.chat)).seq
+                if entry.seq <= tops[entry.chat]:
+                    late.add((entry.chat, entry.seq))
             yield page
         for chat, seq in await self._list_trails(user):
             for segment in await self._manifests.list_covering(chat, seq, seq):
                 entries = await self._cold.read(chat, segment.first, segment.last)
-                if mine := [entry for entry in entries if entry.sender == user]:
-                    yield mine
+                mine = [entry for entry in entries if entry.sender == user]
+                if fresh := [entry for entry in mine if (chat, entry.seq) not in late]:
+                    yield fresh
 
     async def list_chats(self, user: str) -> list[ChatId]:
         """Return the chats of whose archive some was the user's."""

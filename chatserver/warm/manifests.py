@@ -38,6 +38,8 @@ from chatserver.warm.tables import DIRECTORY, DirectoryField
 from chatserver.warm.tables import SegmentField as Field
 
 _LATE: Final = "a#late"
+_SEGMENT_PREFIX: Final = "s#"
+_NOTE_PREFIX: Final = "x#"
 _PAGE: Final = 16  # segments of one Query: a page of history seldom needs more than two
 
 
@@ -54,11 +56,11 @@ def _partition(chat: str) -> str:
 
 
 def _segment_sort(chat: str, last: int) -> str:
-    return f"s#{last:020d}#{chat}"
+    return f"{_SEGMENT_PREFIX}{last:020d}#{chat}"
 
 
 def _note_sort(segment: Segment) -> str:
-    return f"x#{segment.first:020d}#{segment.last:020d}#{segment.tag}"
+    return f"{_NOTE_PREFIX}{segment.first:020d}#{segment.last:020d}#{segment.tag}"
 
 
 class Manifests:
@@ -86,7 +88,7 @@ class Manifests:
         found: list[Segment] = []
         start = max(1, first)
         while start <= last:
-            between = (f"s#{start:020d}", "s$")  # '$' follows '#'
+            between = (f"{_SEGMENT_PREFIX}{start:020d}", "s$")  # '$' follows '#'
             request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
             page = {"ConsistentRead": True, "Limit": _PAGE}
             rows = (await self._client.call("query", {**request, **page}))["Items"]
@@ -99,7 +101,7 @@ class Manifests:
 
     async def find_at(self, chat: str, ts: int) -> Segment | None:
         """Return the segment whose time holds `ts`. Costs a Query of all that the chat has."""
-        span = Span(DIRECTORY, _partition(chat), prefix="s#")
+        span = Span(DIRECTORY, _partition(chat), prefix=_SEGMENT_PREFIX)
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
         request["FilterExpression"] = "#first <= :ts AND #last >= :ts"
         names = {"#first": Field.FIRST_TS, "#last": Field.LAST_TS}
@@ -112,7 +114,7 @@ class Manifests:
 
     async def list_notes(self, chat: str) -> list[tuple[Segment, bool]]:
         """Return the objects that no segment is made of, yet or any more, and which are dead."""
-        span = Span(DIRECTORY, _partition(chat), prefix="x#")
+        span = Span(DIRECTORY, _partition(chat), prefix=_NOTE_PREFIX)
         request = {**span.query(self._settings), "ConsistentRead": True}
         return [
             (_decode(row), Field.IS_DEAD in row)

@@ -272,7 +272,7 @@ async def test_cache_of_segments_stays_within_its_bytes(world: World) -> None:
     await world.archiver(segment_entries_max=10).visit(world.chat)
     loads, hits = (metrics.SEGMENT_READS.labels(source) for source in ("s3", "cache"))
     counts = loads._value.get(), hits._value.get()
-    reader = world.reader(cache_bytes_max=100_000)
+    reader = world.reader(cache_bytes_max=30_000)
 
     await world.walk_down(limit=5, reader=reader)
     await world.walk_down(limit=5, reader=reader)
