@@ -12,6 +12,7 @@ from typing import Final
 from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
+ARCHIVED_KIND: Final = "archived"  # of what stands for a newest entry of which the place is known
 TRAIL_PREFIX: Final = "archived#"  # of what leads from a user to segments with his words
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 from typing import Literal, NamedTuple, Protocol
 
-from chatserver.domain.segments import ArchiveTop
+from chatserver.domain.segments import ARCHIVED_KIND, ArchiveTop
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
 
@@ -75,7 +75,7 @@ class OlderTiers:
         top = await self._cold.get_top(chat)
         self._learn(chat, top.seq)
         if top.seq > (head.seq if head is not None else 0):
-            return Message(top.seq, top.ts, chat, "-", "-", "-", "archived", "", deleted=True)
+            return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
         return head
 
     async def list_before(

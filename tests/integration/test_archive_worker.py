@@ -8,6 +8,7 @@ import time
 import pytest
 
 from chatserver.domain.ids import UserId, direct_chat_id
+from chatserver.errors import Unavailable
 from chatserver.service.erasing import has_words
 from tests.integration.archive_support import World, encoded
 from workers.archive import ArchiveWorker
@@ -119,3 +120,19 @@ async def test_all_that_a_user_said_is_found_in_both_tiers(world: World) -> None
     assert await world.parts.private.said.list_chats(user) == [world.chat]
     await world.parts.private.rows.remove_trails(user)
     assert await world.parts.private.said.list_chats(user) == []
+
+
+async def test_chat_whose_archive_is_away_can_be_written_to(world: World) -> None:
+    """Its place is in DynamoDB; what cannot be read is named when it is asked for."""
+    await make_chat(world)
+    await world.put(*world.texts(20))
+    await world.visit()
+    for segment in await world.segments():
+        await world.store.call("delete_object", Key=segment.key)
+
+    await world.parts.opener.load_chat(world.chat)
+
+    key = world.parts.hot.keys.chat(world.chat)
+    assert int(await world.parts.hot.call("HGET", key, "seq")) == 20
+    with pytest.raises(Unavailable):
+        await world.parts.older.read_run(world.chat, 21, None, 10, None)
