@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import zstandard
@@ -79,11 +79,11 @@ class World:
         clock = self.parts.clock
         return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock)
 
-    def reader(self, **settings: Any) -> OlderTiers:
+    def reader(self, aged: AgedMessages | None = None, **settings: Any) -> OlderTiers:
         """Another reader, with a cache of its own."""
         archive = self.parts.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
-        cold = ColdLog(self.parts.manifests, objects, self.aged, self.parts.clock)
+        cold = ColdLog(self.parts.manifests, objects, aged or self.aged, self.parts.clock)
         return OlderTiers(self.parts.messages, cold)
 
     async def put(self, *messages: Message) -> None:
@@ -178,14 +178,29 @@ def encoded(messages: list[Message]) -> list[bytes]:
 
 
 class Interrupted(AgedMessages):
-    """The warm tier's old entries; something happens just before they are removed."""
+    """The warm tier's old entries; something happens once, just before they are read or removed."""
 
-    def __init__(self, world: World, meanwhile: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(
+        self,
+        world: World,
+        meanwhile: Callable[[], Awaitable[Any]],
+        before: Literal["read", "remove"] = "remove",
+    ) -> None:
         super().__init__(world.client, world.parts.settings.warm, world.parts.clock)
-        self._meanwhile: Callable[[], Awaitable[Any]] | None = meanwhile
+        self._waiting: Callable[[], Awaitable[Any]] | None = meanwhile
+        self._before = before
+
+    async def _happen(self, now: str) -> None:
+        if self._waiting is not None and now == self._before:
+            waiting, self._waiting = self._waiting, None
+            await waiting()
+
+    async def list_between(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]:
+        await self._happen("read")
+        return await super().list_between(chat, from_ts, to_ts, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
-        if self._meanwhile is not None:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            await meanwhile()
+        await self._happen("remove")
         return await super().remove(entries, in_flight_max)

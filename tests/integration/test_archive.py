@@ -176,6 +176,24 @@ async def test_change_between_commit_and_removal_is_not_lost(world: World) -> No
     assert b"text 3 " not in b"".join((await world.objects()).values())
 
 
+async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(world: World) -> None:
+    """Who read the manifest before, and the warm tier after, looks again."""
+    sent = world.texts(10)
+    await world.put(*sent)
+    await world.visit()
+    await world.parts.message_changes.apply(world.chat, sent[4].ts, [delete_of(world, 5, 11)])
+
+    async def fold() -> None:
+        await world.parts.archiver.fold(world.chat)
+
+    reader = world.reader(Interrupted(world, fold, before="read"))
+    page = await reader.read_run(world.chat, 11, None, 10, None)
+
+    assert await world.warm_seqs() == []
+    assert seqs(page.messages) == list(range(1, 11))
+    assert (page.messages[4].deleted, page.messages[4].body) == (True, "")
+
+
 async def test_message_that_expires_is_never_written_to_s3(world: World) -> None:
     """It is read until its time is over, and a tombstone then, whoever removes its item."""
     clock = world.parts.clock

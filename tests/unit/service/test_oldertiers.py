@@ -29,8 +29,8 @@ def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
 class Tiers:
     """A chat of `stored` entries, of which up to `top` are archived, and `kept` of those are warm.
 
-    Before each call the archive goes on by the next of `steps`: first the manifest, then, with the
-    next step, the removals that belong to it.
+    Before each call the archive goes on by some steps: first the manifest, then, with the next
+    one, the removals that belong to it.
     """
 
     stored: int
@@ -42,8 +42,9 @@ class Tiers:
     warm_calls: int = 0
 
     def _move(self) -> None:
-        self.removed = max(self.removed, self.top)
-        self.top = min(self.stored, self.top + next(self.steps, 0))
+        for _ in range(next(self.steps, 0)):
+            self.removed = max(self.removed, self.top)
+            self.top = min(self.stored, self.top + next(self.steps, 0))
 
     def _held(self) -> dict[int, Message]:
         return {
