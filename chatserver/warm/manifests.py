@@ -288,14 +288,18 @@ class Manifests:
             "TotalSegments": parts,
             "ProjectionExpression": "#pk",
             "FilterExpression": (
-                "attribute_exists(#version) AND (attribute_not_exists(#due) OR #due < :ts)"
+                "begins_with(#pk, :chat) AND attribute_exists(#version) "
+                "AND (attribute_not_exists(#due) OR #due < :ts)"
             ),
             "ExpressionAttributeNames": {
                 "#pk": DirectoryField.PK,
                 "#version": DirectoryField.VERSION,
                 "#due": DirectoryField.DUE_TS,
             },
-            "ExpressionAttributeValues": {":ts": {"N": str(before_ts)}},
+            "ExpressionAttributeValues": {
+                ":ts": {"N": str(before_ts)},
+                ":chat": {"S": chat_key("")},
+            },
         }
         if start is not None:
             request["ExclusiveStartKey"] = start
