@@ -169,15 +169,13 @@ def _put_together(
     poster, hidden, inboxes, log = Poster(postman, me), Hidden(hot), Inboxes(hot), ChatLog(hot)
     directory = Directory(dynamodb, settings.warm)
     patterns = MessagePatterns(dynamodb, settings.warm)
-    older = OlderTiers(
-        MessageRepository(dynamodb, settings.warm),
-        ColdLog(
-            Manifests(dynamodb, settings.warm),
-            SegmentObjects(store, settings.archive),
-            AgedMessages(dynamodb, settings.warm, clock),
-            clock,
-        ),
+    cold = ColdLog(
+        Manifests(dynamodb, settings.warm),
+        SegmentObjects(store, settings.archive),
+        AgedMessages(dynamodb, settings.warm, clock),
+        clock,
     )
+    older = OlderTiers(MessageRepository(dynamodb, settings.warm), cold)
     bounds = settings.chats.members_max, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb, settings.warm), Blocks(hot)
@@ -252,7 +250,7 @@ def _put_together(
         ),
         history=history,
         finding=Finding(patterns, members, memberships, log, views, opener, clock),
-        around=Around(history, members, log, patterns),
+        around=Around(history, members, log, patterns, cold),
         members=members,
         memberships=memberships,
         turnover=turnover,
