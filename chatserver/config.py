@@ -485,6 +485,32 @@ class Privacy(Section):
     receipt_days: int = Field(365, ge=1, le=3650, description="how long a receipt is kept")
 
 
+class Archive(Section):
+    """What moves old messages from DynamoDB to S3, and reads them there."""
+
+    retention_s: int = Field(
+        0, ge=0, description="older messages move to S3; 0: none do, what is there stays readable"
+    )
+    sweep_interval_s: float = Field(3600.0, gt=0, description="how often the worker looks")
+    lease_s: float = Field(60.0, gt=0.5, le=600, description="a dead worker is followed after")
+    segment_entries_min: int = Field(
+        200, ge=1, le=10_000, description="so many make a segment; a smaller one is filled up"
+    )
+    wait_s: int = Field(86_400, ge=0, description="fewer wait for so long, then they move too")
+    segment_entries_max: int = Field(1000, ge=1, le=10_000, description="of one segment")
+    segment_bytes_max: int = Field(4_194_304, ge=65_536, le=16_777_216, description="unpacked")
+    deletes_in_flight_max: int = Field(16, ge=1, le=64, description="in DynamoDB")
+    cache_bytes_max: int = Field(
+        67_108_864, ge=1, description="of a process's memory for segments that were read"
+    )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.segment_entries_min > self.segment_entries_max:
+            raise ValueError("segment_entries_min: must be at most segment_entries_max")
+        return self
+
+
 class Repair(Section):
     """The worker that finishes what a dead gateway left undelivered."""
 
@@ -526,6 +552,7 @@ class Settings(BaseSettings):
     outbound: Outbound = Outbound()
     webhooks: Webhooks = Webhooks()
     persist: Persist = Persist()
+    archive: Archive = Archive()
     repair: Repair = Repair()
     notify: Notify = Notify()
     privacy: Privacy = Privacy()

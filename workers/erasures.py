@@ -19,7 +19,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.privacy import Done
-from chatserver.errors import NotFound, Unavailable
+from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.erasing import has_words
 from chatserver.telemetry.failpoints import failpoint
@@ -33,6 +33,7 @@ log = structlog.get_logger()
 CHATS_PAGE = 100
 PASSES_MAX = 8
 REMOVE_TRIES_MAX = 5
+REWRITE_TRIES_MAX = 20
 DAY_S = 86_400
 LEAVE_REF = "erase-leave"
 REDIS, DIRECTORY, MESSAGES, BUCKET = "Redis", "DynamoDB directory", "DynamoDB messages", "S3"
@@ -144,13 +145,17 @@ class Erasure:
                 await asyncio.sleep(max(0.0, self._settings.settle_s - passed_s))
             await wait_until_persisted(self._parts)
             if found == 0 and number > 0:
-                return [Done("messages", TIERS, "messages whose text is gone", places)]
+                chats = await self._rewrite_archive()
+                return [
+                    Done("messages", TIERS, "messages whose text is gone", places),
+                    Done("messages", BUCKET, "chats whose archive has none of it", chats),
+                ]
         raise Unavailable("texts of the user keep coming")
 
     async def _erase_once(self, number: int) -> tuple[int, int]:
         """Delete what is found; return how much that was, and how many messages there are."""
         found = places = 0
-        async for page in self._private.rows.iter_entries(self._user):
+        async for page in self._private.said.iter_entries(self._user):
             for entry in page:
                 places += entry.kind not in frames.ENTRY_KINDS
                 # An edit goes with its message; what is left then has lost it.
@@ -164,6 +169,21 @@ class Erasure:
                     await self._parts.message_changes.blank(entry.chat, entry.ts, rev)
                 failpoint("erasure.in_messages")
         return found, places
+
+    async def _rewrite_archive(self) -> int:
+        """Have what was deleted taken out of the archive's objects; return in how many chats."""
+        chats = await self._private.said.list_chats(self._user)
+        for chat in chats:
+            for left in reversed(range(REWRITE_TRIES_MAX)):
+                try:
+                    await self._parts.archiver.fold(chat)
+                    break
+                except Conflict as exc:  # the archive worker is at it, too
+                    if not left:
+                        raise Unavailable(exc.message) from exc
+                    await asyncio.sleep(0.1)
+            failpoint("erasure.in_archive")
+        return len(chats)
 
     async def _remove_files(self) -> list[Done]:
         names = await self._private.rows.list_names(self._user, FILE_PREFIX)
@@ -237,6 +257,8 @@ class Erasure:
             found += await self._private.rows.remove_rows(self._user)
             await self._private.traces.remove_keys(self._user)
             if found == 0:
+                await self._rewrite_archive()
+                await self._private.rows.remove_trails(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
             await wait_until_persisted(self._parts)
         raise Unavailable("something of the user keeps coming back")

@@ -164,7 +164,7 @@ class ExportWorker:
         def is_there(entry: Message) -> bool:
             return is_message(entry) and (entry.expires_at is None or entry.expires_at > now_s)
 
-        async for page in self._private.rows.iter_entries(user):
+        async for page in self._private.said.iter_entries(user):
             yield [entry for entry in page if is_there(entry)]
 
     async def _list_files(self, user: UserId) -> list[File]:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import AsyncIterator
 
 from chatserver.auth.hostkeys import parse_jwks
+from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.attachments import Files
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.exports import ExportFiles
@@ -37,21 +38,26 @@ from chatserver.hot.watchers import Watchers
 from chatserver.outbound.documents import fetch_document
 from chatserver.outbound.http import Outbound, open_outbound
 from chatserver.service.apartness import Apartness
+from chatserver.service.coldlog import ColdLog
 from chatserver.service.erasing import TextEraser
 from chatserver.service.keyring import KeyFetcher
 from chatserver.service.membership import Membership
 from chatserver.service.moderation import Moderation
+from chatserver.service.oldertiers import OlderTiers
 from chatserver.service.opening import Opener
 from chatserver.service.privacy import Closing
 from chatserver.service.references import References
 from chatserver.service.revoking import Revoking
+from chatserver.service.said import Said
 from chatserver.service.turnover import Turnover
 from chatserver.warm.accounts import AccountRows
+from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
 from chatserver.warm.changes import MessageChanges
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
 from chatserver.warm.jobs import JobRows
+from chatserver.warm.manifests import Manifests
 from chatserver.warm.memberships import Memberships
 from chatserver.warm.messages import MessageRepository
 from chatserver.warm.moderation import Moderation as ModerationRows
@@ -59,6 +65,7 @@ from chatserver.warm.personal import PersonalRows
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
 from chatserver.warm.schema import watch_schema
+from workers.archiver import Archiver
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +80,9 @@ class WorkerParts:
     audiences: Audiences
     settling: Settling
     messages: MessageRepository
+    older: OlderTiers
+    manifests: Manifests
+    archiver: Archiver
     message_changes: MessageChanges
     directory: Directory
     opener: Opener
@@ -106,6 +116,7 @@ class PrivateParts:
     answers: Answers
     closing: Closing
     eraser: TextEraser
+    said: Said
 
 
 @contextlib.asynccontextmanager
@@ -125,6 +136,11 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         open_outbound(settings.outbound) as outbound,
     ):
         messages = MessageRepository(dynamodb, settings.warm)
+        manifests = Manifests(dynamodb, settings.warm)
+        segments = SegmentObjects(store, settings.archive)
+        aged = AgedMessages(dynamodb, settings.warm, clock)
+        cold = ColdLog(manifests, segments, aged, clock)
+        older = OlderTiers(messages, cold)
         directory = Directory(dynamodb, settings.warm)
         inboxes, postman = Inboxes(hot), Postman(hot)
         settling = Settling(hot, postman)
@@ -140,7 +156,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         apart = Apartness(rows, blocks)
         opener = Opener(
             directory,
-            messages,
+            older,
             Opening(hot),
             inboxes,
             clock,
@@ -174,7 +190,10 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             audiences=audiences,
             settling=settling,
             messages=messages,
-            message_changes=MessageChanges(dynamodb, settings.warm, references.release),
+            older=older,
+            manifests=manifests,
+            archiver=Archiver(manifests, segments, aged, settings.archive, clock),
+            message_changes=MessageChanges(dynamodb, settings.warm, references.release, cold),
             directory=directory,
             opener=opener,
             key_fetcher=KeyFetcher(
@@ -213,7 +232,16 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 clock,
             ),
             hook_feed=hook_feed,
-            private=_make_private(settings, clock, hot, dynamodb, store, postman, audiences),
+            private=_make_private(
+                settings,
+                clock,
+                hot,
+                dynamodb,
+                store,
+                postman,
+                audiences,
+                Said(PersonalRows(dynamodb, settings.warm), manifests, cold),
+            ),
         )
 
 
@@ -225,6 +253,7 @@ def _make_private(
     store: ObjectStore,
     postman: Postman,
     audiences: Audiences,
+    said: Said,
 ) -> PrivateParts:
     accounts, traces = AccountRows(dynamodb, settings.warm), Traces(hot)
     rows = PersonalRows(dynamodb, settings.warm)
@@ -244,5 +273,6 @@ def _make_private(
             traces,
             clock,
         ),
-        eraser=TextEraser(Amendments(hot, GatewayId("-")), audiences, rows, system),
+        eraser=TextEraser(Amendments(hot, GatewayId("-")), audiences, said, system),
+        said=said,
     )

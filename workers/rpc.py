@@ -114,14 +114,14 @@ class RpcWorker:
                 user = UserId(operation.user)
                 return _encode(await self._parts.membership.change(user, operation.change))
             case rpc.ReadHistory():
-                messages = await opener.read_history(
+                run = await self._parts.older.read_run(
                     ChatId(operation.chat),
                     operation.before,
                     operation.after,
                     operation.limit,
                     operation.ts,
                 )
-                return _encode(rpc.WarmPage(messages))
+                return _encode(rpc.WarmPage(run.messages, run.tier))
             case rpc.Block():
                 user, other = UserId(operation.user), UserId(operation.other)
                 moderation = self._parts.moderation

@@ -18,6 +18,7 @@ from chatserver.push.providers import check_providers
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.looplag import watch_loop_lag
+from workers.archive import run_archive
 from workers.erasures import run_erasures
 from workers.exports import run_exports
 from workers.media import run_media
@@ -45,6 +46,7 @@ WORKERS: dict[str, Runner] = {
     "persist": run_persist,
     "repair": run_repair,
     "rpc": _run_rpc,
+    "archive": run_archive,
     "notify": run_notify,
     "media": run_media,
     "sweep": run_sweep,

@@ -17,6 +17,7 @@ from chatserver.api.paging import Cursors
 from chatserver.api.people import People, make_people
 from chatserver.api.security import Authenticator
 from chatserver.auth.tokens import Tokens
+from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.attachments import Files
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.exports import ExportFiles
@@ -50,11 +51,13 @@ from chatserver.service.around import Around
 from chatserver.service.arrivals import Arrivals
 from chatserver.service.attachments import Sendable, Uploads
 from chatserver.service.chats import Chats
+from chatserver.service.coldlog import ColdLog
 from chatserver.service.finding import Finding
 from chatserver.service.history import History
 from chatserver.service.membership import Membership
 from chatserver.service.messaging import Messaging
 from chatserver.service.moderation import Moderation
+from chatserver.service.oldertiers import OlderTiers
 from chatserver.service.opening import Opener
 from chatserver.service.privacy import Privacy
 from chatserver.service.screening import Screening, make_messaging
@@ -62,10 +65,12 @@ from chatserver.service.stored import StoredWaits
 from chatserver.service.turnover import Turnover
 from chatserver.service.views import Views
 from chatserver.service.watching import Watching
+from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
 from chatserver.warm.jobs import JobRows
+from chatserver.warm.manifests import Manifests
 from chatserver.warm.memberships import Memberships
 from chatserver.warm.messages import MessageRepository
 from chatserver.warm.moderation import Moderation as ModerationRows
@@ -167,15 +172,21 @@ def _put_together(
     postman, online_ttl_s = Postman(hot), settings.gateway.online_ttl_s
     poster, hidden, inboxes, log = Poster(postman, me), Hidden(hot), Inboxes(hot), ChatLog(hot)
     directory = Directory(dynamodb, settings.warm)
-    messages = MessageRepository(dynamodb, settings.warm)
     patterns = MessagePatterns(dynamodb, settings.warm)
+    cold = ColdLog(
+        Manifests(dynamodb, settings.warm),
+        SegmentObjects(store, settings.archive),
+        AgedMessages(dynamodb, settings.warm, clock),
+        clock,
+    )
+    older = OlderTiers(MessageRepository(dynamodb, settings.warm), cold)
     bounds = settings.chats.members_max, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb, settings.warm), Blocks(hot)
     apart = Apartness(rows, blocks)
     opener = Opener(
         directory,
-        messages,
+        older,
         Opening(hot),
         inboxes,
         clock,
@@ -211,7 +222,7 @@ def _put_together(
         clock,
     )
     members = MemberCheck(hot, audiences)
-    history = History(log, opener, members, clock, views)
+    history = History(log, older, members, clock, views)
     files, sendable = Attachments(dynamodb, settings.warm), SendableFiles(hot)
     seen = Seen(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
@@ -243,7 +254,7 @@ def _put_together(
         ),
         history=history,
         finding=Finding(patterns, members, memberships, log, views, opener, clock),
-        around=Around(history, members, log, patterns),
+        around=Around(history, members, log, patterns, cold),
         members=members,
         memberships=memberships,
         turnover=turnover,

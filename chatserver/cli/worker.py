@@ -10,6 +10,7 @@ NAMES = (
     "persist",
     "repair",
     "rpc",
+    "archive",
     "notify",
     "media",
     "sweep",
@@ -28,6 +29,7 @@ def worker(names: tuple[str, ...]) -> None:
     persist  moves messages from Redis to DynamoDB
     repair   finishes what a dead gateway left undelivered
     rpc      answers the gateways' calls to DynamoDB
+    archive  moves old messages from DynamoDB to S3
     notify   tells absent members of new messages by push
     media    makes thumbnails of images
     sweep    removes files that no message has

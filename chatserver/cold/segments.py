@@ -1,20 +1,18 @@
 """Segments of the archive: a run of a chat's entries as one object. The format, no I/O.
 
-Object ``archive/v1/<chat>/<first seq>-<last seq>.jsonl.zst`` (seqs of 20 digits, so that keys sort
-as entries do) is one zstd frame with a checksum over lines of JSON:
+Object ``archive/v1/<chat>/<first seq>-<last seq>.<tag>.jsonl.zst`` (seqs of 20 digits, so that keys
+sort as entries do) is one zstd frame with a checksum over lines of JSON:
 
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
     {"seq":1,"ts":…,"chat":"…", …}          one entry a line, in order of seq, each seq there once
 
 Invariants: an entry's line is its JSON on any wire, so nothing is lost on the way; a segment has no
 hole (what is gone is a tombstone, and that is an entry); the same entries make the same bytes, so
-who dies after writing the object and writes it again changes nothing. Segments of a chat do not
-overlap: where one begins is what names it.
+who finds an object that somebody died over can tell whether it is the one that he would write.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,11 +22,11 @@ import msgspec
 import zstandard
 
 from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.domain.segments import Segment
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 
-PREFIX: Final = "archive/v1"
 LEVEL: Final = 10  # written once, read for years
 ENTRIES_MAX: Final = 10_000
 RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # what decoding one may take of a process's memory
@@ -43,32 +41,8 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_ts: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Segment:
-    """What the manifest says of an object; what `decode_segment` holds the object against."""
-
-    chat: ChatId
-    first: Seq
-    last: Seq
-    first_ts: Ts
-    last_ts: Ts
-    raw_bytes: int  # of the lines
-    stored_bytes: int  # of the object
-    sha256: str  # of the object, in hexadecimal digits
-
-    @property
-    def key(self) -> str:
-        """The object's key."""
-        return f"{PREFIX}/{self.chat}/{self.first:020d}-{self.last:020d}.jsonl.zst"
-
-    @property
-    def count(self) -> int:
-        """How many entries it has."""
-        return self.last - self.first + 1
-
-
-def encode_segment(entries: Sequence[Message]) -> tuple[Segment, bytes]:
-    """Return the segment of some entries and its object.
+def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, bytes]:
+    """Return the segment of some entries and its object. Not for an event loop.
 
     Guarantees:
         Repeatable: the same entries make the same bytes.
@@ -99,6 +73,7 @@ def encode_segment(entries: Sequence[Message]) -> tuple[Segment, bytes]:
         len(raw),
         len(data),
         hashlib.sha256(data).hexdigest(),
+        tag,
     )
     return segment, data
 

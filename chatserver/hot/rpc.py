@@ -12,7 +12,7 @@ import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import redis.exceptions
@@ -169,6 +169,7 @@ class WarmPage(msgspec.Struct):
     """Answer of `ReadHistory`."""
 
     messages: list[frames.Message]
+    tier: Literal["warm", "cold"] = "warm"
 
 
 class BlocksPage(msgspec.Struct):
@@ -259,8 +260,14 @@ class WarmCalls:
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> list[frames.Message]:
         """See `ReadHistory`."""
+        return (await self.read_run(chat, before, after, limit, ts)).messages
+
+    async def read_run(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> WarmPage:
+        """See `ReadHistory`; with the tier that it came from."""
         payload = await self._call(ReadHistory(chat, before, after, limit, ts))
-        return msgspec.msgpack.decode(payload, type=WarmPage).messages
+        return msgspec.msgpack.decode(payload, type=WarmPage)
 
     async def load_file(self, file: str) -> File | None:
         """See `LoadFile`."""

@@ -47,6 +47,12 @@ class Places(Protocol):
     ) -> Mapping[tuple[str, int], frames.Message]: ...
 
 
+class Archived(Protocol):
+    """Messages that have left the warm tier."""
+
+    async def find_at(self, chat: str, ts: int) -> frames.Message | None: ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reference:
     """What a client knows of a message: at least one of seq and ts."""
@@ -70,11 +76,19 @@ class Surroundings:
 class Around:
     """The use cases."""
 
-    def __init__(self, pages: Pages, members: MemberCheck, log: HotLog, places: Places) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        members: MemberCheck,
+        log: HotLog,
+        places: Places,
+        archived: Archived,
+    ) -> None:
         self._pages = pages
         self._members = members
         self._log = log
         self._places = places
+        self._archived = archived
 
     async def get_message(self, reader: UserId, reference: Reference) -> bytes:
         """Return a message as history shows it: of a deleted one, its place.
@@ -82,7 +96,7 @@ class Around:
         Guarantees:
             As `History.get_page`, for this one message.
             Cost: a page of one; with a ts alone, one GetItem more, or up to 20 Redis calls if it
-            is not stored yet.
+            is not stored yet, or what reading the archive costs.
 
         Raises:
             BadRequest: the reference has neither seq nor ts.
@@ -140,11 +154,13 @@ class Around:
             raise BadRequest("seq, ts: give at least one of them")
         chat, ts = reference.chat, reference.ts
         span = await self._members.get_reader(chat, reader)
-        # The hot tier first: what leaves it meanwhile is in the warm one by then.
+        # The hot tier first: what leaves a tier meanwhile is in the one below it by then.
         seq = await self._search_unstored(chat, ts, span)
         if seq is None:
             found = await self._places.get_many([(chat, ts)])
             seq = Seq(found[chat, ts].seq) if found else None
+        if seq is None and (entry := await self._archived.find_at(chat, ts)) is not None:
+            seq = Seq(entry.seq)
         if seq is None:
             raise NotFound("message: the chat has no such message")
         return seq

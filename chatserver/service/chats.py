@@ -14,7 +14,8 @@ from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import is_message
-from chatserver.service.history import HotLog, WarmLog
+from chatserver.service.amending import WarmLog
+from chatserver.service.history import HotLog
 from chatserver.service.views import NO_CHANGES, View, Views
 
 SNAPSHOT_CHATS = 50

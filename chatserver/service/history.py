@@ -1,6 +1,7 @@
-"""History: pages of a chat, from the hot tier as far as it reaches, from the warm tier below.
+"""History: pages of a chat, from the hot tier as far as it reaches, from the others below.
 
-A page is contiguous in seq, and that is proven, not assumed: what does not join is not served.
+A page is contiguous in seq, and that is proven, not assumed: what does not join is not served. The
+warm and the cold tier are joined by `chatserver.service.oldertiers`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.service.views import NO_CHANGES, View, Views
+from chatserver.telemetry import metrics
 
 PAGE_BYTES_MAX = 262_144
 
@@ -32,12 +34,21 @@ class HotLog(Protocol):
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
 
 
-class WarmLog(Protocol):
-    """The warm part."""
+class OlderRun(Protocol):
+    """Messages without a hole, in rising seq, and the coldest tier that they come from."""
 
-    async def read_history(
+    @property
+    def messages(self) -> list[frames.Message]: ...
+    @property
+    def tier(self) -> Literal["warm", "cold"]: ...
+
+
+class OlderLog(Protocol):
+    """The warm and the cold part."""
+
+    async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]: ...
+    ) -> OlderRun: ...
 
 
 class MemberCheck(Protocol):
@@ -69,7 +80,7 @@ class History:
     def __init__(
         self,
         hot: HotLog,
-        warm: WarmLog,
+        older: OlderLog,
         members: MemberCheck,
         clock: Clock | None = None,
         views: Views | None = None,
@@ -77,7 +88,7 @@ class History:
         self._clock = clock or SystemClock()
         self._views = views
         self._hot = hot
-        self._warm = warm
+        self._older = older
         self._members = members
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
@@ -88,7 +99,7 @@ class History:
             Nothing beyond what the reader may read: neither of before he joined, unless the chat
             shows all, nor of after he left while this was read (promise P7).
             As now: it has every change that was acked before the call (promise P10, I15).
-            Cost: two to four Redis calls; one of the warm tier where the hot one ends.
+            Cost: two to four Redis calls; one of the older tiers where the hot one ends.
 
         Raises:
             BadRequest: both `before` and `after` are given.
@@ -134,11 +145,11 @@ class History:
         first = rows[0].seq if rows else top + 1
         if len(rows) < limit and first > 1:
             hint = rows[0].ts if rows else ts
-            found = await self._warm.read_history(chat, first, None, limit - len(rows), hint)
-            older = _contiguous_down_from(first - 1, self._warm_rows(found, view))
+            found = await self._older.read_run(chat, first, None, limit - len(rows), hint)
+            older = _contiguous_down_from(first - 1, self._older_rows(found.messages, view))
             if not older:
-                raise Unavailable(f"history: message {first - 1} cannot be read now")
-            rows, tier = older + rows, "warm"
+                raise _unexplained(first - 1)
+            rows, tier = older + rows, found.tier
         kept = _within_bytes(list(reversed(rows)))
         kept.reverse()
         has_more = bool(kept) and kept[0].seq > floor
@@ -158,11 +169,11 @@ class History:
         # Tombstones of what only the warm tier has are hot: the hot run may end before the log.
         if len(rows) < limit and last < head.seq:
             hint = rows[-1].ts if rows else ts
-            found = await self._warm.read_history(chat, None, last, limit - len(rows), hint)
-            more = _contiguous_up_from(last + 1, self._warm_rows(found, view))
+            found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
+            more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
             if not rows and not more:
-                raise Unavailable(f"history: message {after + 1} cannot be read now")
-            rows, tier = rows + more, "warm" if more else tier
+                raise _unexplained(after + 1)
+            rows, tier = rows + more, found.tier if more else tier
             if more and len(rows) < limit:
                 last = rows[-1].seq
                 newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
@@ -177,9 +188,14 @@ class History:
             for e in entries
         ]
 
-    def _warm_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
+    def _older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
         now_s = self._clock.time()
         return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
+
+
+def _unexplained(seq: int) -> Unavailable:
+    metrics.HISTORY_GAPS.labels("page").inc()
+    return Unavailable(f"history: message {seq} cannot be read now")
 
 
 def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:

@@ -24,6 +24,7 @@ from chatserver.domain.ids import (
 from chatserver.domain.inboxes import ListedChat
 from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
 from chatserver.domain.moderation import BLOCKED, format_strictness
+from chatserver.domain.segments import ARCHIVED_KIND
 from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
@@ -243,7 +244,7 @@ class Opener:
         record, members = await self._directory.get_chat_with_members(chat)
         # The head counts even if it has expired: its seq was given out.
         head = await self._messages.find_head(chat)
-        newest = await self._read_newest(chat, head) if head is not None else []
+        newest = await self._read_newest_if_there(chat, head) if head is not None else []
         is_open = await self._opening.open_chat(
             chat,
             record.kind,
@@ -265,6 +266,22 @@ class Opener:
         if record.change is not None:
             await self._opening.note_unfinished(chat)
         return is_open
+
+    async def _read_newest_if_there(
+        self, chat: ChatId, head: frames.Message
+    ) -> list[frames.Message]:
+        """Return the chat's newest messages; none if they are archived, and the archive is away.
+
+        Then what members wrote themselves counts as unread until they mark it: no reason not to let
+        them write.
+        """
+        try:
+            return await self._read_newest(chat, head)
+        except Unavailable as exc:
+            if head.kind != ARCHIVED_KIND:
+                raise
+            log.warning("opening.archive_away", chat=chat, error=exc.message)
+            return []
 
     async def _read_newest(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return the chat's newest messages, and fill the places of lost ones among them.

@@ -49,6 +49,30 @@ PERSIST_LAG = Histogram(
 )
 REPAIRED = Counter("chatserver_repaired_chats", "Fan-outs that the repair worker finished")
 EVICTED = Counter("chatserver_evicted_chats", "Idle chats that left the hot tier")
+ARCHIVED = Counter("chatserver_archived_messages", "Entries moved from the warm tier to the cold")
+SEGMENTS = Counter(
+    "chatserver_archive_segments",
+    "Segments by what happened: written, filled (a small one, with what follows), rewritten",
+    ["what"],
+)
+SEGMENT_BYTES = Counter("chatserver_archive_bytes", "Bytes of segments written to S3")
+ARCHIVE_LAG = Gauge(
+    "chatserver_archive_lag_seconds",
+    "By how much the oldest message that the archive could not take is older than it may be",
+    ["partition"],
+)
+ARCHIVE_PASS = Gauge(
+    "chatserver_archive_pass_time_seconds",
+    "When the archive worker last came to the end of a pass, since 1970",
+    ["partition"],
+)
+SEGMENT_READS = Counter("chatserver_segment_reads", "Segments read: cache or s3", ["source"])
+HISTORY_GAPS = Counter(
+    "chatserver_history_gaps",
+    "Reads that met a place which no tier explains: page (of history), cold (in the archive), "
+    "archive (the worker cannot go on)",
+    ["where"],
+)
 PUSH_NOTICES = Counter(
     "chatserver_push_notices",
     "Pushes to devices: sent, gone, refused, unknown, not_wanted, given_up or dropped",

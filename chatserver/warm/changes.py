@@ -3,12 +3,15 @@
 Owns nothing: the items are those of `chatserver.warm.messages`. An item is read, changed by the one
 rule (`chatserver.protocol.entries`) and written if nobody changed it meanwhile. A repeat, or an
 older change that comes late, does nothing: all orders end with the same item.
+
+An entry that is in the archive gets an item again, as it is after the change: who reads the archive
+lays it over the segment, and the archive worker writes it into the segment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from chatserver.config import Warm
 from chatserver.errors import Unavailable
@@ -24,6 +27,16 @@ TRIES_MAX = 8
 
 _NEW = {Field.FILES_OF: versions.FILES}  # the schema that brought an attribute
 _ALL = {name for constant, name in vars(Field).items() if constant.isupper()}
+
+
+class Archived(Protocol):
+    """Entries that were moved to the archive."""
+
+    async def find_at(self, chat: str, ts: int) -> Message | None: ...
+
+    async def note_late(self, chat: str) -> None: ...
+
+
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
 
 
@@ -31,21 +44,27 @@ class MessageChanges:
     """Changes items of table `messages`."""
 
     def __init__(
-        self, client: DynamoClient, settings: Warm, release: Release | None = None
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        release: Release | None = None,
+        archived: Archived | None = None,
     ) -> None:
         """`release` hears of the files that a message is about to lose, as often as it is tried."""
         self._client = client
+        self._archived = archived
         self._release = release
         self._table = MESSAGES.name_in(settings)
         self._schema = versions.acting_version(settings)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
-        """Apply entries, in rising seq, to the message at `ts`; nothing if it is not there.
+        """Apply entries, in rising seq, to the message at `ts`; nothing if it is in no tier.
 
         Guarantees:
             Idempotent, and an entry that is not newer than the item's `rev` does nothing.
             Cancellation: safe; all of them are applied, or none.
-            Cost: one GetItem and one UpdateItem, however many entries.
+            Cost: one GetItem and one UpdateItem, however many entries; of one that is archived,
+                what reading it there costs, and two writes.
 
         Raises:
             Unavailable: it may be applied, or not.
@@ -59,7 +78,7 @@ class MessageChanges:
         await self._change(chat, ts, change)
 
     async def revive(self, item: PersistItem) -> bool:
-        """Store an entry where a tombstone stands in its place; False if that was changed since.
+        """Store an entry where a tombstone stands in its place; False if that changed or is gone.
 
         Such a tombstone is written for what could not be persisted: its `rev` is its own seq.
 
@@ -70,16 +89,14 @@ class MessageChanges:
             CorruptData: the entry cannot be stored as it is.
             Unavailable: it may be stored, or not.
         """
-        encoded = encode_item(item)
+        encoded = encode_item(item, self._schema)
         request = {
             "TableName": self._table,
             "Item": encoded,
             "ConditionExpression": (
-                "attribute_not_exists(#chat) OR (#rev = :seq AND #deleted = :yes) "
-                "OR (#mid = :mid AND #rev = :rev)"
+                "(#rev = :seq AND #deleted = :yes) OR (#mid = :mid AND #rev = :rev)"
             ),
             "ExpressionAttributeNames": {
-                "#chat": Field.CHAT,
                 "#rev": Field.REV,
                 "#deleted": Field.DELETED,
                 "#mid": Field.MID,
@@ -111,9 +128,9 @@ class MessageChanges:
         for _ in range(TRIES_MAX):
             answer = await self._client.call("get_item", {**place, "ConsistentRead": True})
             item: Item | None = answer.get("Item")
-            if item is None:
+            message = await self._find_archived(chat, ts) if item is None else decode_item(item)
+            if message is None:
                 return
-            message = decode_item(item)
             changed = change(message)
             if changed == message:
                 return
@@ -121,13 +138,30 @@ class MessageChanges:
                 # First: a message without its files names none of them to the next try.
                 await self._release(message.seq, message.attachments)
             try:
-                await self._client.call(
-                    "update_item", {**place, **_difference(item, changed, self._schema)}
-                )
+                if item is None:
+                    await self._put_late(changed)
+                else:
+                    update = _difference(item, changed, self._schema)
+                    await self._client.call("update_item", {**place, **update})
             except ConditionFailed:
                 continue
             return
         raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+
+    async def _find_archived(self, chat: str, ts: int) -> Message | None:
+        return None if self._archived is None else await self._archived.find_at(chat, ts)
+
+    async def _put_late(self, changed: Message) -> None:
+        """Lay an item over an entry of the archive. Raises ConditionFailed: it has one by now."""
+        if self._archived is not None:
+            await self._archived.note_late(changed.chat)
+        request = {
+            "TableName": self._table,
+            "Item": encode_item(PersistItem(changed, None), self._schema),
+            "ConditionExpression": "attribute_not_exists(#chat)",
+            "ExpressionAttributeNames": {"#chat": Field.CHAT},
+        }
+        await self._client.call("put_item", request)
 
 
 def _difference(item: Item, changed: Message, schema: int) -> dict[str, Any]:

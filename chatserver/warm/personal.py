@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from chatserver.config import Warm
+from chatserver.domain.segments import TRAIL_PREFIX
 from chatserver.protocol.frames import Message
 from chatserver.warm.batches import get_items
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
@@ -49,13 +50,22 @@ class PersonalRows:
         await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
 
     async def remove_rows(self, user: str) -> int:
-        """Remove all rows below the user but his own; return how many there were. Idempotent."""
+        """Remove all rows below the user but his own; return how many there were. Idempotent.
+
+        What leads to his words in the archive stays until `remove_trails`.
+        """
         rows = await self._list_rows(user, "")
         sorts = [row[DirectoryField.SK]["S"] for row in rows]
-        gone = [sort for sort in sorts if sort != user_key(user)]
+        kept = (user_key(user), TRAIL_PREFIX)
+        gone = [sort for sort in sorts if not sort.startswith(kept)]
         for sort in gone:
             await self.remove_row(user, sort)
         return len(gone)
+
+    async def remove_trails(self, user: str) -> None:
+        """Remove what leads to the user's words in the archive, once there are none. Idempotent."""
+        for name in await self.list_names(user, TRAIL_PREFIX):
+            await self.remove_row(user, TRAIL_PREFIX + name)
 
     async def _list_rows(self, user: str, prefix: str) -> list[Item]:
         span = Span(DIRECTORY, user_key(user), prefix=prefix or None)

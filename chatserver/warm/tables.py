@@ -100,6 +100,7 @@ class DirectoryField:
     HISTORY: Final = "history"  # of a chat: joined or all
     MEMBERS: Final = "members"  # of a chat: how many there are
     CHANGE: Final = "change"  # of a chat: the last change, until the hot tier has it, too
+    DUE_TS: Final = "due_ts"  # of a chat: the archive looks when messages of then are old enough
     LARGE: Final = "large"  # of a chat: the version with which it became a large one, or 0
     ROLE: Final = "role"
     JOINED: Final = "joined"  # chat seq
@@ -164,6 +165,21 @@ class JobField:
     JOB: Final = "job"  # of a user: the newest export
     DAY: Final = "day"  # on which it was asked for, since 1970
     EXPORTS: Final = "exports"  # how many were asked for on that day
+
+
+class SegmentField:
+    """Attributes of the archive's rows, in `directory`."""
+
+    FIRST: Final = "first"  # seq
+    LAST: Final = "last"  # seq
+    FIRST_TS: Final = "first_ts"  # microseconds since 1970
+    LAST_TS: Final = "last_ts"  # microseconds since 1970
+    RAW_BYTES: Final = "raw_bytes"  # unpacked
+    STORED_BYTES: Final = "stored_bytes"  # of the object
+    SHA256: Final = "sha256"  # of the object, hex
+    TAG: Final = "tag"  # of the object's key
+    IS_DEAD: Final = "dead"  # of an object on its way: no segment may be made of it any more
+    AT: Final = "at"  # of a chat with late changes: of the last one, milliseconds since 1970
 
 
 class FileField:

@@ -72,8 +72,11 @@ class Vault(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def open_vault(folder: Path) -> AsyncIterator[Vault]:
-    """Start a stack with a bucket; exports and erasures are started by the tests."""
+async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
+    """Start a stack with a bucket; exports and erasures are started by the tests.
+
+    `more`: variables for all processes.
+    """
     s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
     with contextlib.ExitStack() as servers:
         servers.callback(s3.kill)
@@ -86,6 +89,7 @@ async def open_vault(folder: Path) -> AsyncIterator[Vault]:
             "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
             **QUICK,
+            **more,
         }
         workers = (("persist", "repair", "rpc", "media", "webhooks"),)
         stack = servers.enter_context(open_stack(folder, workers=workers, fsync="no", env=env))

@@ -207,4 +207,5 @@ def test_section_7_prefixes_of_sort_keys_are_closed() -> None:
     }
 
     assert prefixes and all(str(prefix).endswith("#") for prefix in prefixes)
-    assert asked <= {"_PREFIX", "f'{STATUS_ACTIVE}#'", "prefix or None"}
+    names = {"_PREFIX", "_SEGMENT_PREFIX", "_NOTE_PREFIX"}
+    assert asked <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}

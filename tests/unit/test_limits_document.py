@@ -27,6 +27,10 @@ INNER = {
     ("cold", "attempts_max"),
     ("attachments", "thumbs_in_flight_max"),
     ("persist", "batch_max"),
+    ("archive", "cache_bytes_max"),
+    ("archive", "deletes_in_flight_max"),
+    ("archive", "segment_bytes_max"),
+    ("archive", "segment_entries_max"),
     ("persist", "writes_in_flight_max"),
 }
 

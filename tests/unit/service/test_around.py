@@ -26,16 +26,20 @@ def message(seq: int) -> frames.Message:
 
 @dataclasses.dataclass
 class Tiers:
-    """A chat of `top` messages, stored up to `stored`; the log has those after `log_from`."""
+    """A chat of `top` messages, stored up to `stored`; the log has those after `log_from`.
+
+    Those up to `archived` have left the warm tier.
+    """
 
     top: int
     stored: int
     log_from: int = 0
+    archived: int = 0
     redis_calls: int = 0
 
     def around(self) -> Around:
         """The use cases on them."""
-        return Around(self, self, self, self)
+        return Around(self, self, self, self, self)
 
     async def get_page(self, reader: UserId, frame: frames.History) -> Page:
         assert (frame.before is None) != (frame.after is None)
@@ -63,17 +67,22 @@ class Tiers:
     async def get_many(
         self, places: Collection[tuple[str, int]]
     ) -> Mapping[tuple[str, int], frames.Message]:
-        stored = [message(seq) for seq in range(1, self.stored + 1)]
+        stored = [message(seq) for seq in range(self.archived + 1, self.stored + 1)]
         return {(m.chat, m.ts): m for m in stored if (m.chat, m.ts) in places}
+
+    async def find_at(self, chat: str, ts: int) -> frames.Message | None:
+        held = {message(seq).ts: message(seq) for seq in range(1, self.archived + 1)}
+        return held.get(ts)
 
 
 @given(st.integers(1, 200), st.integers(0, 200), st.integers(0, 200), st.data())
-async def test_message_is_found_by_its_ts_in_either_tier(
+async def test_message_is_found_by_its_ts_in_whatever_tier(
     top: int, stored: int, log_from: int, data: st.DataObject
 ) -> None:
-    """Stored or not, with a log that reaches far back or just to what is not stored."""
+    """Stored or not, archived or not, with a log that reaches far back or just far enough."""
     stored, log_from = min(stored, top), min(log_from, stored, top)
-    tiers, seq = Tiers(top, stored, log_from), data.draw(st.integers(1, top))
+    archived, seq = data.draw(st.integers(0, stored)), data.draw(st.integers(1, top))
+    tiers = Tiers(top, stored, log_from, archived)
     wanted = message(seq)
 
     found = await tiers.around().get_message(ALICE, Reference(CHAT, ts=Ts(wanted.ts)))

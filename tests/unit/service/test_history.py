@@ -15,6 +15,7 @@ from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.service.history import PAGE_BYTES_MAX, History, Page
+from chatserver.service.oldertiers import Run
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 START_TS = 1_795_000_000_000_000
@@ -63,9 +64,9 @@ class Tiers:
         tail = codec.encode_message_tail(CHAT, f"m{seq}", BOB, f"r{seq}", "text", self.body, None)
         return LogEntry(Seq(seq), Ts(ts_of(seq)), tail)
 
-    async def read_history(
+    async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
+    ) -> Run:
         self.warm_calls += 1
         if self.error is not None:
             raise self.error
@@ -81,7 +82,7 @@ class Tiers:
                 range(max(1, last - limit + 1), last + 1) if last <= self.warm_top else range(0)
             )
         held = [seq for seq in wanted if seq <= self.warm_top and seq not in self.warm_holes]
-        return [self._message(seq) for seq in held]
+        return Run([self._message(seq) for seq in held], "warm")
 
     def _message(self, seq: int) -> frames.Message:
         entry = self._entry(seq)

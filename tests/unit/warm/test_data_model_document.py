@@ -21,6 +21,7 @@ FIELDS = {
         tables.SocialField,
         tables.DirectoryField,
         tables.FileField,
+        tables.SegmentField,
         tables.JobField,
         tables.PushField,
         fields.PinField,

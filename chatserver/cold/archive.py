@@ -1,0 +1,92 @@
+"""The archive's objects in the bucket: written once, read through a cache of bounded size.
+
+An object never changes (`chatserver.domain.segments`), so what the cache holds of one is right for
+ever; whether it still counts, the manifest says. Memory: `archive.cache_bytes_max` for the cache,
+and what `LOADS_MAX` segments take while they are unpacked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Sequence
+from typing import Final
+
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.cold.segments import decode_segment, encode_segment
+from chatserver.config import Archive
+from chatserver.domain.segments import Segment
+from chatserver.errors import CorruptData
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+
+LOADS_MAX: Final = 4
+ENTRY_BYTES: Final = 800  # of memory, for an entry beside its line
+
+
+class SegmentObjects:
+    """Reads and writes the objects of segments."""
+
+    def __init__(self, store: ObjectStore, settings: Archive) -> None:
+        self._store = store
+        self._bytes_max = settings.cache_bytes_max
+        self._cache: collections.OrderedDict[str, tuple[Sequence[Message], int]] = (
+            collections.OrderedDict()
+        )
+        self._bytes = 0
+        self._loads = asyncio.Semaphore(LOADS_MAX)
+        self._loading: dict[str, asyncio.Lock] = {}
+
+    async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
+        """Return the segment of some entries and its object. Raises CorruptData."""
+        return await asyncio.to_thread(encode_segment, entries, tag)
+
+    async def put(self, segment: Segment, data: bytes) -> None:
+        """Write the object. Idempotent."""
+        await self._store.call(
+            "put_object", Key=segment.key, Body=data, ContentType="application/zstd"
+        )
+
+    async def remove(self, segment: Segment) -> None:
+        """Remove the object. Idempotent."""
+        self._forget(segment.key)
+        await self._store.call("delete_object", Key=segment.key)
+
+    async def read(self, segment: Segment) -> Sequence[Message]:
+        """Return the entries; who gets them must not change them.
+
+        Raises:
+            CorruptData: the object is absent, or not the one that the manifest means.
+            Unavailable: S3 does not answer.
+        """
+        key = segment.key
+        lock = self._loading.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:  # whoever asks meanwhile waits for the one load
+                if (held := self._cache.get(key)) is not None:
+                    self._cache.move_to_end(key)
+                    metrics.SEGMENT_READS.labels("cache").inc()
+                    return held[0]
+                return await self._load(segment)
+        finally:
+            if not lock.locked():
+                self._loading.pop(key, None)
+
+    async def _load(self, segment: Segment) -> Sequence[Message]:
+        async with self._loads:
+            try:
+                data = await self._store.read(segment.key, size_max=segment.stored_bytes)
+            except ObjectMissing as exc:
+                raise CorruptData(f"{segment.key}: is not in the bucket") from exc
+            entries = await asyncio.to_thread(decode_segment, segment, data)
+        metrics.SEGMENT_READS.labels("s3").inc()
+        size = segment.raw_bytes + ENTRY_BYTES * len(entries)
+        self._cache[segment.key] = (entries, size)
+        self._bytes += size
+        while self._bytes > self._bytes_max:
+            self._forget(next(iter(self._cache)))
+        return entries
+
+    def _forget(self, key: str) -> None:
+        _, size = self._cache.pop(key, ((), 0))
+        self._bytes -= size

@@ -1,0 +1,57 @@
+"""What the archive says of its segments: runs of a chat's entries in one object each. No I/O.
+
+Segments of a chat do not overlap and leave no hole: the first begins with seq 1, each other one
+where the one before it ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from chatserver.domain.ids import ChatId, Seq, Ts
+
+PREFIX: Final = "archive/v1"
+ARCHIVED_KIND: Final = "archived"  # of what stands for a newest entry of which the place is known
+TRAIL_PREFIX: Final = "archived#"  # of what leads from a user to segments with his words
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """What the manifest says of an object; what `decode_segment` holds the object against.
+
+    `tag` names one writing of these entries: what is written again, because an entry changed, gets
+    another one, so that an object never changes and a name that was given up never comes back.
+    """
+
+    chat: ChatId
+    first: Seq
+    last: Seq
+    first_ts: Ts
+    last_ts: Ts
+    raw_bytes: int  # of the lines
+    stored_bytes: int  # of the object
+    sha256: str  # of the object, in hexadecimal digits
+    tag: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's key."""
+        tag = f".{self.tag}" if self.tag else ""
+        return f"{PREFIX}/{self.chat}/{self.first:020d}-{self.last:020d}{tag}.jsonl.zst"
+
+    @property
+    def count(self) -> int:
+        """How many entries it has."""
+        return self.last - self.first + 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveTop:
+    """How far a chat is in the archive: the last entry's place."""
+
+    seq: Seq
+    ts: Ts
+
+
+NOTHING_ARCHIVED: Final = ArchiveTop(Seq(0), Ts(0))

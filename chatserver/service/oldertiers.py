@@ -1,0 +1,172 @@
+"""What is below the hot tier as one: the warm tier's messages, then the cold tier's.
+
+Entries move from the warm tier to the cold one while they are read: they are in the archive before
+they leave the warm tier, so the warm tier is read first, and where it ends short the archive is
+asked. How far a chat is archived only ever rises; what is known of it saves asking the warm tier in
+vain.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Literal, NamedTuple, Protocol
+
+from chatserver.domain.segments import ARCHIVED_KIND, ArchiveTop
+from chatserver.errors import Unavailable
+from chatserver.protocol.frames import Message
+
+Tier = Literal["warm", "cold"]
+
+TOPS_MAX = 50_000  # chats of which it is remembered how far they are archived
+
+
+class WarmMessages(Protocol):
+    """Messages of the warm tier."""
+
+    async def find_head(self, chat: str) -> Message | None: ...
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]: ...
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]: ...
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
+
+
+class ColdMessages(Protocol):
+    """Messages of the cold tier."""
+
+    async def get_top(self, chat: str) -> ArchiveTop: ...
+
+    async def read(self, chat: str, first: int, last: int) -> list[Message]: ...
+
+
+class Run(NamedTuple):
+    """Messages without a hole, in rising seq, and the coldest tier that they come from."""
+
+    messages: list[Message]
+    tier: Tier
+
+
+class _Ask(NamedTuple):
+    """At most so many entries from `seq` on, in a direction; `ts`: a hint, see `list_before`."""
+
+    seq: int
+    limit: int
+    ts: int | None
+    is_down: bool
+
+
+class OlderTiers:
+    """Reads by seq; see `chatserver.warm.messages` for what its methods guarantee."""
+
+    def __init__(self, warm: WarmMessages, cold: ColdMessages) -> None:
+        self._warm = warm
+        self._cold = cold
+        self._tops: collections.OrderedDict[str, int] = collections.OrderedDict()
+
+    async def find_head(self, chat: str) -> Message | None:
+        """Return the newest entry of a chat, or what stands for it: its seq and ts are right."""
+        # In this order: what leaves the warm tier in between is in the archive before.
+        head = await self._warm.find_head(chat)
+        top = await self._cold.get_top(chat)
+        self._learn(chat, top.seq)
+        if top.seq > (head.seq if head is not None else 0):
+            return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
+        return head
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of entries that ends just before seq `before`."""
+        return (await self.read_run(chat, before, None, limit, ts_hint)).messages
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of entries that begins just after seq `after`."""
+        return (await self.read_run(chat, None, after, limit, ts_hint)).messages
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        """Put a tombstone where no tier has a message; what is archived is not lost."""
+        if seq <= await self._get_top(chat):
+            return False
+        return await self._warm.fill_hole(chat, seq, ts)
+
+    async def read_run(
+        self, chat: str, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> Run:
+        """Return the run of entries just after seq `after`, else just before `before`.
+
+        Guarantees:
+            Contiguous, and it touches the place asked for, or it is empty.
+            What moves to the archive meanwhile is neither missed nor given twice.
+
+        Raises:
+            Unavailable: a tier that has the first of them does not answer.
+        """
+        if after is not None:
+            return await self._read(chat, after + 1, limit, ts, is_down=False)
+        if before is None:
+            head = await self.find_head(chat)
+            if head is None:
+                return Run([], "warm")
+            before, ts = head.seq + 1, head.ts + 1
+        return await self._read(chat, before - 1, limit, ts, is_down=True)
+
+    async def _read(self, chat: str, seq: int, limit: int, ts: int | None, *, is_down: bool) -> Run:
+        """Return the run that begins with `seq`, tier after tier, in one direction."""
+        run = Run([], "warm")
+        while (left := limit - len(run.messages)) > 0 and seq >= 1:
+            ask = _Ask(seq, left, ts, is_down)
+            piece = await self._read_piece(chat, ask, has_some=bool(run.messages))
+            if not piece.messages:
+                break
+            both = (piece, run) if is_down else (run, piece)
+            tier: Tier = "cold" if "cold" in (run.tier, piece.tier) else "warm"
+            run = Run([*both[0].messages, *both[1].messages], tier)
+            edge = run.messages[0 if is_down else -1]
+            seq, ts = edge.seq + (-1 if is_down else 1), edge.ts
+            is_short = piece.tier == "warm" and len(piece.messages) < left and seq >= 1
+            if is_short and seq > await self._get_top(chat):
+                break  # nobody has it, or nobody has it yet
+        return run
+
+    async def _read_piece(self, chat: str, ask: _Ask, *, has_some: bool) -> Run:
+        """Return what one tier has of what is asked for, or none."""
+        top = self._tops.get(chat, 0)
+        if ask.seq > top:
+            if found := await self._ask_warm(chat, ask):
+                return Run(found, "warm")
+            top = await self._get_top(chat)
+            if ask.seq > top:
+                return Run([], "warm")
+        first, last = ask.seq, min(top, ask.seq + ask.limit - 1)
+        if ask.is_down:
+            first, last = max(1, ask.seq - ask.limit + 1), ask.seq
+        try:
+            return Run(await self._cold.read(chat, first, last), "cold")
+        except Unavailable:
+            if has_some:
+                return Run([], "warm")  # what there is of the other tier is served
+            raise
+
+    async def _ask_warm(self, chat: str, ask: _Ask) -> list[Message]:
+        if ask.is_down:
+            return await self._warm.list_before(chat, ask.seq + 1, ask.limit, ask.ts)
+        return await self._warm.list_after(chat, ask.seq - 1, ask.limit, ask.ts)
+
+    async def _get_top(self, chat: str) -> int:
+        top = (await self._cold.get_top(chat)).seq
+        self._learn(chat, top)
+        return top
+
+    def _learn(self, chat: str, top: int) -> None:
+        if top:
+            self._tops[chat] = max(top, self._tops.get(chat, 0))
+            self._tops.move_to_end(chat)
+            if len(self._tops) > TOPS_MAX:
+                self._tops.popitem(last=False)

@@ -1,0 +1,20 @@
+"""docs/archive.md names every setting of the archive, with its default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from chatserver.config import Archive
+
+TEXT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
+
+
+def test_archive_document_has_each_setting_with_its_default() -> None:
+    """What an operator reads is what is in force."""
+    rows = re.findall(r"^\| `CHAT_ARCHIVE_(\w+)` \| ([\d.]+) \|", TEXT, re.MULTILINE)
+
+    settings = Archive()
+    assert {name.lower(): float(value) for name, value in rows} == {
+        name: float(getattr(settings, name)) for name in Archive.model_fields
+    }
