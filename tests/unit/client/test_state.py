@@ -503,3 +503,18 @@ def test_large_chat_that_we_are_removed_from_has_no_place_any_more() -> None:
     device.take(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=out)
 
     assert "large" not in device.state.hello("token")
+
+
+def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None:
+    """Places of another epoch mean nothing: the server would take what is new for known."""
+    device = Device(large=({"chat": "c1", "seq": 0},))
+    device.event(0, 1)
+    device.event(0, 2)
+    assert device.state.hello("token")["large"] == {"c1": 2}
+
+    reset(device, {"chat": "c1", "top": 1})
+    assert "large" not in device.state.hello("token")
+    (request,) = device.asked("history")
+    device.take(**page(request, 1))
+
+    assert device.state.hello("token")["large"] == {"c1": 1}
