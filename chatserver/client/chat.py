@@ -166,8 +166,9 @@ class Chat:
         events: list[Event] = []
         if found.is_cut:
             events.append(Withdrawn(self.id, found.withdrawn, found.agreed))
-        if not found.is_sure:
-            events.append(Skipped(self.id, 0, found.agreed))
+        if not found.is_sure and self.log.shown is not None:
+            # What agrees above that, behind a hole, was not told yet.
+            events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
         return [*events, *self.tell()]
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────

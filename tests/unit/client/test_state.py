@@ -518,3 +518,19 @@ def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None
     device.take(**page(request, 1))
 
     assert device.state.hello("token")["large"] == {"c1": 1}
+
+
+def test_entries_behind_a_hole_are_not_skipped_in_a_new_epoch_but_told() -> None:
+    """What stands between the last one that was told and what can be compared is news."""
+    device = Device(large=({"chat": "c1", "seq": 1},))
+    device.event(1, 4)
+    assert device.bodies() == []
+
+    reset(device, {"chat": "c1", "top": 3})
+    request = device.asked("history")[-1]
+    answer = page(request, 2, 3, more=True)
+    answer["messages"].append(entry(4, mid="other", body="another"))
+    device.take(**answer)
+
+    assert device.told(events.Skipped) == [events.Skipped("c1", 0, 1)]
+    assert device.bodies() == ["text 2", "text 3", "another"]

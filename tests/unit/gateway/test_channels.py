@@ -25,7 +25,7 @@ from tests.unit.gateway.channelworld import (
 
 
 def test_channel_entry_reaches_every_session_at_once() -> None:
-    """The next entry needs no read of the log."""
+    """The next entry needs no read of the log, and is framed once: the bytes are the same."""
     devices = [Device(), Device(), Device(BOB)]
 
     async def test(world: World) -> None:
@@ -36,6 +36,7 @@ def test_channel_entry_reaches_every_session_at_once() -> None:
     world = run(test, top=5)
 
     assert [device.got for device in devices] == [[6], [6], [6]]
+    assert all(device.frames[0] is devices[0].frames[0] for device in devices)
     assert world.tier.reads == 0
 
 
