@@ -266,3 +266,21 @@ def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
     run(test)
 
     assert device.got == [1, 2]
+
+
+def test_channel_place_ahead_of_the_log_is_not_believed() -> None:
+    """It is of another life: what gets these places now is another entry, and has to be told."""
+    device = Device()
+
+    async def test(world: World) -> None:
+        await world.join(device, after=5)
+        for _ in range(3):
+            world.push(world.tier.commit())
+        await world.rest()
+        await world.come_back(device)
+        world.push(world.tier.commit())
+
+    run(test, top=3)
+
+    assert device.lost == [0]
+    assert device.got == [7]
