@@ -177,7 +177,8 @@ class Chat:
         """Take an entry that was pushed."""
         if not self.log.is_suspect:
             self.log.begin(entry.seq - 1)
-        self.log.put(entry)
+        if self.log.joins(entry.seq):
+            self.log.put(entry)
         self.log.pass_by(entry.seq)
         self.take_marks({"user": entry.sender, "read": entry.seq})  # no event: who writes has read
         yield from self.tell()

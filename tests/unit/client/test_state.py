@@ -534,3 +534,17 @@ def test_entries_behind_a_hole_are_not_skipped_in_a_new_epoch_but_told() -> None
 
     assert device.told(events.Skipped) == [events.Skipped("c1", 0, 1)]
     assert device.bodies() == ["text 2", "text 3", "another"]
+
+
+def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -> None:
+    """An event of a large chat may overtake those of the inbox: a change may be missing between."""
+    device = Device()
+    device.event(0, 7)
+    device.event(1, 4)
+    device.event(2, 5, kind="edit", target=4, body="first")
+    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [7]
+
+    device.event(3, 6, kind="edit", target=4, body="second")
+
+    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [6, 7]
+    assert device.bodies() == ["text 7"]
