@@ -162,7 +162,8 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.agreed)
             marks.received = min(marks.received, found.agreed)
-        self._old_marks.clear()
+        if found.is_sure:  # else what the server says next counts, though it be less
+            self._old_marks.clear()
         events: list[Event] = []
         if found.is_cut:
             events.append(Withdrawn(self.id, found.withdrawn, found.agreed))

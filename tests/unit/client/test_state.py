@@ -548,3 +548,20 @@ def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -
 
     assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [6, 7]
     assert device.bodies() == ["text 7"]
+
+
+def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() -> None:
+    """What one had read may be lost, and be another entry now."""
+    device = Device()
+    device.event(1, 5, sender="alice")
+    chat = device.state.chats["c1"]
+    assert chat.read == 5
+
+    reset(device)
+    answer = page(device.asked("history")[-1], 6, more=True)
+    answer["messages"].insert(0, entry(5, mid="other"))
+    device.take(**answer)
+    assert chat.read == 4
+    device.state.take_chats({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
+
+    assert (chat.read, chat.unread) == (3, 3)
