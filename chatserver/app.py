@@ -103,9 +103,10 @@ async def open_gateway_parts(
         watchers = Watchers(hot, gateway, settings.gateway.online_ttl_s)
         hidden = Hidden(hot)
         views = Views(log, hidden)
+        body, pages = settings.chats.body_bounds, settings.chats.page_bounds
         screening = None
         if settings.webhooks.before_send_url is not None:
-            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock)
+            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock, body)
         apart = Blocks(hot)
         messaging = make_messaging(
             screening,
@@ -118,6 +119,7 @@ async def open_gateway_parts(
             watchers,
             settings.gateway.expires_s_max,
             clock,
+            body,
         )
         keep_s = settings.presence.last_seen_ttl_s
         seen = Seen(hot, gateway, settings.gateway.online_ttl_s, keep_s)
@@ -133,11 +135,21 @@ async def open_gateway_parts(
             host_keys=host_keys,
             messaging=messaging,
             amending=Amending(
-                Amendments(hot, gateway), hidden, audiences, log, warm, messaging, inboxes, router
+                Amendments(hot, gateway),
+                hidden,
+                audiences,
+                log,
+                warm,
+                messaging,
+                inboxes,
+                router,
+                body,
             ),
-            chats=Chats(inboxes, audiences, log, warm, warm, router, clock, views, watchers, apart),
-            history=History(log, warm, MemberCheck(hot, audiences), clock, views),
-            sync=Sync(inboxes, log, warm, clock, views),
+            chats=Chats(
+                inboxes, audiences, log, warm, warm, router, clock, views, watchers, apart, pages
+            ),
+            history=History(log, warm, MemberCheck(hot, audiences), clock, views, pages),
+            sync=Sync(inboxes, log, warm, clock, views, pages),
             log=log,
             inboxes=inboxes,
             presence=presence,

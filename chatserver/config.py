@@ -33,6 +33,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from chatserver.domain.pages import BYTES_MAX, ITEMS_MAX, PageBounds
+from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BodyBounds
 from chatserver.errors import ConfigError
 
 PREFIX = "CHAT_"
@@ -178,12 +180,28 @@ class Limits(Section):
 
 
 class Chats(Section):
-    """Groups."""
+    """Groups, and what is said and read in chats."""
 
     members_max: int = Field(100_000, ge=2, le=100_000, description="members of one chat")
+    body_chars_max: int = Field(BODY_CHARS_MAX, ge=1, le=BODY_CHARS_MAX)
+    body_bytes_max: int = Field(BODY_BYTES_MAX, ge=4, le=BODY_BYTES_MAX)
+    page_max: int = Field(
+        ITEMS_MAX, ge=1, le=ITEMS_MAX, description="events, messages or chats of one answer"
+    )
+    page_bytes_max: int = Field(BYTES_MAX, ge=1, le=4 * BYTES_MAX)
     fanout_members_max: int = Field(
         256, ge=2, le=10_000, description="a chat of more members has no inboxes: it is a large one"
     )
+
+    @property
+    def body_bounds(self) -> BodyBounds:
+        """How long a message may be."""
+        return BodyBounds(self.body_chars_max, self.body_bytes_max)
+
+    @property
+    def page_bounds(self) -> PageBounds:
+        """What one answer holds at most."""
+        return PageBounds(self.page_max, self.page_bytes_max)
 
 
 class Warm(Section):

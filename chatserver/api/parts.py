@@ -208,6 +208,7 @@ def _put_together(
         poster,
         watchers,
     )
+    body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     screening = _make_screening(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
         screening,
@@ -220,9 +221,10 @@ def _put_together(
         watchers,
         settings.gateway.expires_s_max,
         clock,
+        body,
     )
     members = MemberCheck(hot, audiences)
-    history = History(log, older, members, clock, views)
+    history = History(log, older, members, clock, views, pages)
     files, sendable = Attachments(dynamodb, settings.warm), SendableFiles(hot)
     seen = Seen(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
@@ -247,10 +249,10 @@ def _put_together(
         arrivals=Arrivals(inboxes, opener, directory),
         messaging=messaging,
         amending=Amending(
-            Amendments(hot, me), hidden, audiences, log, opener, messaging, inboxes, poster
+            Amendments(hot, me), hidden, audiences, log, opener, messaging, inboxes, poster, body
         ),
         chats=Chats(
-            inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks
+            inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks, pages
         ),
         history=history,
         finding=Finding(patterns, members, memberships, log, views, opener, clock),
@@ -314,4 +316,4 @@ def _make_screening(
         return None
     secret, timeout_s = hooks.secret.get_secret_value(), hooks.before_send_timeout_s
     webhook = Webhook(outbound, hooks.before_send_url, secret, timeout_s, clock)
-    return Screening(webhook, references, hooks, clock)
+    return Screening(webhook, references, hooks, clock, settings.chats.body_bounds)

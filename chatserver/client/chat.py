@@ -162,12 +162,14 @@ class Chat:
             marks = self.marks[user]
             marks.read = min(marks.read, found.agreed)
             marks.received = min(marks.received, found.agreed)
-        self._old_marks.clear()
+        if found.is_sure:  # else what the server says next counts, though it be less
+            self._old_marks.clear()
         events: list[Event] = []
         if found.is_cut:
             events.append(Withdrawn(self.id, found.withdrawn, found.agreed))
-        if not found.is_sure:
-            events.append(Skipped(self.id, 0, found.agreed))
+        if not found.is_sure and self.log.shown is not None:
+            # What agrees above that, behind a hole, was not told yet.
+            events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
         return [*events, *self.tell()]
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +178,8 @@ class Chat:
         """Take an entry that was pushed."""
         if not self.log.is_suspect:
             self.log.begin(entry.seq - 1)
-        self.log.put(entry)
+        if self.log.joins(entry.seq):
+            self.log.put(entry)
         self.log.pass_by(entry.seq)
         self.take_marks({"user": entry.sender, "read": entry.seq})  # no event: who writes has read
         yield from self.tell()

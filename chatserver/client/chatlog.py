@@ -100,6 +100,15 @@ class ChatLog:
         self.pushed = max(self.pushed, seq)
         self.top = max(self.top, seq)
 
+    def joins(self, seq: int) -> bool:
+        """Tell whether an entry at `seq` would leave no hole below what was told.
+
+        A chat may be told from a place on, and what was said before that come later.
+        """
+        if self.shown is None or self.is_suspect or seq > self.shown:
+            return True
+        return seq >= (self.bottom or self.shown + 1) - 1
+
     def put(self, entry: Entry) -> None:
         """Keep an entry, or a newer copy of it."""
         self.top = max(self.top, entry.seq)

@@ -124,7 +124,9 @@ class ClientState:
         }
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
-            large = {c.id: c.log.shown or 0 for c in self.chats.values() if c.is_large}
+            # Of one that is still to be compared it is not known what we have, in this epoch.
+            known = [c for c in self.chats.values() if c.is_large and not c.log.is_suspect]
+            large = {chat.id: chat.log.shown or 0 for chat in known}
             if large:
                 fields["large"] = large
         return fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import unicodedata
 
@@ -25,30 +26,41 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BREAKS_AND_MARKS = re.compile("[\t\n\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def parse_body(text: str) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class BodyBounds:
+    """How long a message may be."""
+
+    chars_max: int = BODY_CHARS_MAX
+    bytes_max: int = BODY_BYTES_MAX  # of UTF-8
+
+
+WIDEST = BodyBounds()
+
+
+def parse_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     """Return the text of a message, NFC-normalised.
 
     Raises:
         BadRequest: it is empty, or has a control character other than tab and newline, or more
             than 8 combining marks in a row.
-        TooLarge: it has more than 4,000 characters or 16,384 bytes of UTF-8.
+        TooLarge: it has more characters or bytes than `bounds` allow.
     """
-    if len(text) > BODY_CHARS_MAX:
-        raise TooLarge(f"body: must be at most {BODY_CHARS_MAX} characters")
+    if len(text) > bounds.chars_max:
+        raise TooLarge(f"body: must be at most {bounds.chars_max} characters")
     if not text:
         raise BadRequest("body: must not be empty")
-    if _ASCII_PLAIN.fullmatch(text) is not None:
+    if _ASCII_PLAIN.fullmatch(text) is not None and len(text) <= bounds.bytes_max:
         return text
-    return _parse_wide(text, "body", BODY_CHARS_MAX)
+    return _parse_wide(text, "body", bounds.chars_max, bounds.bytes_max)
 
 
-def _parse_wide(text: str, field: str, chars_max: int) -> str:
+def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:
     _check_marks(text, field, _UNSORTED_RUN_MAX)
     text = unicodedata.normalize("NFC", text)
     if len(text) > chars_max:  # again: some characters become two
         raise TooLarge(f"{field}: must be at most {chars_max} characters")
-    if len(text.encode("utf-8", "surrogatepass")) > BODY_BYTES_MAX:
-        raise TooLarge(f"{field}: must be at most {BODY_BYTES_MAX} bytes of UTF-8")
+    if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
+        raise TooLarge(f"{field}: must be at most {bytes_max} bytes of UTF-8")
     if _CONTROL.search(text) is not None:
         raise BadRequest(f"{field}: must not contain control characters but tab and newline")
     _check_marks(text, field, COMBINING_RUN_MAX)

@@ -119,7 +119,7 @@ class Entry(NamedTuple):
 
     places: list[tuple[Channel, Seq]]
     remembered: dict[ChatId, tuple[Seq, bool]]  # it is in none: chat → place, whether it is proven
-    closed: list[ChatId]  # could not be opened: to be tried again
+    closed: list[ChatId]  # not open, or the place is none: the device is to page history
 
 
 class Turn(NamedTuple):

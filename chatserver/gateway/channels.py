@@ -92,6 +92,9 @@ class Channels:
                 entry.closed.append(chat)
                 continue
             had = (known or {}).get(chat, head.seq)
+            if had > head.seq:
+                entry.closed.append(chat)  # of another life: the next entries are not those
+                continue
             place = Seq(max(had, places[chat].since, head.joined - 1))
             if head.joined and head.large:
                 entry.remembered.pop(chat, None)

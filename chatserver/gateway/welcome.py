@@ -8,7 +8,6 @@ from chatserver import config
 from chatserver.domain.cursors import Coverage, judge_cursor
 from chatserver.domain.ids import ChatId, Epoch, Seq, SessionId, UserId
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX
 from chatserver.protocol import frames
 
 
@@ -29,9 +28,9 @@ def make_welcome(
         heartbeat_ms=int(gateway.ping_interval_s * 1000),
         limits=frames.Limits(
             frame_bytes_max=gateway.frame_bytes_max,
-            body_chars_max=BODY_CHARS_MAX,
-            body_bytes_max=BODY_BYTES_MAX,
-            page_max=frames.PAGE_MAX,
+            body_chars_max=settings.chats.body_chars_max,
+            body_bytes_max=settings.chats.body_bytes_max,
+            page_max=settings.chats.page_max,
             members_max=settings.chats.members_max,
             sends_in_flight_max=gateway.sends_in_flight_max,
         ),

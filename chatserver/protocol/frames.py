@@ -20,12 +20,13 @@ from msgspec import UNSET, Meta, UnsetType
 from chatserver.domain.ids import ID_PATTERN
 from chatserver.domain.membership import HistoryFrom, Joining, Role
 from chatserver.domain.moderation import MUTE_S_MAX, REASON_CHARS_MAX, SLOW_S_MAX
+from chatserver.domain.pages import ITEMS_MAX
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "chat.v1"
 PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 
-PAGE_MAX = 200
+PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # of a chat with write fan-out
 MEMBERS_SHOWN_MAX = 256  # in what a chat is
 INVITE_MAX = 99  # users in one request: it is one transaction

@@ -21,7 +21,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Mid, MidSource, Ref, Seq, U
 from chatserver.domain.inboxes import Place
 from chatserver.domain.messages import Audience, ChatHead, digest_of, parse_place
 from chatserver.domain.moderation import refusal_of
-from chatserver.domain.text import parse_body, parse_emoji
+from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
 from chatserver.errors import (
     Conflict,
     CorruptData,
@@ -109,7 +109,9 @@ class Amending:
         fan_out: FanOut,
         inboxes: Inboxes,
         told: Told,
+        body_bounds: BodyBounds = WIDEST,
     ) -> None:
+        self._body_bounds = body_bounds
         self._commits = commits
         self._hider = hider
         self._audiences = audiences
@@ -137,7 +139,8 @@ class Amending:
         """
         match frame:
             case frames.Edit():
-                return await self._commit(user, frame, "edit", parse_body(frame.body))
+                body = parse_body(frame.body, self._body_bounds)
+                return await self._commit(user, frame, "edit", body)
             case frames.React():
                 return await self._commit(user, frame, "reaction", parse_emoji(frame.emoji))
             case frames.Delete(scope="me"):

@@ -10,6 +10,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
 from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
 from chatserver.domain.messages import Audience, LogEntry
+from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.protocol import codec, frames
@@ -112,7 +113,9 @@ class Chats:
         views: Views | None = None,
         watchers: WatchingGateways | None = None,
         apart: Apart | None = None,
+        pages: PageBounds = WIDEST,
     ) -> None:
+        self._pages = pages
         self._apart = apart
         self._watchers = watchers
         self._clock = clock or SystemClock()
@@ -181,6 +184,7 @@ class Chats:
             order_text, _, name = after.partition("-")
             place = (-int(order_text), name)
             chats = [chat for chat in chats if (-chat.order, chat.chat) > place]
+        limit = min(limit, self._pages.items_max)
         page, rest = chats[:limit], chats[limit:]
         lines = await asyncio.gather(*(self._summarize(user, chat) for chat in page))
         following = f"{page[-1].order}-{page[-1].chat}" if rest else None

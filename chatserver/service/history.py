@@ -14,12 +14,11 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.service.views import NO_CHANGES, View, Views
 from chatserver.telemetry import metrics
-
-PAGE_BYTES_MAX = 262_144
 
 Tier = Literal["hot", "warm", "cold"]
 
@@ -84,7 +83,9 @@ class History:
         members: MemberCheck,
         clock: Clock | None = None,
         views: Views | None = None,
+        pages: PageBounds = WIDEST,
     ) -> None:
+        self._pages = pages
         self._clock = clock or SystemClock()
         self._views = views
         self._hot = hot
@@ -112,7 +113,7 @@ class History:
         span = await self._members.get_reader(chat, reader)
         if frame.after is not None:
             after = max(frame.after, span.first - 1)
-            limit, ts = min(frame.limit, span.head - after), frame.ts
+            limit, ts = min(frame.limit, self._pages.items_max, span.head - after), frame.ts
             if limit <= 0:
                 return Page([], "hot", has_more=False, stored=span.stored)
             if after != frame.after:
@@ -120,7 +121,7 @@ class History:
             return await self._page_after(reader, chat, after, limit, ts)
         end = span.head + 1
         before = end if frame.before is None else min(frame.before, end)
-        limit = min(frame.limit, before - span.first)
+        limit = min(frame.limit, self._pages.items_max, before - span.first)
         if limit <= 0:
             return Page([], "hot", has_more=False, stored=span.stored)
         ts = frame.ts if before == frame.before else None
@@ -150,7 +151,7 @@ class History:
             if not older:
                 raise _unexplained(first - 1)
             rows, tier = older + rows, found.tier
-        kept = _within_bytes(list(reversed(rows)))
+        kept = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
         kept.reverse()
         has_more = bool(kept) and kept[0].seq > floor
         return Page([row.json for row in kept], tier, has_more, head.stored)
@@ -178,7 +179,7 @@ class History:
                 last = rows[-1].seq
                 newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
                 rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
-        rows = _within_bytes(rows)
+        rows = _within_bytes(rows, self._pages.bytes_max)
         return Page([row.json for row in rows], tier, rows[-1].seq < head.seq, head.stored)
 
     def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
@@ -215,11 +216,11 @@ def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
     return rows[:count]
 
 
-def _within_bytes(rows: list[_Row]) -> list[_Row]:
+def _within_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
     """Return as many rows from the front as fit into a page, and at least one."""
     size = 0
     for index, row in enumerate(rows):
         size += len(row.json)
-        if index > 0 and size > PAGE_BYTES_MAX:
+        if index > 0 and size > bytes_max:
             return rows[:index]
     return rows

@@ -26,7 +26,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery, Place
 from chatserver.domain.messages import Audience, Draft, OnAnswer, Places, digest_of, parse_place
-from chatserver.domain.text import parse_body
+from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.telemetry.failpoints import failpoint
@@ -109,7 +109,9 @@ class Messaging:
         watchers: WatchingGateways,
         expires_s_max: int = frames.EXPIRES_S_MAX,
         clock: Clock | None = None,
+        body_bounds: BodyBounds = WIDEST,
     ) -> None:
+        self.body_bounds = body_bounds
         self._expires_s_max = expires_s_max
         self._clock = clock or SystemClock()
         self._commits = commits
@@ -146,7 +148,7 @@ class Messaging:
             BadRequest, TooLarge: the body, or how long it is to live, is not allowed.
             Overloaded: too many messages wait; nothing was taken.
         """
-        body = parse_body(frame.body) if frame.body or not attachments else ""
+        body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
         reply_to, expires_at = frame.reply_to, self._expiry_of(frame)
         draft = Draft(

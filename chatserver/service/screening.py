@@ -25,7 +25,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import Draft, OnAnswer
-from chatserver.domain.text import parse_body
+from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.protocol import frames, hooks
 from chatserver.service.messaging import Messaging
@@ -53,8 +53,14 @@ class Screening:
     """Asks, and decides where there is no answer. One per process."""
 
     def __init__(
-        self, asked: Asked, references: References, settings: Webhooks, clock: Clock
+        self,
+        asked: Asked,
+        references: References,
+        settings: Webhooks,
+        clock: Clock,
+        body_bounds: BodyBounds = WIDEST,
     ) -> None:
+        self.body_bounds = body_bounds
         self._asked = asked
         self._references = references
         self._settings = settings
@@ -98,7 +104,7 @@ class Screening:
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
                 verdict = await self._asked.ask(question)
-            _check(verdict)
+            _check(verdict, self.body_bounds)
         except (ChatError, TimeoutError) as exc:
             self._failed(exc)
             return None
@@ -116,10 +122,10 @@ class Screening:
             log.error("before_send.passed_over", for_s=self._settings.breaker_s)
 
 
-def _check(verdict: hooks.Verdict) -> None:
+def _check(verdict: hooks.Verdict, bounds: BodyBounds) -> None:
     """Refuse a change that no user could have sent. Raises ChatError."""
     if verdict.action == "change":
-        parse_body(verdict.body or "")
+        parse_body(verdict.body or "", bounds)
 
 
 class _Waiting:
@@ -159,7 +165,7 @@ class ScreenedMessaging(Messaging):
     ) -> None:
         """Take a message; see `Messaging.send`, whose promises hold."""
         if frame.body or not attachments:
-            frame = msgspec.structs.replace(frame, body=parse_body(frame.body))
+            frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))
         if self._in_flight >= self._in_flight_max:
             raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
         self._in_flight += 1
@@ -240,7 +246,6 @@ def make_messaging(
 
 async def screen_edit(screening: Screening, user: UserId, frame: frames.Edit) -> frames.Edit:
     """Return an edit with the text that `before_send` lets it have; see `Screening.screen`."""
-    question = hooks.BeforeSend(
-        frame.chat, user, frame.ref, "edit", parse_body(frame.body), target=frame.seq
-    )
+    body = parse_body(frame.body, screening.body_bounds)
+    question = hooks.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
     return msgspec.structs.replace(frame, body=await screening.screen(question))

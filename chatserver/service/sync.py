@@ -15,11 +15,11 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxEntry
 from chatserver.domain.messages import LogEntry
+from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.errors import ChatError
 from chatserver.protocol import codec, frames
 from chatserver.service.views import NO_CHANGES, View, Views
 
-PAGE_BYTES_MAX = 262_144
 WARM_CHATS_MAX = 16  # chats of one page whose messages are read from the warm tier
 
 
@@ -65,7 +65,9 @@ class Sync:
         warm: WarmLog | None = None,
         clock: Clock | None = None,
         views: Views | None = None,
+        pages: PageBounds = WIDEST,
     ) -> None:
+        self._pages = pages
         self._views = views
         self._inboxes = inboxes
         self._logs = logs
@@ -73,7 +75,7 @@ class Sync:
         self._clock = clock or SystemClock()
 
     async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
-        """Return up to `limit` events after `after`, contiguous, at most 256 KB and at least one.
+        """Return up to `limit` events after `after`, contiguous, no more than a page holds.
 
         An empty list means that there is nothing after it.
 
@@ -81,7 +83,7 @@ class Sync:
             EventsLost: the next event has left the inbox, or no tier has a message of it.
             Unavailable: a tier that is needed does not answer.
         """
-        entries = await self._inboxes.list_after(user, after, limit)
+        entries = await self._inboxes.list_after(user, after, min(limit, self._pages.items_max))
         if not entries:
             return []
         if entries[0].seq != after + 1:
@@ -102,7 +104,7 @@ class Sync:
                 tail = views.get(entry.chat, NO_CHANGES).see_entry(found, now_s)
                 body = codec.entry_event_body(entry.chat, found.seq, found.ts, tail)
             size += len(body)
-            if missed and size > PAGE_BYTES_MAX:
+            if missed and size > self._pages.bytes_max:
                 return missed
             missed.append(Missed(entry.seq, body))
         if not missed:

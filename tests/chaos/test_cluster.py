@@ -1,4 +1,4 @@
-"""Everybody on a Redis Cluster: slots that move under them, and a master that dies.
+"""Everybody on a Redis Cluster: all that is done there, slots that move, and a master that dies.
 
 Three masters with a replica each, 64 partitions, real gateways and workers. What holds when a
 master dies without its replica having all is said in docs/decisions/0010; on one machine a replica
@@ -8,26 +8,31 @@ has all but what is on the way, and the judge asks for every promise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from chatserver.client import ChatClient
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.hot.keys import Keys
 from tests.chaos.conftest import SETTINGS
 from tests.chaos.world import World
 from tests.support.observations import Refused, Started
-from tests.support.rawchat import Failed
+from tests.support.rawchat import Failed, RawChat
 from tests.support.rediscluster import ClusterNode, RedisCluster, open_redis_cluster
 from tests.support.servers import eventually
 from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.wire import Ended
 
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
+SMALL_MAX = 7  # members: with one more a chat is a large one
+LATE_S = 30.0
 # At rest, a second node timeout passes before the first send after a failover is refused no more.
 FAILOVER_S = 60.0
 
@@ -45,6 +50,7 @@ def _stack(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> I
         "CHAT_REDIS_URL": cluster.url,
         "CHAT_REDIS_CLUSTER": "true",
         "CHAT_REDIS_PARTITIONS": str(PARTITIONS),
+        "CHAT_CHATS_FANOUT_MEMBERS_MAX": str(SMALL_MAX),
     }
     folder = tmp_path_factory.mktemp("chaos-cluster")
     workers = (("persist",), ("repair", "rpc"))
@@ -73,6 +79,124 @@ def other_than(cluster: RedisCluster, node: ClusterNode) -> ClusterNode:
 def resets(world: World) -> list[Started]:
     """Return how often a device had to start anew."""
     return [seen for seen in world.run.seen if isinstance(seen, Started) and seen.tops is not None]
+
+
+@pytest.fixture
+async def trio(stack: Stack) -> AsyncIterator[list[RawChat]]:
+    """Alice and bob's two devices, on both gateways."""
+    east, west = stack.gateways[:2]
+    alice, bob = (f"{name}-{secrets.token_hex(3)}" for name in ("alice", "bob"))
+    async with (
+        stack.chat_of(alice, port=east.port) as first,
+        stack.chat_of(bob, port=west.port) as second,
+        stack.chat_of(bob, port=east.port, device=f"{bob}-laptop") as third,
+    ):
+        yield [first, second, third]
+
+
+async def make_group(owner: RawChat, *others: str) -> str:
+    """Create a group; return its id."""
+    members, ref = list(others), secrets.token_hex(4)
+    answer = await owner.ask("create_chat", LATE_S, ref=ref, members=members)
+    chat: str = answer["chat"]["chat"]
+    return chat
+
+
+async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
+    trio: list[RawChat],
+) -> None:
+    """What the protocol does on one Redis it does where chats and users are on different nodes."""
+    alice, bob, laptop = trio
+    chat = await make_group(alice, bob.user)
+    first = (await alice.say(chat, "frist"))["seq"]
+    stored = await alice.say(chat, "keep", durability="stored")
+    await alice.ask("edit", LATE_S, chat=chat, seq=first, ref="e1", body="first")
+    await bob.ask("react", LATE_S, chat=chat, seq=first, ref="r1", emoji="👍")
+    await alice.ask("delete", LATE_S, chat=chat, seq=stored["seq"], ref="d1")
+    await alice.say(chat, "short", expires_s=1)
+    last = (await alice.say(chat, "last"))["seq"]
+    kinds = ["message", "message", "edit", "reaction", "delete", "message", "message"]
+    for device in trio:
+        await device.expect_frame("event", LATE_S, chat=chat, cs=last)
+        told = [event["kind"] for event in device.of_type("event", chat=chat) if "cs" in event]
+        assert told == kinds
+
+    await bob.ask("mark", LATE_S, chat=chat, read=last)
+    for device in trio:
+        marks = {"user": bob.user, "read": last, "received": last}
+        await device.expect_frame("event", LATE_S, kind="read", chat=chat, read=marks)
+    await bob.tell("typing", chat=chat, on=True)
+    await alice.expect_frame("signal", LATE_S, kind="typing", chat=chat)
+    await alice.tell("watch", users=[bob.user])
+    await alice.expect_frame("signal", LATE_S, kind="presence", state="online")
+    for device in (bob, laptop):
+        await device.tell("state", state="bg")
+    await alice.expect_frame("signal", LATE_S, kind="presence", state="away")
+
+    async def bodies() -> list[str]:
+        page = await laptop.ask("history", LATE_S, chat=chat)
+        return [row["body"] for row in page["messages"] if row["kind"] == "text"]
+
+    async def is_expired() -> bool:
+        return await bodies() == ["first", "", "", "last"]
+
+    await eventually(is_expired, LATE_S, "history as it is now")
+    assert stored["durability"] == "stored"
+
+
+async def test_group_turns_large_and_small_on_a_cluster(stack: Stack, trio: list[RawChat]) -> None:
+    """On both ways, for a device that is away meanwhile, and for an application on the SDK."""
+    alice, bob, laptop = trio
+    guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
+    await stack.add_users(guests)
+    chat = await make_group(alice, bob.user)
+    await alice.say(chat, "small")
+    for device in trio:
+        await device.expect_frame("event", LATE_S, chat=chat, cs=1)
+    address = f"ws://127.0.0.1:{bob.port}/"
+    client = ChatClient(address, stack.token(bob.user), device=f"{bob.user}-sdk", open_s=LATE_S)
+    async with client:
+        await client.history(chat)
+        await laptop.abort()
+        await alice.ask("invite", LATE_S, chat=chat, ref="i1", users=guests)
+        large = (await alice.say(chat, "large"))["seq"]
+        await bob.expect_frame("event", LATE_S, chat=chat, cs=large, seq=0)
+        for guest in guests:
+            await alice.ask("remove", LATE_S, chat=chat, ref=f"out-{guest}", user=guest)
+        end = (await alice.say(chat, "small again"))["seq"]
+        await laptop.start()
+        for device in trio:
+            await device.expect_frame("event", LATE_S, chat=chat, cs=end)
+            events = [event for event in device.of_type("event", chat=chat) if "cs" in event]
+            assert [event["cs"] for event in events] == list(range(1, end + 1))
+            assert events[-1]["seq"] > 0
+        wanted = ["small", "large", "small again"]
+        await eventually(lambda: [m.body for m in client.messages(chat)] == wanted, LATE_S)
+
+    await alice.ask("remove", LATE_S, chat=chat, ref="out", user=bob.user)
+    with pytest.raises(Failed) as caught:
+        await bob.say(chat, "still here?")
+    assert caught.value.code == "not_found"
+
+
+async def test_gateway_that_dies_before_it_delivered_is_followed_by_repair_on_a_cluster(
+    stack: Stack, trio: list[RawChat]
+) -> None:
+    """What it acked is in a chat on one node and in no inbox on the others."""
+    alice, bob, _ = trio
+    chat = await make_group(alice, bob.user)
+    await bob.expect_frame("event", LATE_S, chat=chat)
+    dying = stack.add_gateway(CHAT_FAILPOINT="send.before_deliver:kill")
+    await bring_up(dying)
+    async with stack.chat_of(alice.user, port=dying.port, device=f"{alice.user}-2") as phone:
+        with contextlib.suppress(Ended, TimeoutError):
+            await phone.say(chat, "last words")
+        assert dying.process is not None
+        await eventually(lambda: dying.process and dying.process.poll() is not None, LATE_S)
+        for device in trio:
+            await device.expect_bodies(chat, ["last words"], LATE_S)
+    stack.gateways.remove(dying)
+    dying.kill()
 
 
 async def test_slots_that_move_under_traffic_show_to_nobody(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.support.rawchat import Fields, RawChat
+from tests.support.rawchat import Failed, Fields, RawChat
 from tests.support.servers import eventually
 from tests.support.stack import Stack
 from tests.support.wire import TEXT, Ended, RawSocket, Refused, Response
@@ -190,6 +190,40 @@ async def test_connections_beyond_the_burst_of_an_address_are_refused(
     assert 4 <= paid <= 5 + 0.5 * took_s + 2  # a block is one connection
     assert turned_away
     assert await may_stay(await connect(east.port, next(_addresses)), stack.token("other"))
+
+
+async def test_bodies_and_pages_are_as_short_as_the_settings_say(
+    stack: Stack, new_name: Callable[[str], str]
+) -> None:
+    """A device is told the bounds when it is welcomed, and they are what it meets."""
+    terse = stack.start_gateway(
+        CHAT_CHATS_BODY_CHARS_MAX="10", CHAT_CHATS_BODY_BYTES_MAX="20", CHAT_CHATS_PAGE_MAX="2"
+    )
+    alice, bob = (stack.chat_of(new_name(stem), port=terse.port) for stem in ("alice", "bob"))
+    async with alice, bob:
+        assert alice.welcome is not None
+        told = alice.welcome["limits"]
+        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        for number in range(3):
+            await alice.say(chat, f"text {number}")
+        refused = []
+        for body in ("x" * 11, "🙂" * 6):
+            for request in ({"type_": "send"}, {"type_": "edit", "seq": 1}):
+                with pytest.raises(Failed) as caught:
+                    await alice.ask(chat=chat, ref=new_name("r"), body=body, **request)  # type: ignore[arg-type]  # plain fields
+                refused.append((caught.value.code, caught.value.message))
+        page = await alice.ask("history", chat=chat, limit=50)
+        events = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 0})
+    terse.stop()
+    stack.gateways.remove(terse)
+
+    assert (told["body_chars_max"], told["body_bytes_max"], told["page_max"]) == (10, 20, 2)
+    assert refused == [
+        *[("too_large", "body: must be at most 10 characters")] * 2,
+        *[("too_large", "body: must be at most 20 bytes of UTF-8")] * 2,
+    ]
+    assert [message["seq"] for message in page["messages"]] == [2, 3]
+    assert (page["more"], len(events["events"]), events["more"]) == (True, 2, True)
 
 
 async def test_refused_hellos_of_an_address_end_in_429(east: Server, west: Server) -> None:

@@ -1,7 +1,8 @@
 """A server as a model: inbox, chats and their history of one user, without network or time.
 
 It does what docs/protocol.md says and nothing more: events in order after a cursor, `too_long` and
-`reset`, pages that are contiguous and may be short, an ack for each ref. `rewind` is a Redis that
+`reset`, pages that are contiguous and may be short, an ack for each ref. `turn` makes a chat large,
+or small again: what is said while it is large has no place in the inbox. `rewind` is a Redis that
 lost its end: a new epoch, and of each chat only what was stored and perhaps some more.
 """
 
@@ -27,7 +28,8 @@ class FakeServer:
         self.inbox: list[Fields] = []
         self.first = 1  # the oldest event that is kept
         self.activity: dict[str, int] = dict.fromkeys(chats, 0)
-        self.pushed: list[Fields] = []  # large chats: what to push right now
+        self.large = {LARGE: 0}  # chat → seq above which it is a large one
+        self._large_before = dict(self.large)  # as it was before the inbox began
         self._clock = 0
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────
@@ -50,13 +52,31 @@ class FakeServer:
         self.logs[chat].append(entry)
         self.activity[chat] = self._clock
         self.marks[chat][sender] = max(self.marks[chat].get(sender, 0), entry["seq"])
-        kind = entry["kind"] if "target" in entry else "message"
-        event = {"type": "event", "kind": kind, "chat": chat, "cs": entry["seq"], "message": entry}
-        if chat == LARGE:
-            self.pushed.append({**event, "epoch": f"e{self.epoch}", "seq": 0})
-        else:
-            self.inbox.append(event)
+        if chat not in self.large:
+            self.inbox.append(event_of(entry))
         return entry, True
+
+    def turn(self, chat: str) -> None:
+        """Make a chat large, or small again; a place of the inbox says so."""
+        since = len(self.logs[chat])
+        is_large = chat not in self.large
+        if is_large:
+            self.large[chat] = since
+        else:
+            del self.large[chat]
+        info = {"chat": chat, "kind": "group", "large": is_large, "since": since}
+        self.inbox.append({"type": "event", "kind": "chat", "chat": chat, "info": info})
+
+    def large_at(self, seq: int) -> dict[str, int]:
+        """Return the chats that are large for who has come to a place of the inbox."""
+        large = dict(self._large_before)
+        for event in self.inbox[:seq]:
+            match event:
+                case {"chat": chat, "info": {"large": True, "since": since}}:
+                    large[chat] = since
+                case {"chat": chat, "info": {"large": False}}:
+                    del large[chat]
+        return large
 
     def mark(self, chat: str, user: str, read: int) -> None:
         """Move a mark forward, not beyond the end."""
@@ -78,10 +98,12 @@ class FakeServer:
     def rewind(self, lost_max: int) -> None:
         """Lose the inbox, and up to `lost_max` entries of each chat that are not stored."""
         self.epoch += 1
-        self.inbox, self.first, self.pushed = [], 1, []
+        self.inbox, self.first = [], 1
         for chat, log in self.logs.items():
             del log[max(self.stored[chat], len(log) - lost_max) :]
             self.marks[chat] = {u: min(read, len(log)) for u, read in self.marks[chat].items()}
+        self.large = {chat: min(since, len(self.logs[chat])) for chat, since in self.large.items()}
+        self._large_before = dict(self.large)
 
     # ── what is read ────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +173,13 @@ class FakeServer:
         return [{**event, "epoch": f"e{self.epoch}", "seq": seq} for seq, event in found]
 
 
+def event_of(entry: Fields) -> Fields:
+    """Return the event that tells of an entry."""
+    kind = entry["kind"] if "target" in entry else "message"
+    names = {"type": "event", "kind": kind, "chat": entry["chat"], "cs": entry["seq"]}
+    return {**names, "message": entry}
+
+
 class FakeSession:
     """A connection: frames wait on both ways until somebody moves them."""
 
@@ -161,22 +190,34 @@ class FakeSession:
         self.refusals = 0
         self._epoch = server.epoch
         self._sent = len(server.inbox)
-        server.pushed = []
+        cursor = hello.get("cursor")
+        found = "current" if cursor is None else server.judge(cursor)
+        if cursor is not None and found == "current":
+            self._sent = cursor["seq"]
+        known = hello.get("large", {}) if found == "current" else {}
+        # Large chats, and what was sent of them; None: nobody said, and it is over further on.
+        self._places: dict[str, int | None] = {}
+        for chat, since in server.large_at(self._sent).items():
+            if chat in known:
+                self._places[chat] = max(known[chat], since)
+            else:
+                is_on = server.large.get(chat) == since
+                self._places[chat] = len(server.logs[chat]) if is_on else None
+        begins = {
+            chat: place
+            for chat, place in self._places.items()
+            if server.large.get(chat) == server.large_at(self._sent)[chat]
+        }
         self.welcome = {
             "type": "welcome",
             "user": ME,
             "epoch": f"e{server.epoch}",
-            "seq": self._sent,
+            "seq": len(server.inbox),
             "limits": {"sends_in_flight_max": 4},
-            "large": [{"chat": LARGE, "seq": len(server.logs[LARGE])}],
+            "large": [{"chat": chat, "seq": place} for chat, place in begins.items()],
         }
-        cursor = hello.get("cursor")
-        if cursor is not None:
-            found = server.judge(cursor)
-            if found == "current":
-                self._sent = cursor["seq"]
-            else:
-                self.to_client.append(server.snapshot(found))
+        if found != "current":
+            self.to_client.append(server.snapshot(found))
 
     def tell_stored(self, frame: Fields) -> None:
         """Push a watermark, unless the client has yet to hear of the epoch in which it counts."""
@@ -189,11 +230,35 @@ class FakeSession:
         if self._epoch != server.epoch or self._sent + 1 < server.first:
             kind = "reset" if self._epoch != server.epoch else "too_long"
             self._epoch, self._sent = server.epoch, len(server.inbox)
+            self._places = {chat: len(server.logs[chat]) for chat in server.large}
             self.to_client.append(server.snapshot(kind))
-        events = server.events(self._sent)
-        self._sent += len(events)
-        self.to_client += events + server.pushed
-        server.pushed = []
+        for event in server.events(self._sent):
+            self._send(event)
+        for chat in self._places:
+            self._send_large(chat, len(server.logs[chat]))
+
+    def _send(self, event: Fields) -> None:
+        """Send an event of the inbox; before a chat turns small, what it was large for."""
+        info = event.get("info", {})
+        if info and not info["large"]:
+            self._send_large(event["chat"], info["since"])
+            self._places.pop(event["chat"], None)
+        self.to_client.append(event)
+        self._sent = event["seq"]
+        if info and info["large"]:
+            self._places[event["chat"]] = info["since"]
+
+    def _send_large(self, chat: str, upto: int) -> None:
+        """Send the entries of a large chat up to one."""
+        server, place = self._server, self._places.get(chat, 0)
+        if place is None:
+            cursor = {"epoch": f"e{server.epoch}", "seq": self._sent}
+            lines = [line for line in server.summaries(100) if line["chat"] == chat]
+            self.to_client.append({"type": "too_long", "cursor": cursor, "chats": lines})
+            place = upto
+        for entry in server.logs[chat][place:upto]:
+            self.to_client.append({**event_of(entry), "epoch": f"e{server.epoch}", "seq": 0})
+        self._places[chat] = max(place, upto)
 
     def serve(self) -> None:
         """Answer the oldest frame of the client."""

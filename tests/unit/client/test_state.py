@@ -503,3 +503,65 @@ def test_large_chat_that_we_are_removed_from_has_no_place_any_more() -> None:
     device.take(type="event", epoch="e1", seq=1, kind="member", chat="c1", cs=1, message=out)
 
     assert "large" not in device.state.hello("token")
+
+
+def test_large_chat_that_is_still_to_be_compared_has_no_place_in_hello() -> None:
+    """Places of another epoch mean nothing: the server would take what is new for known."""
+    device = Device(large=({"chat": "c1", "seq": 0},))
+    device.event(0, 1)
+    device.event(0, 2)
+    assert device.state.hello("token")["large"] == {"c1": 2}
+
+    reset(device, {"chat": "c1", "top": 1})
+    assert "large" not in device.state.hello("token")
+    (request,) = device.asked("history")
+    device.take(**page(request, 1))
+
+    assert device.state.hello("token")["large"] == {"c1": 1}
+
+
+def test_entries_behind_a_hole_are_not_skipped_in_a_new_epoch_but_told() -> None:
+    """What stands between the last one that was told and what can be compared is news."""
+    device = Device(large=({"chat": "c1", "seq": 1},))
+    device.event(1, 4)
+    assert device.bodies() == []
+
+    reset(device, {"chat": "c1", "top": 3})
+    request = device.asked("history")[-1]
+    answer = page(request, 2, 3, more=True)
+    answer["messages"].append(entry(4, mid="other", body="another"))
+    device.take(**answer)
+
+    assert device.told(events.Skipped) == [events.Skipped("c1", 0, 1)]
+    assert device.bodies() == ["text 2", "text 3", "another"]
+
+
+def test_entries_before_the_first_that_was_told_are_kept_without_a_hole_only() -> None:
+    """An event of a large chat may overtake those of the inbox: a change may be missing between."""
+    device = Device()
+    device.event(0, 7)
+    device.event(1, 4)
+    device.event(2, 5, kind="edit", target=4, body="first")
+    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [7]
+
+    device.event(3, 6, kind="edit", target=4, body="second")
+
+    assert [kept.seq for kept in device.state.chats["c1"].log.entries()] == [6, 7]
+    assert device.bodies() == ["text 7"]
+
+
+def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() -> None:
+    """What one had read may be lost, and be another entry now."""
+    device = Device()
+    device.event(1, 5, sender="alice")
+    chat = device.state.chats["c1"]
+    assert chat.read == 5
+
+    reset(device)
+    answer = page(device.asked("history")[-1], 6, more=True)
+    answer["messages"].insert(0, entry(5, mid="other"))
+    device.take(**answer)
+    assert chat.read == 4
+    device.state.take_chats({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
+
+    assert (chat.read, chat.unread) == (3, 3)

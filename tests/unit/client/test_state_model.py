@@ -99,7 +99,6 @@ class ClientMachine(RuleBasedStateMachine):
         if is_late:
             self.late = [(self.connection, frame) for frame in self.session.to_client]
         self.session = None
-        self.server.pushed = []
         self.client.disconnected(self.now)
 
     def deliver(self, count: int) -> None:
@@ -190,6 +189,14 @@ class ClientMachine(RuleBasedStateMachine):
     def others_read(self, chat: str, user: str, back: int) -> None:
         if chat != LARGE:
             self.server.mark(chat, user, len(self.server.logs[chat]) - back)
+
+    @rule(chat=st.sampled_from(["a", "b", LARGE]), is_heard=st.booleans())
+    def turn(self, chat: str, is_heard: bool) -> None:
+        """A chat becomes large, or small again."""
+        self.server.turn(chat)
+        self.others_say(chat, 2, "bob")
+        if is_heard:
+            self.flow_all(1)
 
     @rule(kept=small)
     def trim(self, kept: int) -> None:

@@ -14,6 +14,7 @@ from chatserver.domain.text import (
     COMBINING_RUN_MAX,
     EMOJI_CHARS_MAX,
     NAME_CHARS_MAX,
+    BodyBounds,
     parse_body,
     parse_emoji,
     parse_name,
@@ -40,6 +41,20 @@ def test_parse_body_any_text_is_refused_or_within_every_rule(text: str) -> None:
 
     assert unicodedata.is_normalized("NFC", body)
     assert parse_body(body) == body
+
+
+def test_parse_body_bounds_of_the_settings_are_exact() -> None:
+    """An operator may want shorter messages; bytes count for plain text, too."""
+    bounds = BodyBounds(chars_max=10, bytes_max=12)
+
+    assert parse_body("x" * 10, bounds)
+    assert parse_body("🙂🙂🙂", bounds)
+    with pytest.raises(TooLarge, match="body: must be at most 10 characters"):
+        parse_body("x" * 11, bounds)
+    with pytest.raises(TooLarge, match="body: must be at most 12 bytes of UTF-8"):
+        parse_body("🙂🙂🙂x", bounds)
+    with pytest.raises(TooLarge, match="body: must be at most 4 bytes of UTF-8"):
+        parse_body("x" * 5, BodyBounds(bytes_max=4))
 
 
 @pytest.mark.parametrize("char", ["a", "ä", "€"])

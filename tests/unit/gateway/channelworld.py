@@ -132,6 +132,7 @@ class Device:
     def __init__(self, user: UserId = ALICE) -> None:
         self.user = user
         self.got: list[int] = []
+        self.frames: list[bytes] = []
         self.lost: list[int] = []
         self.signals: list[bytes] = []
 
@@ -140,6 +141,7 @@ class Device:
         assert event["seq"] == 0
         assert event["cs"] == event["message"]["seq"]
         self.got.append(event["cs"])
+        self.frames.append(frame)
 
     async def wait_for_room(self) -> None:
         await asyncio.sleep(0)

@@ -25,7 +25,7 @@ from tests.unit.gateway.channelworld import (
 
 
 def test_channel_entry_reaches_every_session_at_once() -> None:
-    """The next entry needs no read of the log."""
+    """The next entry needs no read of the log, and is framed once: the bytes are the same."""
     devices = [Device(), Device(), Device(BOB)]
 
     async def test(world: World) -> None:
@@ -36,6 +36,7 @@ def test_channel_entry_reaches_every_session_at_once() -> None:
     world = run(test, top=5)
 
     assert [device.got for device in devices] == [[6], [6], [6]]
+    assert all(device.frames[0] is devices[0].frames[0] for device in devices)
     assert world.tier.reads == 0
 
 
@@ -265,3 +266,21 @@ def test_channel_while_redis_is_away_keeps_its_sessions_in_step() -> None:
     run(test)
 
     assert device.got == [1, 2]
+
+
+def test_channel_place_ahead_of_the_log_is_not_believed() -> None:
+    """It is of another life: what gets these places now is another entry, and has to be told."""
+    device = Device()
+
+    async def test(world: World) -> None:
+        await world.join(device, after=5)
+        for _ in range(3):
+            world.push(world.tier.commit())
+        await world.rest()
+        await world.come_back(device)
+        world.push(world.tier.commit())
+
+    run(test, top=3)
+
+    assert device.lost == [0]
+    assert device.got == [7]

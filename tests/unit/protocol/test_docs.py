@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from chatserver.config import Gateway, Limits, Presence, Redis
+from chatserver.domain.pages import BYTES_MAX
 from chatserver.domain.text import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
@@ -18,7 +19,6 @@ from chatserver.domain.text import (
 from chatserver.gateway import talk
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
-from chatserver.service.sync import PAGE_BYTES_MAX
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
@@ -114,7 +114,7 @@ def test_page_has_the_bounds_that_are_in_force() -> None:
         f"1 to {frames.PAGE_MAX}, default 50",
         f"1 to {frames.TOKEN_CHARS_MAX} characters",
         f"keeps ({redis.inbox_max:,} events)",
-        f"at most {PAGE_BYTES_MAX // 1024} KB",
+        f"at most {BYTES_MAX // 1024} KB",
     ):
         assert words in flat, words
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.domain.pages import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.history import PAGE_BYTES_MAX, History, Page
+from chatserver.service.history import History, Page
 from chatserver.service.oldertiers import Run
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
@@ -98,9 +99,9 @@ def tiers(draw: st.DrawFn) -> Tiers:
     return Tiers(top, range(hot_first, top + 1), warm_top, warm_run=draw(st.integers(1, 60)))
 
 
-def read(tier: Tiers, **fields: int | None) -> tuple[Page, list[int]]:
+def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
     """Ask for a page; return it and its seqs."""
-    history = History(tier, tier, KnownAudiences(audience_of(ALICE, BOB)))
+    history = History(tier, tier, KnownAudiences(audience_of(ALICE, BOB)), pages=pages)
     frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
     page = asyncio.run(history.get_page(ALICE, frame))
     messages = [codec.decode_message(message) for message in page.messages]
@@ -324,14 +325,30 @@ def test_history_page_is_bounded_in_bytes(hot_first: int, fields: dict[str, int 
     page, seqs = read(tier, limit=40, **fields)
 
     size = sum(map(len, page.messages))
-    assert PAGE_BYTES_MAX - 17_000 < size <= PAGE_BYTES_MAX
+    assert BYTES_MAX - 17_000 < size <= BYTES_MAX
     assert page.has_more
     assert (seqs[-1] == 40) if not fields else (seqs[0] == 1)
 
 
+@pytest.mark.parametrize("hot_first", [1, 41])
+@pytest.mark.parametrize("fields", [{}, {"after": 0}])
+def test_history_page_is_as_short_as_the_settings_say(
+    hot_first: int, fields: dict[str, int | None]
+) -> None:
+    """In messages, and in bytes; what is left follows."""
+    tier = Tiers(40, range(hot_first, 41), 40, body="x" * 1_000)
+
+    few, three = read(tier, PageBounds(items_max=3), limit=40, **fields)
+    small, five = read(tier, PageBounds(bytes_max=6_000), limit=40, **fields)
+
+    assert (len(three), len(five)) == (3, 5)
+    assert few.has_more
+    assert small.has_more
+
+
 def test_history_message_larger_than_a_page_comes_alone() -> None:
     """A page has at least one message, or nobody would get beyond it."""
-    tier = Tiers(3, range(1, 4), 3, body="x" * (PAGE_BYTES_MAX + 1))
+    tier = Tiers(3, range(1, 4), 3, body="x" * (BYTES_MAX + 1))
 
     page, seqs = read(tier, limit=3)
 

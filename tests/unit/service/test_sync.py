@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxEntry
 from chatserver.domain.messages import LogEntry
+from chatserver.domain.pages import BYTES_MAX, WIDEST, PageBounds
 from chatserver.errors import ChatError, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.sync import PAGE_BYTES_MAX, EventsLost, Missed, Sync
+from chatserver.service.sync import EventsLost, Missed, Sync
 from tests.unit.service.builders import ALICE
 
 CHATS = [ChatId("c1"), ChatId("c2"), ChatId("c3")]
@@ -59,9 +60,9 @@ def inbox_of(kinds: list[int]) -> list[InboxEntry]:
     return entries
 
 
-def missed(hot: Hot, after: int, limit: int = 100) -> list[Missed]:
+def missed(hot: Hot, after: int, limit: int = 100, pages: PageBounds = WIDEST) -> list[Missed]:
     """Ask for what came after a cursor."""
-    return asyncio.run(Sync(hot, hot).list_missed(ALICE, Seq(after), limit))
+    return asyncio.run(Sync(hot, hot, pages=pages).list_missed(ALICE, Seq(after), limit))
 
 
 def is_of(event: Missed, entry: InboxEntry) -> bool:
@@ -130,11 +131,19 @@ def test_sync_with_nothing_missed_is_empty() -> None:
 def test_sync_page_is_bounded_in_bytes_and_has_at_least_one_event() -> None:
     """Large messages come a few at a time, one that is larger than a page alone."""
     sixteen = missed(Hot(inbox_of([0] * 30), body="x" * 16_000), 0)
-    alone = missed(Hot(inbox_of([0] * 3), body="x" * (PAGE_BYTES_MAX + 1)), 1)
+    alone = missed(Hot(inbox_of([0] * 3), body="x" * (BYTES_MAX + 1)), 1)
 
-    assert sum(len(event.body) for event in sixteen) <= PAGE_BYTES_MAX
+    assert sum(len(event.body) for event in sixteen) <= BYTES_MAX
     assert len(sixteen) == 16
     assert [event.seq for event in alone] == [2]
+
+
+def test_sync_page_is_as_short_as_the_settings_say() -> None:
+    """In events, and in bytes."""
+    hot = Hot(inbox_of([0] * 30), body="x" * 1_000)
+
+    assert [event.seq for event in missed(hot, 4, pages=PageBounds(items_max=3))] == [5, 6, 7]
+    assert len(missed(hot, 0, pages=PageBounds(bytes_max=6_000))) == 5
 
 
 @dataclasses.dataclass
