@@ -1,6 +1,6 @@
 # make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
-# make soak   the chaos tests for longer: SOAK_S seconds each, another seed each time (docs/testing.md)
+# make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
 # make lint   the checks alone
 # make docs   write the generated documents of the protocol, the HTTP API and the tables again
 # make tools  fetch the development servers again, for example after npm was installed
@@ -31,7 +31,8 @@ test: .venv/.ready .tools/.ready .tools/.browser
 	exit $$status
 
 soak: .venv/.ready .tools/.ready
-	@CHAOS_SECONDS=$(SOAK_S) $(BIN)/pytest tests/chaos -o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
+	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
+		-o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
 
 lint: .venv/.ready
 	@echo "ruff, mypy, import-linter"

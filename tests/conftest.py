@@ -1,9 +1,11 @@
-"""Makes the server fixtures known to every test."""
+"""Makes the server fixtures known to every test; says how properties are searched."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.servers import (
@@ -16,6 +18,11 @@ from tests.support.servers import (
 )
 
 __all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
+
+# The same examples in each run, so that what fails is the change's doing; `make soak` takes others.
+hypothesis.settings.register_profile("fixed", derandomize=True)
+hypothesis.settings.register_profile("soak", derandomize=False)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _TESTS = Path(__file__).parent
 # The files that take longest first: what is left at the end is short, and no process waits for

@@ -34,7 +34,7 @@ async def test_docs_page_shows_every_operation_and_loads_nothing_from_elsewhere(
     spec = await (await page.request.get(f"{web.url}v1/openapi.json")).json()
     operations = sum(len(item) for item in spec["paths"].values())
     await expect(page.locator("details.operation")).to_have_count(operations)
-    await page.get_by_role("link", name="List messages").click()
+    await page.get_by_role("link", name="List messages", exact=True).click()
     opened = page.locator("details.operation[open]")
     await expect(opened).to_have_count(1)
     await expect(opened).to_contain_text("/v1/chats/{chat}/messages")

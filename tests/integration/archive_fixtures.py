@@ -37,6 +37,6 @@ async def archive_world(
 
 
 @pytest.fixture
-def world(archive_world: World) -> World:
+def aging(archive_world: World) -> World:
     """The same, with a chat that no other test knows."""
     return dataclasses.replace(archive_world, chat=ChatId(f"d-{secrets.token_hex(8)}"))
