@@ -162,7 +162,27 @@ def _of_chats(parts: ApiParts) -> list[HTTPRouteHandler]:
             lambda *page: parts.finding.list_active(actor, ChatId(chat), *page),
         )
 
-    return [list_messages_between, list_active_messages]
+    @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ})
+    async def list_messages_with_files(
+        chat: PathId,
+        actor: Actor,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages of a chat that have files."""
+        return await _list(
+            parts,
+            f"messages of {chat} with files for {actor}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_files(actor, ChatId(chat), *page),
+        )
+
+    return [list_messages_between, list_active_messages, list_messages_with_files]
 
 
 def _own(parts: ApiParts) -> list[HTTPRouteHandler]:

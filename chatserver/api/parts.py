@@ -67,6 +67,7 @@ from chatserver.service.views import Views
 from chatserver.service.watching import Watching
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
+from chatserver.warm.chatfiles import ChatFiles
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
 from chatserver.warm.jobs import JobRows
@@ -255,7 +256,16 @@ def _put_together(
             inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks, pages
         ),
         history=history,
-        finding=Finding(patterns, members, memberships, log, views, opener, clock),
+        finding=Finding(
+            patterns,
+            members,
+            memberships,
+            log,
+            views,
+            opener,
+            clock,
+            ChatFiles(dynamodb, settings.warm, clock),
+        ),
         around=Around(history, members, log, patterns, cold),
         members=members,
         memberships=memberships,

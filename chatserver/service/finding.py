@@ -73,6 +73,14 @@ class Patterns(Protocol):
     async def get_many(self, places: Collection[Place]) -> Mapping[Place, Message]: ...
 
 
+class MessagesWithFiles(Protocol):
+    """The warm tier's messages that have files."""
+
+    async def list_with_files(
+        self, chat: str, from_ts: int, to_ts: int, **how: Unpack[How]
+    ) -> Any: ...
+
+
 class MemberCheck(Protocol):
     """Says who may read a chat."""
 
@@ -121,7 +129,9 @@ class Finding:
         views: Views,
         log: WarmLog,
         clock: Clock,
+        files: MessagesWithFiles,
     ) -> None:
+        self._files = files
         self._patterns = patterns
         self._members = members
         self._memberships = memberships
@@ -156,6 +166,16 @@ class Finding:
         A page costs a Query of an index and a BatchGetItem, and what `list_chat` costs besides.
         """
         read = self._patterns.list_active
+        return await self._list_of_chat(read, reader, chat, span, limit, start)
+
+    async def list_files(
+        self, reader: UserId | None, chat: ChatId, span: Span, limit: int, start: Start | None
+    ) -> Page:
+        """Return messages of a chat that have files. Guarantees, costs and raises as `list_active`.
+
+        Where the index of files is not complete yet, it costs what the chat is long.
+        """
+        read = self._files.list_with_files
         return await self._list_of_chat(read, reader, chat, span, limit, start)
 
     async def _list_of_chat(

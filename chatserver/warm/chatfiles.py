@@ -12,6 +12,7 @@ filled before the migration comes by. From then on the index is complete and is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
@@ -26,7 +27,9 @@ from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.mending import Mend, mend_item
 from chatserver.warm.messages import decode_item
 from chatserver.warm.paging import Page, Span, Token, read_page
+from chatserver.warm.patterns import Sight, show
 from chatserver.warm.schema import KnownSchema
+from chatserver.warm.seqsearch import TS_MAX
 from chatserver.warm.tables import FILES_INDEX, MESSAGES
 from chatserver.warm.tables import MessageField as Field
 
@@ -59,9 +62,19 @@ class ChatFiles:
         self._known = KnownSchema(client, settings, self._clock)
 
     async def list_with_files(
-        self, chat: str, *, limit: int, start: Token | None = None
+        self,
+        chat: str,
+        from_ts: int = 0,
+        to_ts: int = TS_MAX,
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: Sight | None = None,
     ) -> Page[Message]:
-        """Return a page of a chat's messages that have files, newest first.
+        """Return a page of a chat's messages of ``[from_ts, to_ts]`` that have files.
+
+        `sight`: who looks, if anybody does (`chatserver.warm.patterns`).
 
         Guarantees:
             Eventually consistent; what has expired or was deleted is not there.
@@ -74,25 +87,29 @@ class ChatFiles:
             Unavailable: DynamoDB did not answer in time.
         """
         if await self._is_complete():
-            span = Span(MESSAGES, chat, FILES_INDEX)
+            span = Span(MESSAGES, chat, FILES_INDEX, (from_ts, to_ts))
         else:
-            span = Span(MESSAGES, chat)
+            span = Span(MESSAGES, chat, between=(from_ts, to_ts))
         if start is not None and span.index is None:
             # A page later, the walk may have begun with the index; its tokens say more.
             start = {name: start[name] for name in span.names if name in start}
         elif start is not None and span.index is not None:
             start = {Field.FILES_OF: chat, **start}
         now = {":now": {"N": str(int(self._clock.time()))}}
-        query: dict[str, Any] = span.query(self._settings) | {"ScanIndexForward": False}
+        query: dict[str, Any] = span.query(self._settings) | {"ScanIndexForward": not newest_first}
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
         query["ExpressionAttributeValues"] |= now
         alive = "(attribute_not_exists(#expiry) OR #expiry > :now)"
         if span.index is None:
             query["FilterExpression"] = alive + " AND attribute_exists(#files)"
             query["ExpressionAttributeNames"] |= {"#files": Field.ATTACHMENTS}
-            return await self._read_through(span, query, limit, start)
+            return await self._read_through(span, query, limit, start, sight)
         query["FilterExpression"] = alive
-        return await read_page(self._client, span, query, self._load, limit=limit, start=start)
+
+        async def load(rows: list[Item]) -> Sequence[Message | None]:
+            return await show(sight, await self._load(rows))
+
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
 
     async def _is_complete(self) -> bool:
         """Tell whether the index has all messages that have files, and this process knows it."""
@@ -113,15 +130,20 @@ class ChatFiles:
         ]
 
     async def _read_through(
-        self, span: Span, query: dict[str, Any], limit: int, start: Token | None
+        self,
+        span: Span,
+        query: dict[str, Any],
+        limit: int,
+        start: Token | None,
+        sight: Sight | None,
     ) -> Page[Message]:
         """Return a page of the table's own rows, and mend those on it."""
         held: dict[int, Item] = {}
 
-        async def load(rows: list[Item]) -> list[Message | None]:
+        async def load(rows: list[Item]) -> Sequence[Message | None]:
             messages = [decode_item(row) for row in rows]
             held.update((message.seq, row) for message, row in zip(messages, rows, strict=True))
-            return [*messages]
+            return await show(sight, messages)
 
         page = await read_page(self._client, span, query, load, limit=limit, start=start)
         if self._acts_by >= versions.FILES:

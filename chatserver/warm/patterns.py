@@ -161,10 +161,7 @@ class MessagePatterns:
                 found: list[Message | None] = [decode_item(row) for row in rows]
             else:
                 found = await self._load(rows, span.index, now_s)
-            if sight is None:
-                return found
-            seen = iter(await sight.see([message for message in found if message is not None]))
-            return [None if message is None else next(seen) for message in found]
+            return await show(sight, found)
 
         return await read_page(
             self._client, span, query, load, limit=limit, start=start, choose=choose
@@ -186,6 +183,14 @@ class MessagePatterns:
             else None
             for row in rows
         ]
+
+
+async def show(sight: Sight | None, found: Sequence[Message | None]) -> Sequence[Message | None]:
+    """Return what somebody sees of messages, place by place; without a `sight`, all of them."""
+    if sight is None:
+        return found
+    seen = iter(await sight.see([message for message in found if message is not None]))
+    return [None if message is None else next(seen) for message in found]
 
 
 def _range(from_ts: int, to_ts: int) -> tuple[int, int]:

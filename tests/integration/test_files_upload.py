@@ -6,8 +6,10 @@ import pytest
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
-from chatserver.errors import BadRequest, Conflict, RateLimited
+from chatserver.domain.ids import new_id
+from chatserver.errors import BadRequest, Conflict, NotFound, RateLimited
 from chatserver.protocol import frames
+from chatserver.service.finding import Span
 from tests.integration.files_support import (
     FileWorld,
     cold_settings,
@@ -125,6 +127,30 @@ async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -
     await store.persist()
     stored = await store.worker.messages.list_after(chat, ack.seq - 1, 1, None)
     assert (stored[0].body, stored[0].attachments) == ("look!", before)
+
+
+async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileWorld) -> None:
+    """Newest first, in full pages, without what is deleted or has no file; a stranger gets none."""
+    chat, alice, bob, carol = await store.meet()
+    finding, seqs = store.api.finding, []
+    for number in range(4):
+        file = await store.upload(alice, chat, b"content %d" % number, f"{number}.txt")
+        seqs.append((await store.send(alice, chat, file.id)).seq)
+        await store.send(bob, chat, body="and a word")
+        await store.persist()
+    gone = frames.Delete(0, chat, seqs[1], new_id())
+    await store.api.amending.change(alice, gone)
+
+    first = await finding.list_files(bob, chat, Span(), 2, None)
+    rest = await finding.list_files(bob, chat, Span(), 2, first.next)
+
+    assert [message.seq for message in first.items] == [seqs[3], seqs[2]]
+    assert [message.seq for message in rest.items] == [seqs[0]]
+    assert rest.items[0].attachments[0].name == "0.txt"
+    oldest = await finding.list_files(bob, chat, Span(is_newest_first=False), 1, None)
+    assert [message.seq for message in oldest.items] == [seqs[0]]
+    with pytest.raises(NotFound):
+        await finding.list_files(carol, chat, Span(), 2, None)
 
 
 async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: str) -> None:

@@ -87,6 +87,7 @@ ROWS: dict[str, Row] = {
     "GET /v1/chats/{chat}/messages": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/between": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/active": Row(MEMBER, 200),
+    "GET /v1/chats/{chat}/messages/with-files": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/{seq}": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/around/{seq}": Row(MEMBER, 200),
     "GET /v1/chats/{chat}/messages/by-mid/{mid}": Row(MEMBER, 200),

@@ -43,7 +43,7 @@ class World:
 
     def finding(self) -> Finding:
         """The use cases in this world."""
-        return Finding(self, self, self, self, Views(self, self), self, self)
+        return Finding(self, self, self, self, Views(self, self), self, self, self)
 
     def time(self) -> float:
         return NOW_S
@@ -69,7 +69,7 @@ class World:
         self.calls.append(f"chat {from_ts}-{to_ts}")
         return await self._list(how["sight"], how["newest_first"])
 
-    list_active = list_chat
+    list_active = list_with_files = list_chat
 
     async def get_many(
         self, places: Collection[tuple[str, int]]
