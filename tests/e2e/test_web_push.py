@@ -31,6 +31,20 @@ SHOWN = """async () => {
   const shown = await registration.getNotifications();
   return shown.map(({ title, body, tag }) => ({ title, body, tag }));
 }"""
+# How often the worker has looked for windows: so it is known when it has decided about a push.
+COUNT_LOOKS = """() => {
+  const list = clients.matchAll.bind(clients);
+  self.looks = 0;
+  clients.matchAll = async (options) => {
+    const found = await list(options);
+    setTimeout(() => (self.looks += 1));
+    return found;
+  };
+}"""
+NOBODY_LOOKS = """async () => {
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  return !windows.some((window) => window.focused);
+}"""
 CLICK = """async () => {
   const [notification] = await registration.getNotifications();
   dispatchEvent(new NotificationEvent("notificationclick", { notification }));
@@ -113,12 +127,14 @@ async def test_web_push_reaches_a_browser_whose_user_looks_away(
     assert notice["text"] == "Are you there?"
     devtools = await bob.context.new_cdp_session(bob.page)
     registration = await find_registration(devtools)
-    await deliver(devtools, registration, web.url.rstrip("/"), notice)
     origin, shown = web.url.rstrip("/"), {"title": ann, "body": "Are you there?", "tag": chat}
     (script,) = bob.context.service_workers
+    await script.evaluate(COUNT_LOOKS)
     # The first one comes while the window has the focus, the second one when it is gone.
     await deliver(devtools, registration, origin, {**notice, "chat": "another-chat"})
+    await eventually(lambda: script.evaluate("() => looks > 0"), what="the worker looked")
     await bob.page.goto("about:blank")
+    await eventually(lambda: script.evaluate(NOBODY_LOOKS), what="the window is gone")
     await deliver(devtools, registration, origin, notice)
 
     async def is_shown() -> bool:

@@ -87,14 +87,15 @@ class DevRun:
         self.process.send_signal(number)
         return self.process.wait(deadline_s)
 
-    def leftovers(self, deadline_s: float = 5.0) -> list[str]:
-        """Return what still runs of its children, and its ports that are taken."""
+    def leftovers(self, deadline_s: float = 20.0) -> list[str]:
+        """Return what still runs of its children, and its ports that are taken, after a while."""
         give_up = time.monotonic() + deadline_s
-        while any(is_running(one.pid) for one in self.children) and time.monotonic() < give_up:
+        while True:
+            alive = [one for one in self.children if is_running(one.pid)]
+            ports = [f"port {port}" for port in self.ports if not is_port_free(port)]
+            if not (alive or ports) or time.monotonic() > give_up:
+                return [" ".join(one.cmdline()) for one in alive] + ports
             time.sleep(0.02)
-        alive = [one for one in self.children if is_running(one.pid)]
-        ports = [f"port {port}" for port in self.ports if not is_port_free(port)]
-        return [" ".join(one.cmdline()) for one in alive] + ports
 
     def child(self, word: str) -> psutil.Process:
         """Return the child whose program, or one of whose arguments, is `word`."""
