@@ -25,7 +25,7 @@ async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     from chatserver.cold.bucket import apply_bucket
     from chatserver.cold.client import open_s3
     from chatserver.warm.client import open_dynamodb
-    from chatserver.warm.tables import apply_tables
+    from chatserver.warm.provisioning import apply_tables
 
     async with open_dynamodb(settings.warm) as client:
         for change in await apply_tables(client, settings.warm):

@@ -15,7 +15,7 @@ from chatserver.dev.plan import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.warm.client import open_dynamodb
 from chatserver.warm.directory import Directory
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 
 
 async def seed(settings: Settings, clock: Clock) -> list[str]:

@@ -21,6 +21,7 @@ from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm import markers
 from chatserver.warm.client import Item
 from chatserver.warm.messages import PersistItem, encode_item
+from chatserver.warm.provisioning import creation_of
 from chatserver.warm.records import READY, Chat, Member, User, describe_origin
 from chatserver.warm.tables import (
     CHAT_SESSION,
@@ -32,7 +33,6 @@ from chatserver.warm.tables import (
     SessionField,
     SocialField,
     Table,
-    creation_of,
 )
 
 # Fixed, so that the model changes only when the tables do.

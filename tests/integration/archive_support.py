@@ -24,7 +24,7 @@ from chatserver.service.oldertiers import OlderTiers
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.messages import PersistItem
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.integration.warm_support import message
 from tests.integration.worker_support import open_parts
 from workers import archiver

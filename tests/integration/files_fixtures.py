@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from chatserver.dev.servers import Server, redis_launch
 from chatserver.warm.client import open_dynamodb
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.integration.files_support import FileWorld, cold_settings, open_file_world
 from tests.integration.warm_support import settings_for
 from tests.support.servers import free_port, redis_url_of

@@ -20,7 +20,8 @@ from chatserver.warm.changes import MessageChanges
 from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.messages import MessageRepository, PersistItem
 from chatserver.warm.migrations.running import Migrations, Options
-from chatserver.warm.tables import FILES_INDEX, MESSAGES, apply_tables
+from chatserver.warm.provisioning import apply_tables
+from chatserver.warm.tables import FILES_INDEX, MESSAGES
 from tests.integration.warm_support import START_TS, STEP_US, Tables, message
 from tests.support.servers import eventually
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.warm.client import open_dynamodb
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.integration.push_support import PushWorld, open_push_world
 from tests.integration.warm_support import settings_for
 from tests.support.pushservice import PushService, open_push_service

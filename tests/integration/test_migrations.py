@@ -16,8 +16,9 @@ from chatserver.warm.migrations import MIGRATIONS
 from chatserver.warm.migrations.planning import estimate
 from chatserver.warm.migrations.running import Options, list_standings
 from chatserver.warm.migrations.state import LockLost, MigrationRows, Segment
+from chatserver.warm.provisioning import apply_tables
 from chatserver.warm.schema import SchemaRows, SchemaState, watch_schema
-from chatserver.warm.tables import MESSAGES, apply_tables
+from chatserver.warm.tables import MESSAGES
 from tests.integration.migration_support import (
     SMALL,
     Journal,

@@ -208,9 +208,9 @@ async def test_bodies_and_pages_are_as_short_as_the_settings_say(
             await alice.say(chat, f"text {number}")
         refused = []
         for body in ("x" * 11, "🙂" * 6):
-            for request in ({"type_": "send"}, {"type_": "edit", "seq": 1}):
+            for type_, target in (("send", {}), ("edit", {"seq": 1})):
                 with pytest.raises(Failed) as caught:
-                    await alice.ask(chat=chat, ref=new_name("r"), body=body, **request)  # type: ignore[arg-type]  # plain fields
+                    await alice.ask(type_, chat=chat, ref=new_name("r"), body=body, **target)
                 refused.append((caught.value.code, caught.value.message))
         page = await alice.ask("history", chat=chat, limit=50)
         events = await alice.ask("sync", cursor={"epoch": alice.welcome["epoch"], "seq": 0})

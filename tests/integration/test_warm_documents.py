@@ -10,7 +10,8 @@ import pytest
 
 from chatserver.config import Warm
 from chatserver.warm.client import DynamoClient
-from chatserver.warm.tables import MESSAGES, TABLES, apply_tables, creation_of
+from chatserver.warm.provisioning import apply_tables, creation_of
+from chatserver.warm.tables import MESSAGES, TABLES
 from tests.integration.warm_support import Tables, settings_for
 from tests.load import units
 

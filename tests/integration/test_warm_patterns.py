@@ -195,7 +195,10 @@ async def test_index_page_whose_items_never_come_is_unavailable(
     talk: MessagePatterns, tables: Tables, no_backoff: None
 ) -> None:
     """A page is whole or an error; never silently short."""
-    none_yet = lambda body: (200, {"Responses": {}, "UnprocessedKeys": body["RequestItems"]})  # noqa: E731
+
+    def none_yet(body: Any) -> tuple[int, dict[str, Any]]:
+        return 200, {"Responses": {}, "UnprocessedKeys": body["RequestItems"]}
+
     tables.faults.add("BatchGetItem", *[none_yet] * 50)
 
     with pytest.raises(Unavailable, match="not read"):

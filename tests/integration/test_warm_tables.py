@@ -10,7 +10,8 @@ import pytest
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.warm.client import TableMissing, open_dynamodb
-from chatserver.warm.tables import DIRECTORY, MESSAGES, TABLES, Change, apply_tables
+from chatserver.warm.provisioning import Change, apply_tables
+from chatserver.warm.tables import DIRECTORY, MESSAGES, TABLES
 from tests.integration.warm_support import Tables, reply, settings_for
 
 pytest_plugins = ["tests.integration.warm_fixtures"]

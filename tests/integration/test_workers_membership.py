@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.errors import BadRequest, ChatError, Conflict, Forbidden, NotFound, Unavailable
 from chatserver.hot.chatlog import ChatLog
@@ -61,7 +61,7 @@ async def says(parts: WorkerParts, chat: ChatId) -> list[tuple[str | None, str |
 
 async def inbox_of(parts: WorkerParts, user: UserId) -> list[str | int]:
     """What a user was told: the chat seq of entries, the words of other events."""
-    found = await parts.inboxes.list_after(user, 0, 500)  # type: ignore[arg-type]  # a plain number
+    found = await parts.inboxes.list_after(user, Seq(0), 500)
     return [entry.cs if entry.chat else "chat" for entry in found]
 
 

@@ -19,7 +19,7 @@ from chatserver.errors import Unavailable
 from chatserver.hot.inbox import Inboxes
 from chatserver.hot.mailbox import StoredMail
 from chatserver.warm.client import open_dynamodb
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.integration.warm_support import Faults, Tables, settings_for
 from tests.integration.worker_support import (
     ALICE,

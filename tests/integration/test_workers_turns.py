@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatserver import config
-from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.protocol import frames
 from tests.integration.test_workers_membership import asked
 from tests.integration.warm_support import Tables
@@ -30,7 +30,7 @@ SMALL = config.Chats(fanout_members_max=3)
 
 async def told(parts: WorkerParts, user: UserId) -> list[int | str]:
     """What is in an inbox: chat seqs of entries; since when the chat is large, or is not."""
-    found = await parts.inboxes.list_after(user, 0, 500)  # type: ignore[arg-type]  # a plain number
+    found = await parts.inboxes.list_after(user, Seq(0), 500)
     words: list[int | str] = []
     for entry in found:
         if entry.body is None:

@@ -9,7 +9,7 @@ import stamina
 
 from chatserver.config import Warm
 from chatserver.warm.client import open_dynamodb
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.integration.warm_support import Faults, Tables, settings_for
 
 

@@ -31,7 +31,7 @@ from chatserver.hot.client import open_hot
 from chatserver.hot.keys import Keys
 from chatserver.protocol import codec, frames
 from chatserver.warm.client import open_dynamodb
-from chatserver.warm.tables import apply_tables
+from chatserver.warm.provisioning import apply_tables
 from tests.load import probe
 from tests.load.stack import Options, free_port, module_launch, running, worker
 
@@ -125,7 +125,7 @@ def _watch(client: redis_py.Redis, checkpoint: str, pid: int, count: int) -> dic
         if left < count and (not looks or left < looks[-1][1]):
             moved_at = time.monotonic()
             looks.append((moved_at, left, probe.rss_bytes(pid)))
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # between two looks: nothing tells when it is done
     took_s = looks[-1][0] - looks[0][0]
     fifth = max(1, len(looks) // 5)
     return {

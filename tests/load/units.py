@@ -29,7 +29,8 @@ from chatserver.warm.client import DynamoClient, Item, open_dynamodb
 from chatserver.warm.markers import encode_marker
 from chatserver.warm.messages import PersistItem, encode_item
 from chatserver.warm.paging import Span
-from chatserver.warm.tables import MESSAGES, SENDER_INDEX, MessageField, Table, creation_of
+from chatserver.warm.provisioning import creation_of
+from chatserver.warm.tables import MESSAGES, SENDER_INDEX, MessageField, Table
 from tests.integration.warm_support import settings_for
 from tests.support.servers import free_port
 

@@ -14,7 +14,8 @@ from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
 from chatserver.warm.client import DynamoClient
 from chatserver.warm.migrations.planning import describe
-from chatserver.warm.tables import Index, Table, key_schema_of, projection_of
+from chatserver.warm.provisioning import key_schema_of, projection_of
+from chatserver.warm.tables import Index, Table
 
 POLL_S = 0.2
 POLL_S_MAX = 10.0

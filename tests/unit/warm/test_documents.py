@@ -10,7 +10,8 @@ import pytest
 from chatserver.config import Warm
 from chatserver.warm.documents import cloudformation, encode_document, samples, workbench
 from chatserver.warm.messages import decode_item
-from chatserver.warm.tables import MESSAGES, TABLES, MessageField, creation_of
+from chatserver.warm.provisioning import creation_of
+from chatserver.warm.tables import MESSAGES, TABLES, MessageField
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "dynamodb"
 # What AWS::DynamoDB::Table takes of what we have; it refuses what it does not know.
@@ -87,14 +88,16 @@ def test_samples_have_every_attribute_of_a_message() -> None:
     assert {decode_item(item).chat for item in messages} == {"d-alice-bob", "g-team"}
 
 
+_KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}
+
+
 def test_model_has_the_keys_and_indexes_that_the_server_makes() -> None:
     """Also the types of what indexes hold besides."""
     for table, model in zip(TABLES, workbench()["DataModel"], strict=True):
         made = creation_of(table, Warm())
-        kinds = {"HASH": "PartitionKey", "RANGE": "SortKey"}
 
         def keys_of(schema: list[dict[str, str]]) -> dict[str, str]:
-            return {kinds[each["KeyType"]]: each["AttributeName"] for each in schema}  # noqa: B023
+            return {_KINDS[each["KeyType"]]: each["AttributeName"] for each in schema}
 
         def names_of(attributes: dict[str, Any]) -> dict[str, str]:
             return {kind: each["AttributeName"] for kind, each in attributes.items()}

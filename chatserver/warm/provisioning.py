@@ -1,0 +1,238 @@
+"""Makes the tables of `chatserver.warm.tables` in DynamoDB, and sees that those there are the same.
+
+Tables that are made here have the newest schema, and say so. Those of an older one get what is
+missing from `chatserver migrate` alone, which this module leaves to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any, Final, Literal
+
+from chatserver.config import Warm
+from chatserver.errors import ConfigError, Conflict
+from chatserver.warm import versions
+from chatserver.warm.client import DynamoClient, TableMissing
+from chatserver.warm.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
+
+POLL_S = 0.5
+APPLY_TIMEOUT_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """What `apply_tables` did, or found done."""
+
+    table: str
+    action: Literal["created", "enabled", "kept"]
+    what: str
+
+
+async def apply_tables(
+    client: DynamoClient,
+    settings: Warm,
+    *,
+    timeout_s: float = APPLY_TIMEOUT_S,
+    poll_s: float = POLL_S,
+) -> list[Change]:
+    """Make the four tables as the settings want them, and report each of them.
+
+    Guarantees:
+        Idempotent: a second call finds all in order. Two at once do no harm.
+        Nothing is created while an existing table has other keys, indexes or TTL.
+        Nothing is ever removed, disabled or changed in price: billing is looked at on creation
+        only, and a stream that the settings do not ask for stays.
+
+    Raises:
+        ConfigError: with everything about the existing tables that does not fit.
+        Unavailable: DynamoDB did not answer, or a table was not ready in `timeout_s`.
+    """
+    found = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
+    problems: list[str] = []
+    for table, description in found.items():
+        if description is not None:
+            problems += _differences(table, table.name_in(settings), description)
+            problems += await _expiry_problems(client, table, table.name_in(settings))
+    if problems:
+        raise ConfigError(problems)
+    changes: list[Change] = []
+    async with client.deadline(timeout_s, "tables to become active"):
+        for table, description in found.items():
+            name = table.name_in(settings)
+            if description is None:
+                await _create(client, table, settings)
+            changes.append(Change(name, "kept" if description else "created", "table"))
+        for table in TABLES:
+            name = table.name_in(settings)
+            active = await _wait_active(client, table, name, poll_s)
+            changes += await _apply_expiry(client, table, name)
+            changes += await _apply_stream(client, table, settings, active)
+            await _wait_active(client, table, name, poll_s)
+        if found[MESSAGES] is None and found[DIRECTORY] is None:
+            await versions.record_newest(client, DIRECTORY.name_in(settings))
+    return changes
+
+
+async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
+    try:
+        answer = await client.call("describe_table", {"TableName": name})
+    except TableMissing:
+        return None
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+def _differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
+    """Say how an existing table differs in what cannot be changed in place."""
+    types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+    problems: list[str] = []
+
+    def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
+        wanted = key_schema_of(key)
+        if sorted(schema, key=str) != sorted(wanted, key=str):
+            problems.append(f"table {name}{where}: its keys are {schema}, ours {wanted}")
+            return
+        problems.extend(
+            f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
+            f"ours {table.type_of(attribute)}"
+            for attribute in key.names
+            if types.get(attribute) != table.type_of(attribute)
+        )
+
+    compare("", table.key, description["KeySchema"])
+    indexes = {i["IndexName"]: i for i in description.get("GlobalSecondaryIndexes", [])}
+    for index in table.indexes:
+        where = f", index {index.name}"
+        if index.name not in indexes:
+            if index.since:
+                continue  # `chatserver migrate` makes it
+            problems.append(f"table {name}{where}: does not exist")
+            continue
+        compare(where, index.key, indexes[index.name]["KeySchema"])
+        projection = indexes[index.name]["Projection"]
+        included = set(projection.get("NonKeyAttributes", ()))
+        if projection["ProjectionType"] != "ALL" and not included.issuperset(index.includes):
+            problems.append(f"table {name}{where}: lacks {', '.join(index.includes)}")
+    return problems
+
+
+def key_schema_of(key: Key) -> list[dict[str, str]]:
+    kinds = ("HASH", "RANGE")
+    return [
+        {"AttributeName": name, "KeyType": kind}
+        for name, kind in zip(key.names, kinds, strict=False)
+    ]
+
+
+async def _expiry(client: DynamoClient, name: str) -> dict[str, str]:
+    answer = await client.call("describe_time_to_live", {"TableName": name})
+    description: dict[str, str] = answer["TimeToLiveDescription"]
+    return description
+
+
+async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
+    if table.expiry is None:
+        return []
+    state = await _expiry(client, name)
+    attribute = state.get("AttributeName")
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and attribute != table.expiry:
+        return [f"table {name}: TTL reads {attribute}, ours {table.expiry}"]
+    return []
+
+
+def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
+    """Return the CreateTable request for a table, as the settings want it."""
+    keys = [table.key, *(index.key for index in table.indexes)]
+    attributes = sorted({name for key in keys for name in key.names})
+    request: dict[str, Any] = {
+        "TableName": table.name_in(settings),
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": table.type_of(name)} for name in attributes
+        ],
+        "KeySchema": key_schema_of(table.key),
+    }
+    throughput: dict[str, Any] = {}
+    if settings.billing == "on_demand":
+        request["BillingMode"] = "PAY_PER_REQUEST"
+    else:
+        request["BillingMode"] = "PROVISIONED"
+        throughput["ProvisionedThroughput"] = {
+            "ReadCapacityUnits": settings.read_units,
+            "WriteCapacityUnits": settings.write_units,
+        }
+    request |= throughput
+    if table.indexes:
+        request["GlobalSecondaryIndexes"] = [
+            {
+                "IndexName": index.name,
+                "KeySchema": key_schema_of(index.key),
+                "Projection": projection_of(index),
+                **throughput,
+            }
+            for index in table.indexes
+        ]
+    if settings.stream and table.is_streamed:
+        request["StreamSpecification"] = _STREAM
+    return request
+
+
+async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
+    try:
+        await client.call("create_table", creation_of(table, settings))
+    except Conflict:
+        # Somebody else, or an earlier try of ours whose answer was lost, is making it.
+        return
+
+
+def projection_of(index: Index) -> dict[str, Any]:
+    if not index.includes:
+        return {"ProjectionType": "KEYS_ONLY"}
+    return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
+
+
+# The archive needs what a removed row held, and nothing of what is written.
+_STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
+
+
+async def _wait_active(
+    client: DynamoClient, table: Table, name: str, poll_s: float
+) -> dict[str, Any]:
+    """Return the description once the table and its indexes serve; the caller has the deadline.
+
+    An index that came with a migration may be hours in the making, and is waited for there.
+    """
+    late = {index.name for index in table.indexes if index.since}
+    while True:
+        description = await _find_table(client, name)
+        if description is not None:
+            indexes = description.get("GlobalSecondaryIndexes", [])
+            states = [description["TableStatus"]]
+            states += [i["IndexStatus"] for i in indexes if i["IndexName"] not in late]
+            if all(state == "ACTIVE" for state in states):
+                return description
+        await asyncio.sleep(poll_s)
+
+
+async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
+    if table.expiry is None:
+        return []
+    if (await _expiry(client, name))["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
+        return [Change(name, "kept", f"TTL on {table.expiry}")]
+    specification = {"Enabled": True, "AttributeName": table.expiry}
+    await client.call(
+        "update_time_to_live", {"TableName": name, "TimeToLiveSpecification": specification}
+    )
+    return [Change(name, "enabled", f"TTL on {table.expiry}")]
+
+
+async def _apply_stream(
+    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+) -> list[Change]:
+    if not (settings.stream and table.is_streamed):
+        return []
+    name = table.name_in(settings)
+    if description.get("StreamSpecification", {}).get("StreamEnabled"):
+        return [Change(name, "kept", "stream")]
+    await client.call("update_table", {"TableName": name, "StreamSpecification": _STREAM})
+    return [Change(name, "enabled", "stream")]
