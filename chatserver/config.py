@@ -34,7 +34,8 @@ from pydantic_settings import (
 )
 
 from chatserver.domain.pages import BYTES_MAX, ITEMS_MAX, PageBounds
-from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BodyBounds
+from chatserver.domain.shards import SHARDS_MAX, is_shards
+from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
 from chatserver.errors import ConfigError
 
 PREFIX = "CHAT_"
@@ -63,7 +64,9 @@ class Redis(Section):
     wait_replicas: int = Field(
         0, ge=0, le=5, description="replicas that must have a message before its ack"
     )
-    connect_timeout_s: float = Field(2.0, gt=0, le=60)
+    connect_timeout_s: float = Field(
+        2.0, gt=0, le=60, description="deadline of a connection's beginning"
+    )
     call_timeout_s: float = Field(2.0, gt=0, le=60, description="deadline of one call")
     batch_max: int = Field(128, ge=1, le=1024, description="messages in one script call")
     queue_max: int = Field(20_000, ge=1, description="sends waiting for Redis in one gateway")
@@ -98,28 +101,39 @@ def _check_networks(texts: list[str]) -> list[str]:
 class Gateway(Section):
     """WebSocket processes."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8081, ge=0, le=65_535)
+    host: str = Field("127.0.0.1", description="address to listen at")
+    port: int = Field(8081, ge=0, le=65_535, description="port to listen at")
     origins: list[str] = Field(
         default_factory=list, description="allowed Origin values; empty: only clients without one"
     )
     trusted_proxies: list[str] = Field(
         default_factory=list, description="addresses and ranges whose X-Forwarded-For is believed"
     )
-    frame_bytes_max: int = Field(65_536, ge=1024, le=1_048_576)
-    fragments_max: int = Field(1000, ge=1)
+    frame_bytes_max: int = Field(
+        65_536,
+        ge=1024,
+        le=1_048_576,
+        description="longest message of a client; longer ones close the connection",
+    )
+    fragments_max: int = Field(1000, ge=1, description="parts of one WebSocket message")
     control_frames_per_s: float = Field(
         10.0, ge=1, le=1000, description="pings and pongs of a peer; ten seconds' worth at once"
     )
-    handshake_timeout_s: float = Field(5.0, gt=0)
-    hello_timeout_s: float = Field(10.0, gt=0)
+    handshake_timeout_s: float = Field(5.0, gt=0, description="deadline of the HTTP upgrade")
+    hello_timeout_s: float = Field(10.0, gt=0, description="a client must say who it is within it")
     held_timeout_s: float = Field(
         5.0, gt=0, le=60, description="a frame waits so long for a snapshot, then it is refused"
     )
     message_timeout_s: float = Field(30.0, gt=0, description="a fragmented message must be whole")
-    ping_interval_s: float = Field(25.0, gt=0)
-    pong_timeout_s: float = Field(10.0, gt=0)
-    send_queue_bytes_max: int = Field(1_048_576, ge=16_384)
+    ping_interval_s: float = Field(
+        25.0, gt=0, description="how often a client is pinged, with jitter"
+    )
+    pong_timeout_s: float = Field(
+        10.0, gt=0, description="a client that does not answer a ping for so long is gone"
+    )
+    send_queue_bytes_max: int = Field(
+        1_048_576, ge=16_384, description="what may wait for one slow client; then it is closed"
+    )
     slow_timeout_s: float = Field(10.0, gt=0, description="a peer that takes nothing for so long")
     sends_in_flight_max: int = Field(64, ge=1, le=1024, description="unanswered per session")
     stored_timeout_s: float = Field(
@@ -128,14 +142,22 @@ class Gateway(Section):
     expires_s_max: int = Field(
         31_536_000, ge=1, le=31_536_000, description="longest life of a message that expires"
     )
-    sessions_per_user_max: int = Field(20, ge=1)
-    connections_max: int = Field(50_000, ge=1)
+    sessions_per_user_max: int = Field(
+        20, ge=1, description="over all gateways; beyond it the oldest is closed"
+    )
+    connections_max: int = Field(
+        50_000, ge=1, description="sockets of one process; more are refused"
+    )
     online_ttl_s: float = Field(60.0, gt=1, description="a dead gateway's presence ends after")
-    drain_s: float = Field(10.0, ge=0)
+    drain_s: float = Field(
+        10.0, ge=0, description="how long an ending process gives its clients to leave"
+    )
     drain_reconnects_per_s: int = Field(
         1000, ge=1, description="clients that one ending process sends to the others a second"
     )
-    rpc_timeout_s: float = Field(3.0, gt=0)
+    rpc_timeout_s: float = Field(
+        3.0, gt=0, description="deadline of a call that a worker answers from DynamoDB or S3"
+    )
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -164,34 +186,46 @@ class Limits(Section):
     """Token buckets, shared by all gateways: so many at once, so many a second for ever."""
 
     sends_burst: int = Field(500, ge=1, description="messages of one user")
-    sends_per_s: float = Field(50.0, gt=0)
+    sends_per_s: float = Field(50.0, gt=0, description="refilled so fast")
     requests_burst: int = Field(500, ge=1, description="other frames of one user")
-    requests_per_s: float = Field(50.0, gt=0)
+    requests_per_s: float = Field(50.0, gt=0, description="refilled so fast")
     connections_burst: int = Field(1000, ge=1, description="handshakes of one address")
-    connections_per_s: float = Field(100.0, gt=0)
+    connections_per_s: float = Field(100.0, gt=0, description="refilled so fast")
     failures_burst: int = Field(100, ge=1, description="refused hellos of one address")
-    failures_per_s: float = Field(1.0, gt=0)
+    failures_per_s: float = Field(1.0, gt=0, description="refilled so fast")
     logins_burst: int = Field(10, ge=1, description="wrong passwords of one user")
-    logins_per_s: float = Field(0.05, gt=0)
+    logins_per_s: float = Field(0.05, gt=0, description="refilled so fast")
     entries_burst: int = Field(60, ge=1, description="log ins and registrations of one address")
-    entries_per_s: float = Field(0.5, gt=0)
+    entries_per_s: float = Field(0.5, gt=0, description="refilled so fast")
     calls_burst: int = Field(2000, ge=1, description="HTTP requests of one address")
-    calls_per_s: float = Field(200.0, gt=0)
+    calls_per_s: float = Field(200.0, gt=0, description="refilled so fast")
 
 
 class Chats(Section):
     """Groups, and what is said and read in chats."""
 
     members_max: int = Field(100_000, ge=2, le=100_000, description="members of one chat")
-    body_chars_max: int = Field(BODY_CHARS_MAX, ge=1, le=BODY_CHARS_MAX)
-    body_bytes_max: int = Field(BODY_BYTES_MAX, ge=4, le=BODY_BYTES_MAX)
+    body_chars_max: int = Field(
+        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="characters of one message"
+    )
+    body_bytes_max: int = Field(BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="the same in UTF-8")
     page_max: int = Field(
         ITEMS_MAX, ge=1, le=ITEMS_MAX, description="events, messages or chats of one answer"
     )
-    page_bytes_max: int = Field(BYTES_MAX, ge=1, le=4 * BYTES_MAX)
+    page_bytes_max: int = Field(
+        BYTES_MAX, ge=1, le=4 * BYTES_MAX, description="how long one answer is together"
+    )
     fanout_members_max: int = Field(
         256, ge=2, le=10_000, description="a chat of more members has no inboxes: it is a large one"
     )
+
+    @property
+    def request_bytes_max(self) -> int:
+        """How long a request or frame has to be allowed to be, so that the longest body fits.
+
+        JSON writes a character of two bytes in six, at worst.
+        """
+        return max(65_536, 3 * self.body_bytes_max + 8_192)
 
     @property
     def body_bounds(self) -> BodyBounds:
@@ -208,17 +242,36 @@ class Warm(Section):
     """DynamoDB."""
 
     endpoint: str | None = Field(None, description="unset: AWS")
-    region: str = "us-east-1"
+    streams_endpoint: str | None = Field(None, description="of Streams; unset: as `endpoint`")
+    region: str = Field("us-east-1", description="of AWS")
     access_key: str | None = Field(None, description="unset: the usual AWS credential chain")
-    secret_key: SecretStr | None = None
-    table_prefix: str = Field("chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
-    billing: Literal["on_demand", "provisioned"] = "on_demand"
+    secret_key: SecretStr | None = Field(None, description="belongs to `access_key`")
+    table_prefix: str = Field(
+        "chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="before the name of each table"
+    )
+    tenant: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,31})?$",
+        description="set: whose items these are, of several deployments that share the tables",
+    )
+    billing: Literal["on_demand", "provisioned"] = Field(
+        "on_demand", description="how new tables are paid"
+    )
     read_units: int = Field(100, ge=1, description="of each table, when provisioned")
     write_units: int = Field(100, ge=1, description="of each table, when provisioned")
-    stream: bool = Field(False, description="needed where the archive runs")
-    call_timeout_s: float = Field(5.0, gt=0)
-    connections_max: int = Field(32, ge=1)
+    stream: bool = Field(False, description="needed where TTL removes what is archived")
+    call_timeout_s: float = Field(5.0, gt=0, description="deadline of one call, retries included")
+    connections_max: int = Field(32, ge=1, description="of one process to DynamoDB")
     attempts_max: int = Field(5, ge=1, description="tries of one call, with jittered backoff")
+    body_inline_bytes_max: int = Field(
+        32_768, ge=256, le=262_144, description="longer bodies are objects in the bucket"
+    )
+    body_put_timeout_s: float = Field(
+        1.5, gt=0, le=30, description="then the bucket is away, and bodies stay in their items"
+    )
+    bodies_sweep_s: float = Field(
+        3600.0, gt=0, description="how often `worker sweep` looks for those that nobody points to"
+    )
     schema_version: int | None = Field(
         None, ge=0, description="act as a release of this schema would; unset: the newest known"
     )
@@ -231,6 +284,24 @@ class Warm(Section):
         le=600,
         description="so long `chatserver migrate` waits for a dead one",
     )
+    shard_writes_per_s: int = Field(
+        500, ge=0, description="write units of one partition, above them a chat is spread; 0: never"
+    )
+    shards_max: int = Field(16, ge=2, le=SHARDS_MAX, description="of a chat; a power of two")
+    shard_window_s: float = Field(10.0, gt=0, le=600, description="what is measured at a time")
+    shard_calm_s: float = Field(
+        600.0, ge=0, description="a chat is drawn together when it was calm for so long"
+    )
+    shard_refresh_s: float = Field(
+        5.0, gt=0, le=60, description="how often a process looks which chats are spread"
+    )
+
+    @field_validator("shards_max")
+    @classmethod
+    def _check_shards(cls, shards: int) -> int:
+        if not is_shards(shards):
+            raise ValueError("must be a power of two")
+        return shards
 
 
 class Cold(Section):
@@ -240,15 +311,20 @@ class Cold(Section):
     public_endpoint: str | None = Field(
         None, description="what clients reach S3 by, if not by `endpoint`"
     )
-    region: str = "us-east-1"
-    bucket: str = Field("chatserver", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    region: str = Field("us-east-1", description="of AWS")
+    tenant: str = Field("", description="is what warm.tenant is: objects are below its name")
+    bucket: str = Field(
+        "chatserver",
+        pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+        description="holds archive, files, long messages and exports",
+    )
     access_key: str | None = Field(None, description="unset: the usual AWS credential chain")
-    secret_key: SecretStr | None = None
+    secret_key: SecretStr | None = Field(None, description="belongs to `access_key`")
     origins: list[str] = Field(
         default_factory=list, description="pages that may upload to the bucket and read from it"
     )
-    call_timeout_s: float = Field(10.0, gt=0)
-    connections_max: int = Field(32, ge=1)
+    call_timeout_s: float = Field(10.0, gt=0, description="deadline of one call, retries included")
+    connections_max: int = Field(32, ge=1, description="of one process to S3")
     attempts_max: int = Field(4, ge=1, description="tries of one call, with jittered backoff")
 
     @property
@@ -265,7 +341,7 @@ class Attachments(Section):
     """Files in messages."""
 
     size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="of one file")
-    per_message_max: int = Field(10, ge=0, le=10)
+    per_message_max: int = Field(10, ge=0, le=10, description="files of one message")
     waiting_max: int = Field(20, ge=1, description="a user's uploads that no message has yet")
     waiting_bytes_max: int = Field(209_715_200, ge=1, description="and how large they are together")
     upload_s: int = Field(300, ge=10, le=300, description="how long an upload may be begun")
@@ -276,12 +352,18 @@ class Attachments(Section):
     settle_s: float = Field(
         60.0, ge=0, description="added to it, for messages that were on their way to Redis"
     )
-    sweep_interval_s: float = Field(60.0, gt=0)
+    sweep_interval_s: float = Field(
+        60.0, gt=0, description="how often `worker sweep` looks for files to remove"
+    )
     image_bytes_max: int = Field(20_971_520, ge=1, description="larger ones get no thumbnail")
     image_pixels_max: int = Field(40_000_000, ge=1, description="larger ones get no thumbnail")
     thumb_px: int = Field(480, ge=16, le=2048, description="longer side of a thumbnail")
-    thumb_timeout_s: float = Field(10.0, gt=0, le=60)
-    thumb_memory_bytes_max: int = Field(1_073_741_824, ge=134_217_728)
+    thumb_timeout_s: float = Field(
+        10.0, gt=0, le=60, description="an image that takes longer gets no thumbnail"
+    )
+    thumb_memory_bytes_max: int = Field(
+        1_073_741_824, ge=134_217_728, description="an image that takes more gets no thumbnail"
+    )
     thumbs_in_flight_max: int = Field(1, ge=1, le=64, description="made at once by one worker")
 
 
@@ -291,13 +373,18 @@ class Auth(Section):
     secret: SecretStr = Field(
         SecretStr(""), description="HS256 key of at least 32 bytes; there is no default"
     )
-    audience: str = "chatserver"
-    issuer: str | None = None
+    audience: str = Field("chatserver", description="the `aud` of our tokens")
+    issuer: str | None = Field(
+        None, description="the `iss` of our tokens; unset: none is asked for"
+    )
     lifetime_s_max: int = Field(3600, ge=60, le=86_400, description="longest life of a token")
     leeway_s: int = Field(60, ge=0, le=300, description="how far clocks may differ")
     local_accounts: bool = Field(True, description="people log in with user name and password")
     registration: Literal["open", "closed"] = Field(
         "open", description="closed: only the host application makes accounts"
+    )
+    admins: list[str] = Field(
+        default_factory=list, description="users who see the admin page; nobody registers as one"
     )
     access_ttl_s: int = Field(900, ge=60, le=3600, description="life of a token of a log in")
     refresh_ttl_s: int = Field(
@@ -308,10 +395,10 @@ class Auth(Section):
     )
     devices_max: int = Field(50, ge=1, le=500, description="logins of one user; the oldest ends")
     cookie_secure: bool = Field(True, description="browsers send the cookie over HTTPS only")
-    passphrase_chars_min: int = Field(8, ge=8, le=64)
+    passphrase_chars_min: int = Field(8, ge=8, le=64, description="shortest password")
     argon2_memory_kib: int = Field(65_536, ge=8, le=4_194_304, description="of one argon2id")
-    argon2_passes: int = Field(3, ge=1, le=100)
-    argon2_lanes: int = Field(1, ge=1, le=16)
+    argon2_passes: int = Field(3, ge=1, le=100, description="of one argon2id")
+    argon2_lanes: int = Field(1, ge=1, le=16, description="of one argon2id")
     argon2_at_once_max: int = Field(2, ge=1, le=64, description="at once in one process")
     host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
         None, description="set: tokens of the host application are taken, signed so"
@@ -355,8 +442,8 @@ class Auth(Section):
 class Api(Section):
     """HTTP processes."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65_535)
+    host: str = Field("127.0.0.1", description="address to listen at")
+    port: int = Field(8080, ge=0, le=65_535, description="port to listen at")
     gateway_url: str = Field("ws://127.0.0.1:8081/", description="what the web client connects to")
     demo_users: list[str] = Field(
         default_factory=list, description="one-click login; only `chatserver dev` sets it"
@@ -381,8 +468,10 @@ class Outbound(Section):
         default_factory=list,
         description="addresses and ranges that may be called although they are not public",
     )
-    connections_max: int = Field(200, ge=1, le=10_000)
-    connections_per_host_max: int = Field(32, ge=1, le=1000)
+    connections_max: int = Field(200, ge=1, le=10_000, description="of one process")
+    connections_per_host_max: int = Field(
+        32, ge=1, le=1000, description="of one process to one host"
+    )
 
     @field_validator("allow_private")
     @classmethod
@@ -399,7 +488,9 @@ class Webhooks(Section):
         SecretStr(""), description="signs what is sent; at least 32 bytes where there is a URL"
     )
     before_send_url: str | None = Field(None, description="asked about each message; unset: nobody")
-    before_send_timeout_s: float = Field(1.0, gt=0, le=10)
+    before_send_timeout_s: float = Field(
+        1.0, gt=0, le=10, description="deadline of the answer about a message"
+    )
     before_send_policy: Literal["open", "closed"] = Field(
         "open", description="what becomes of a message without an answer: it passes, or is refused"
     )
@@ -412,7 +503,7 @@ class Webhooks(Section):
     timeout_s: float = Field(5.0, gt=0, le=30, description="deadline of telling of an event")
     attempts_max: int = Field(12, ge=1, le=30, description="then an event is a dead letter")
     backoff_s: float = Field(2.0, gt=0, le=60, description="first pause; each next one is longer")
-    backoff_s_max: float = Field(3600.0, gt=0, le=86_400)
+    backoff_s_max: float = Field(3600.0, gt=0, le=86_400, description="longest pause")
     in_flight_max: int = Field(16, ge=1, le=256, description="events told at once, per partition")
     pending_max: int = Field(
         100_000, ge=1, description="events that wait per partition; more are dead letters at once"
@@ -432,10 +523,18 @@ class Persist(Section):
     batch_max: int = Field(
         32, ge=1, le=1000, description="backlog entries read at once; one is up to redis.batch_max"
     )
-    writes_in_flight_max: int = Field(8, ge=1, le=64)
-    lease_s: float = Field(10.0, gt=1)
+    writes_in_flight_max: int = Field(
+        8, ge=1, le=64, description="batches on their way to DynamoDB at once"
+    )
+    lease_s: float = Field(10.0, gt=1, description="a dead worker is followed after")
     write_timeout_s: float = Field(4.0, gt=0, description="must be shorter than lease_s")
     idle_ms: int = Field(1000, ge=1, le=2000, description="longest sleep without new entries")
+    slow_chats_max: int = Field(
+        16, ge=0, le=1000, description="chats whose writes fail that the others do not wait for"
+    )
+    ahead_max: int = Field(
+        20_000, ge=0, le=1_000_000, description="entries held in memory while a chat is slow"
+    )
 
     @model_validator(mode="after")
     def _check_lease(self) -> Self:
@@ -482,6 +581,53 @@ class Notify(Section):
     apns_sound: str = Field("default", max_length=64, description="empty: pushes are silent")
 
 
+class Assistant(Section):
+    """What answers for AI companions."""
+
+    turns_in_flight_max: int = Field(
+        3, ge=1, le=100, description="answers being made for one user at once"
+    )
+    turns_max: int = Field(256, ge=1, le=4096, description="answers made at once by one worker")
+    tokens_per_day: int = Field(
+        200_000, ge=1, description="of models, for one user and day (UTC), questions included"
+    )
+    first_delta_s: float = Field(30.0, gt=0, le=300, description="a model has to begin within it")
+    between_s: float = Field(20.0, gt=0, le=300, description="a model may pause for so long")
+    answer_s: float = Field(180.0, gt=0, le=900, description="for an answer in all")
+    attempts_max: int = Field(3, ge=1, le=10, description="of a model that has said nothing yet")
+    backoff_s: float = Field(0.5, gt=0, le=60, description="first pause; each next one is longer")
+    flush_ms: int = Field(
+        100, ge=0, le=1000, description="deltas are joined for so long, but for the first one"
+    )
+    context_messages_max: int = Field(
+        100, ge=4, le=ITEMS_MAX, description="messages of a session that a model is given"
+    )
+    summary_tokens_max: int = Field(
+        600, ge=50, le=4000, description="of the summary of what a model is given no more"
+    )
+    join_s: int = Field(
+        120, ge=1, le=3600, description="devices may join an answer for so long after its end"
+    )
+    lease_s: float = Field(10.0, gt=1, le=600, description="a dead worker is followed after")
+    openai_url: str = Field(
+        "https://api.openai.com/v1",
+        pattern=r"^https?://",
+        description="where OpenAI's API is, or one like it: vLLM, Ollama",
+    )
+    openai_key: SecretStr = Field(SecretStr(""), description="of that API")
+    bedrock_endpoint: str | None = Field(None, description="unset: AWS")
+    bedrock_region: str = Field("us-east-1", description="of Amazon Bedrock")
+    bedrock_access_key: str | None = Field(
+        None, description="unset: the usual AWS credential chain"
+    )
+    bedrock_secret_key: SecretStr | None = Field(
+        None, description="belongs to `bedrock_access_key`"
+    )
+    scripted_delta_ms: int = Field(
+        50, ge=0, le=10_000, description="pace of the model that follows a script"
+    )
+
+
 class Privacy(Section):
     """What users may have of their data: a copy, and that it goes."""
 
@@ -503,6 +649,41 @@ class Privacy(Section):
     receipt_days: int = Field(365, ge=1, le=3650, description="how long a receipt is kept")
 
 
+class Counters(Section):
+    """Counting likes."""
+
+    flush_s: float = Field(
+        2.0, ge=0.1, le=60, description="counts are never more than so far behind likes"
+    )
+    queue_max: int = Field(
+        100_000, ge=1000, description="likes waiting per partition; more are refused"
+    )
+    batch_max: int = Field(5000, ge=1, le=50_000, description="likes counted at once")
+    writes_in_flight_max: int = Field(
+        16, ge=1, le=64, description="counts on their way to DynamoDB at once"
+    )
+    lease_s: float = Field(10.0, ge=1, le=600, description="a dead worker is followed after")
+
+
+class Timeline(Section):
+    """Bringing posts to timelines."""
+
+    fanout_followers_max: int = Field(
+        10_000, ge=0, description="posts of authors with more followers are merged in by readers"
+    )
+    page: int = Field(500, ge=1, le=5000, description="followers between two notes of the place")
+    writes_in_flight_max: int = Field(8, ge=1, le=64, description="batches of 25 rows")
+    days: int = Field(30, ge=1, le=3650, description="how long a post stays in timelines")
+    poll_s: float = Field(0.1, gt=0, le=60, description="how often workers ask whether to look")
+    look_s: float = Field(
+        5.0, gt=0, le=600, description="and how often they look without being told"
+    )
+    lease_s: float = Field(10.0, ge=1, le=600, description="a dead worker is followed after")
+    merged_max: int = Field(
+        50, ge=1, le=1000, description="of whom one reader follows, so many are merged in"
+    )
+
+
 class Archive(Section):
     """What moves old messages from DynamoDB to S3, and reads them there."""
 
@@ -521,28 +702,83 @@ class Archive(Section):
     cache_bytes_max: int = Field(
         67_108_864, ge=1, description="of a process's memory for segments that were read"
     )
+    removal: Literal["worker", "ttl"] = Field(
+        "worker", description="who takes out of DynamoDB what has moved"
+    )
+    ttl_margin_s: int = Field(
+        172_800, ge=0, description="TTL removes so long after a message is old enough to move"
+    )
+
+    ttl_sweep: bool = Field(
+        False, description="where no DynamoDB removes by TTL, the worker does; not on AWS"
+    )
+    stream_poll_s: float = Field(
+        5.0, gt=0, le=300, description="how often the Stream is asked where nothing comes"
+    )
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
+        latest_s = self.wait_s + 2 * self.sweep_interval_s
+        if self.removal == "ttl" and self.retention_s and self.ttl_margin_s <= latest_s:
+            raise ValueError("ttl_margin_s: must be more than wait_s and two sweep_interval_s")
         if self.segment_entries_min > self.segment_entries_max:
             raise ValueError("segment_entries_min: must be at most segment_entries_max")
         return self
 
 
+class Audit(Section):
+    """What compares the tiers again and again."""
+
+    interval_s: float = Field(86_400.0, gt=0, description="from one round to the next")
+    read_units_per_s: int = Field(
+        100, ge=1, description="capacity units of DynamoDB for it, at most, in each process"
+    )
+    lease_s: float = Field(60.0, gt=0.5, le=600, description="a dead worker is followed after")
+    confirm_s: float = Field(
+        1.0, ge=0, le=60, description="what seems wrong is looked at again after"
+    )
+    orphan_age_s: int = Field(
+        3600, ge=0, description="younger objects without a row may be on their way"
+    )
+
+
 class Repair(Section):
     """The worker that finishes what a dead gateway left undelivered."""
 
-    after_ms: int = Field(1000, ge=100)
-    interval_ms: int = Field(500, ge=50)
+    after_ms: int = Field(
+        1000,
+        ge=100,
+        description="a fan-out that is not finished for so long is finished by the worker",
+    )
+    interval_ms: int = Field(500, ge=50, description="how often it looks")
 
 
 class Telemetry(Section):
-    """Logs and metrics."""
+    """Logs, metrics and traces."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["json", "console"] = "json"
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="the least that is logged"
+    )
+    format: Literal["json", "console"] = Field(
+        "json", description="JSON a line, or lines for people"
+    )
     metrics_port: int | None = Field(
-        None, ge=1, le=65_535, description="serves /metrics on loopback; unset: nowhere"
+        None,
+        ge=1,
+        le=65_535,
+        description="serves /metrics, /healthz and /readyz; unset: nowhere",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1", description="where; any other address must not be one that clients reach"
+    )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="spans of messages, sent by OTLP over HTTP; needs the extra `otel`"
+    )
+    traces_endpoint: str = Field(
+        "http://127.0.0.1:4318/v1/traces", description="whole URL of the collector"
+    )
+    traces_sample: float = Field(
+        0.01, ge=0, le=1, description="share of messages; every process takes the same ones"
     )
 
 
@@ -571,10 +807,32 @@ class Settings(BaseSettings):
     webhooks: Webhooks = Webhooks()
     persist: Persist = Persist()
     archive: Archive = Archive()
+    audit: Audit = Audit()
     repair: Repair = Repair()
     notify: Notify = Notify()
+    assistant: Assistant = Assistant()
     privacy: Privacy = Privacy()
+    counters: Counters = Counters()
+    timeline: Timeline = Timeline()
     telemetry: Telemetry = Telemetry()
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> Self:
+        wanted = self.chats.request_bytes_max
+        if self.gateway.frame_bytes_max < wanted and self.chats.body_bytes_max > BODY_BYTES_MAX:
+            raise ValueError(
+                f"gateway.frame_bytes_max: must be at least {wanted}, so that a message of "
+                f"chats.body_bytes_max ({self.chats.body_bytes_max}) fits into a frame"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _share_tenant(self) -> Self:
+        if self.cold.tenant not in ("", self.warm.tenant):
+            raise ValueError("cold.tenant: must be as warm.tenant, or unset")
+        # One setting for both tiers: nobody can set it for one and forget the other.
+        self.__dict__["cold"] = self.cold.model_copy(update={"tenant": self.warm.tenant})
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -616,7 +874,7 @@ def load_settings(**overrides: Any) -> Settings:
         for error in exc.errors():
             name = ".".join(str(part) for part in error["loc"])
             why = error["msg"].removeprefix("Value error, ")
-            problems.append(f"{name}: {why[:1].lower()}{why[1:]}")
+            problems.append(f"{name}: {why[:1].lower()}{why[1:]}" if name else why)
         raise ConfigError(problems) from None
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None

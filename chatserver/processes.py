@@ -1,14 +1,28 @@
-"""Child processes that cannot outlive us, whatever kills us."""
+"""How processes of ours run: on the fastest event loop there is, and never longer than we do."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run until `main` returns, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
 
 
 def die_with_parent() -> Callable[[], None] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from chatserver.service import accounting
 from tests.support.servers import (
     dynamodb,
     redis_server,
@@ -23,6 +24,10 @@ __all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "sta
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.register_profile("soak", derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# Parts that live as long as the run rest while tests on other loops run: what they would do by
+# themselves meanwhile is cut short by a deadline. Processes that tests start do it as ever.
+accounting.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
 
 _TESTS = Path(__file__).parent
 # The files that take longest first: what is left at the end is short, and no process waits for

@@ -2,12 +2,14 @@
 
 One worker for each partition: it has a lease, and looks at its part of the directory, so several
 processes share the work. The lease saves work; that nothing is lost or doubled rests on conditional
-writes (`workers.archiver`). Chats of which an archived entry changed are looked at in each pass,
-also where nothing moves any more.
+writes (`workers.archiver`). Beside it runs what sees to what TTL removes: the reader of the Stream,
+or where there is no TTL a sweeper. Chats of which an archived entry changed are looked at in each
+pass, also where nothing moves any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import sleep
 from typing import Final
 
@@ -15,13 +17,15 @@ import structlog
 
 from chatserver.domain.ids import ChatId
 from chatserver.domain.jitter import jittered
-from chatserver.errors import Conflict, CorruptData, Unavailable
+from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.client import Item
 from workers.archiver import US, Visit
-from workers.partitions import run_partitions
+from workers.expiry import run_expiry
+from workers.partitions import keep_running, run_partitions
 from workers.parts import WorkerParts
+from workers.streamreader import run_stream
 
 log = structlog.get_logger()
 
@@ -62,6 +66,7 @@ class ArchiveWorker:
             Unavailable: a store went away, or the lease is lost; start again.
         """
         await self._fold_late()
+        await self._end_restored()
         moved, stuck_ts = 0, None
         if self._settings.retention_s:
             before = int((self._parts.clock.time() - self._settings.retention_s) * US)
@@ -104,6 +109,9 @@ class ArchiveWorker:
             is_settled = late.at_ms / 1000 < self._parts.clock.time() - LATE_SETTLE_S
             try:
                 await self._parts.archiver.fold(late.chat)
+                if self._settings.retention_s:
+                    # What was put back may lie above what is archived (`workers.removals`).
+                    await self._parts.archiver.visit(late.chat)
             except Conflict:
                 continue
             except CorruptData as exc:
@@ -113,13 +121,30 @@ class ArchiveWorker:
             if is_settled:
                 await self._parts.manifests.drop_late(late)
 
+    async def _end_restored(self) -> None:
+        """Take away what was restored for a time that is over."""
+        for due in await self._parts.restored.list_due():
+            if self._parts.hot.keys.partition_of(due.chat) != self._partition:
+                continue
+            await self._keep_lease()
+            try:
+                is_over = await self._parts.archiver.end_restored(due.chat)
+            except Conflict:
+                continue
+            except CorruptData as exc:
+                log.error("archive.refused", chat=due.chat, error=exc.message)
+                metrics.HISTORY_GAPS.labels("archive").inc()
+                continue
+            if is_over:
+                await self._parts.restored.drop_due(due)
+
     async def _keep_lease(self) -> None:
         if self._lease.left_s() < self._settings.lease_s / 2 and not await self._lease.claim():
             raise Unavailable("archive: another worker has the lease")
 
 
 async def run_archive(parts: WorkerParts, owner: str) -> None:
-    """Archive the chats of every partition that is free, until cancelled.
+    """Archive the chats of every partition that is free, until cancelled; see to what TTL removes.
 
     Raises:
         Unavailable: a store went away; start again.
@@ -128,4 +153,20 @@ async def run_archive(parts: WorkerParts, owner: str) -> None:
     async def archive(partition: int) -> None:
         await ArchiveWorker(parts, partition, owner).run()
 
-    await run_partitions(parts.hot, "archive", archive)
+    async def sweep(_: int) -> None:
+        await run_expiry(parts, owner)
+
+    async def read(_: int) -> None:
+        await run_stream(parts, owner)
+
+    settings = parts.settings
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_partitions(parts.hot, "archive", archive), name="archive")
+            if settings.archive.ttl_sweep:
+                group.create_task(keep_running(parts.hot, "expiry", 0, sweep), name="expiry")
+            elif settings.archive.removal == "ttl" or settings.warm.stream:
+                # Also after TTL was given up: what was written before has its `ttl`.
+                group.create_task(keep_running(parts.hot, "stream", 0, read), name="stream")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

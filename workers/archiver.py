@@ -11,14 +11,23 @@ from then on readers find the entries in the archive, and what is still in the w
 it, equal or newer, until it is removed. An item is removed only while it is what was read, so a
 change that comes meanwhile stays, and `fold` writes it into the segment.
 
+Where TTL removes (`archive.removal`), items that have `ttl` are copied and left to it; they are in
+the archive as they are (`chatserver.warm.removal`), so what is below the top is looked at only
+where a chat is said to have something else there: an item without `ttl`, which is folded and
+removed. Who makes such an item, or is about to remove one, says so first.
+
 An entry that is to expire is archived as its tombstone: its text stays in the warm tier until it
 ends there, and never comes to S3.
+
+What was restored (`workers.restorer`) has items beside its segments until its time is over. They
+are as late changes are, but that they are not removed: what changes of them is folded.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -35,8 +44,11 @@ from chatserver.service.coldlog import lay_over
 from chatserver.service.erasing import has_words
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.manifests import Manifests
+from chatserver.warm.removal import Keeping
+from chatserver.warm.restored import RestoredRows
 from chatserver.warm.seqsearch import TS_MAX
 
 log = structlog.get_logger()
@@ -60,6 +72,10 @@ def archived_form(entry: Message) -> Message:
     return tombstone_of(entry, entry.rev)
 
 
+async def _never() -> bool:
+    return False
+
+
 class Archiver:
     """Archives chats, one at a time."""
 
@@ -70,7 +86,14 @@ class Archiver:
         aged: AgedMessages,
         settings: Archive,
         clock: Clock,
+        restored: RestoredRows,
+        reads_ttl: Callable[[], Awaitable[bool]] = _never,
     ) -> None:
+        """`reads_ttl`: whether TTL reads `ttl` yet; before that nothing is left to it."""
+        self._tracer = tracer()
+        self._restored = restored
+        self._keeping = Keeping.by(settings)
+        self._reads_ttl = reads_ttl
         self._manifests = manifests
         self._objects = objects
         self._aged = aged
@@ -90,12 +113,15 @@ class Archiver:
         """
         now_us = int(self._clock.time() * US)
         cutoff = now_us - self._settings.retention_s * US
-        await self._fold_late(chat)
+        is_by_ttl = await self._is_by_ttl()
+        if not is_by_ttl:
+            for span in self._spans(await self._manifests.get_top(chat)):
+                await self._fold_late(chat, *span, is_by_ttl=False)
         moved = 0
-        while count := await self._take(chat, cutoff):
+        while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
             moved += count
         await self._discard_notes(chat)
-        due, stuck = await self._look_ahead(chat, cutoff, now_us)
+        due, stuck = await self._look_ahead(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
         await self._manifests.note_due(chat, due)
         return Visit(moved, due, stuck)
 
@@ -105,16 +131,38 @@ class Archiver:
         Guarantees and errors as `visit`. Texts that were deleted in the warm tier before the call
         are in no object any more.
         """
-        await self._fold_late(chat)
+        top = await self._manifests.get_top(chat)
+        await self._fold_late(chat, 0, top.ts, is_by_ttl=await self._is_by_ttl())
         await self._discard_notes(chat)
+
+    async def end_restored(self, chat: ChatId) -> bool:
+        """Take away what was restored until now; True if nothing of the chat is restored any more.
+
+        Guarantees and errors as `visit`. What changed is in its segment before its item goes.
+        """
+        for held in (await self._manifests.get_top(chat)).restored:
+            if held.is_kept(self._clock.time()):
+                continue
+            if held.is_ending or await self._restored.declare_ending(chat, held):
+                failpoint("restore.before_removal")
+                await self._fold_late(
+                    chat, held.first_ts, held.last_ts, is_by_ttl=await self._is_by_ttl()
+                )
+                failpoint("restore.after_removal")
+                await self._restored.drop(chat, held)
+        await self._discard_notes(chat)
+        return not (await self._manifests.get_top(chat)).restored
+
+    async def _is_by_ttl(self) -> bool:
+        return self._keeping.is_by_ttl and await self._reads_ttl()
 
     # what is old enough
 
-    async def _take(self, chat: ChatId, cutoff: int) -> int:
+    async def _take(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
         """Archive one segment's worth; return how many entries that was, 0 if there are too few."""
         top = await self._manifests.get_top(chat)
         entries_max = self._settings.segment_entries_max
-        run = await self._aged.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        run, ttls = await self._aged.list_run(chat, top.seq, top.ts, cutoff, entries_max)
         if not run:
             return 0
         small = await self._find_small(chat, top)
@@ -123,12 +171,28 @@ class Archiver:
         is_enough = len(run) + len(held) >= self._settings.segment_entries_min
         if not is_enough and run[0].ts > cutoff - self._settings.wait_s * US:
             return 0
-        entries = [*held, *map(archived_form, run)]
+        removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
+        if is_by_ttl and removed:
+            # Should we die before they are removed.
+            await self._manifests.note_late(chat, int(self._clock.time() * 1000))
+        entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
         await self._write(entries, small, top, "filled" if small else "written")
-        await self._aged.remove(run, self._settings.deletes_in_flight_max)
+        await self._aged.remove(removed, self._settings.deletes_in_flight_max)
         failpoint("archive.after_remove")
         metrics.ARCHIVED.inc(len(run))
+        if self._tracer is not None:
+            for entry in run:
+                place: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
+                self._tracer.tell(entry.mid, "archive", from_ns, time.time_ns(), **place)
         return len(run)
+
+    def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
+        """Tell whether an entry has an item that TTL does not remove soon, or at its end."""
+        if entry.seq not in ttls:
+            return False
+        ttl = ttls[entry.seq]
+        ends = ttl is not None and entry.expires_at is not None
+        return not ends and not self._keeping.is_soon(ttl, self._clock.time())
 
     async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
         """Return the newest segment, if there is room in it that should be filled."""
@@ -149,15 +213,18 @@ class Archiver:
             fitting.append(entry)
         return fitting
 
-    async def _look_ahead(self, chat: ChatId, cutoff: int, now_us: int) -> tuple[int, int | None]:
+    async def _look_ahead(
+        self, chat: ChatId, cutoff: int, now_us: int, *, is_by_ttl: bool
+    ) -> tuple[int, int | None]:
         """Return when to look again, and what should have moved and could not."""
         top = await self._manifests.get_top(chat)
         due, stuck = now_us, None
         retention_us = self._settings.retention_s * US
-        for left in await self._aged.list_between(chat, 0, top.ts, LATE_PAGE):
-            # Yet to expire, or changed while it was archived.
-            ends = left.expires_at
-            due = min(due, left.ts if ends is None else ends * US - retention_us)
+        for from_ts, to_ts in [] if is_by_ttl else self._spans(top):
+            for left in await self._aged.list_between(chat, from_ts, to_ts, LATE_PAGE):
+                # Yet to expire, or changed while it was archived.
+                ends = left.expires_at
+                due = min(due, left.ts if ends is None else ends * US - retention_us)
         following = await self._aged.list_between(chat, top.ts + 1, TS_MAX, 1)
         if following:
             oldest = following[0]
@@ -171,10 +238,21 @@ class Archiver:
 
     # what changed after it was archived
 
-    async def _fold_late(self, chat: ChatId) -> None:
+    def _spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
+        """Return the times of what is archived, without what is kept in the warm tier besides."""
+        spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
+        kept = [held for held in top.restored if held.is_kept(now_s)]
+        for held in sorted(kept, key=lambda held: held.first_ts):
+            if held.first_ts > start:
+                spans.append((start, held.first_ts - 1))
+            start = max(start, held.last_ts + 1)
+        return [*spans, (start, top.ts)]
+
+    async def _fold_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
+        """Write what lies over segments in ``[from_ts, to_ts]`` into them, and remove it."""
         top = await self._manifests.get_top(chat)
-        from_ts = 0
-        while late := await self._aged.list_between(chat, from_ts, top.ts, LATE_PAGE):
+        read = self._aged.list_untimed if is_by_ttl else self._aged.list_between
+        while late := await read(chat, from_ts, to_ts, LATE_PAGE):
             rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
             for row in rows:
                 mine = [entry for entry in late if row.first <= entry.seq <= row.last]
@@ -187,7 +265,10 @@ class Archiver:
         folded = [archived_form(entry) for entry in lay_over(entries, late)]
         if folded != entries:
             await self._write(folded, row, top, "rewritten")
-        await self._aged.remove(late, self._settings.deletes_in_flight_max)
+        now_s = self._clock.time()
+        kept = [held for held in top.restored if held.is_kept(now_s)]
+        gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
+        await self._aged.remove(gone, self._settings.deletes_in_flight_max)
         failpoint("archive.after_fold")
 
     # writing

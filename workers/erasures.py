@@ -2,7 +2,8 @@
 
 ::
 
-    sessions ─► chats ─► messages ─► files ─► exports ─► reports ─► traces ─► rows ─► keys ─► check
+    sessions ─► chats ─► messages ─► companions ─► files ─► exports ─► reports ─► social ─► traces
+                                                                     check ◄─ keys ◄─ rows ◄─┘
 
 A step that is done is a line of the job's receipt. Dies anywhere: the next worker goes on with the
 step that was not noted, and every step may be done again; a line counts what the try that ended it
@@ -25,8 +26,10 @@ from chatserver.service.erasing import has_words
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.jobs import EXPORT_PREFIX
 from chatserver.warm.personal import FILE_PREFIX, REPORTED_PREFIX
+from workers.companiondata import iter_answers, iter_sessions
 from workers.jobs import Held, JobWorker, wait_until_persisted
 from workers.parts import WorkerParts
+from workers.socialdata import SocialData
 
 log = structlog.get_logger()
 
@@ -37,6 +40,7 @@ REWRITE_TRIES_MAX = 20
 DAY_S = 86_400
 LEAVE_REF = "erase-leave"
 REDIS, DIRECTORY, MESSAGES, BUCKET = "Redis", "DynamoDB directory", "DynamoDB messages", "S3"
+SESSIONS = "DynamoDB chat_session"
 TIERS = f"{REDIS}, {MESSAGES}"
 
 
@@ -53,9 +57,11 @@ class Erasure:
             "sessions": self._end_sessions,
             "chats": self._leave_chats,
             "messages": self._erase_messages,
+            "companions": self._erase_companions,
             "files": self._remove_files,
             "exports": self._remove_exports,
             "reports": self._blank_reports,
+            "social": SocialData(parts, self._user).erase,
             "traces": self._remove_traces,
             "rows": self._remove_rows,
             "keys": self._remove_keys,
@@ -174,16 +180,37 @@ class Erasure:
         """Have what was deleted taken out of the archive's objects; return in how many chats."""
         chats = await self._private.said.list_chats(self._user)
         for chat in chats:
-            for left in reversed(range(REWRITE_TRIES_MAX)):
-                try:
-                    await self._parts.archiver.fold(chat)
-                    break
-                except Conflict as exc:  # the archive worker is at it, too
-                    if not left:
-                        raise Unavailable(exc.message) from exc
-                    await asyncio.sleep(0.1)
+            await self._fold(chat)
             failpoint("erasure.in_archive")
         return len(chats)
+
+    async def _fold(self, chat: ChatId) -> None:
+        for left in reversed(range(REWRITE_TRIES_MAX)):
+            try:
+                await self._parts.archiver.fold(chat)
+                return
+            except Conflict as exc:  # the archive worker is at it, too
+                if not left:
+                    raise Unavailable(exc.message) from exc
+                await asyncio.sleep(0.1)
+
+    async def _erase_companions(self) -> list[Done]:
+        """Delete what companions said to the user, whom nobody else heard, and the sessions."""
+        answers = sessions = 0
+        async for session in iter_sessions(self._parts, self._user):
+            sessions += 1
+            async for page in iter_answers(self._parts, session):
+                for entry in page:
+                    if has_words(entry):
+                        answers += await self._private.eraser.erase(session.companion, entry)
+        await wait_until_persisted(self._parts)
+        async for session in iter_sessions(self._parts, self._user):
+            await self._parts.summaries.drop(session.chat)
+            await self._fold(session.chat)
+        return [
+            Done("companions", TIERS, "answers of companions whose text is gone", answers),
+            Done("companions", SESSIONS, "sessions with companions", sessions),
+        ]
 
     async def _remove_files(self) -> list[Done]:
         names = await self._private.rows.list_names(self._user, FILE_PREFIX)
@@ -230,11 +257,12 @@ class Erasure:
 
     async def _scrub(self) -> dict[str, int]:
         traces, user = self._private.traces, self._user
+        chats = [session.chat async for session in iter_sessions(self._parts, user)]
         return {
-            "pushes in mailboxes": await traces.remove_mail(user, self._settings.settle_s),
+            "pushes in mailboxes": await traces.remove_mail(user, self._settings.settle_s, chats),
             "calls of gateways": await traces.remove_calls(user),
-            "events of webhooks, dead letters too": await traces.remove_events(user),
-            "messages that could not be persisted": await traces.remove_dead_letters(user),
+            "events of webhooks, dead letters too": await traces.remove_events(user, chats),
+            "messages that could not be persisted": await traces.remove_dead_letters(user, chats),
             "stored answers": await self._private.answers.remove_all(user),
         }
 
@@ -254,11 +282,14 @@ class Erasure:
             await asyncio.sleep(max(self._settings.settle_s, told_s))
             found, _ = await self._erase_once(1)
             found += sum((await self._scrub()).values())
+            found += sum(done.count for done in await SocialData(self._parts, self._user).erase())
             found += await self._private.rows.remove_rows(self._user)
             await self._private.traces.remove_keys(self._user)
             if found == 0:
                 await self._rewrite_archive()
                 await self._private.rows.remove_trails(self._user)
+                # The last, for they lead to what companions said.
+                await self._parts.talks.rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
             await wait_until_persisted(self._parts)
         raise Unavailable("something of the user keeps coming back")

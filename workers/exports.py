@@ -21,11 +21,14 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.frames import Message
+from chatserver.service.companionviews import describe_session
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.personal import FILE_PREFIX, REPORTED_PREFIX
+from workers.companiondata import iter_answers, iter_sessions
 from workers.exportzip import ExportZip, open_zip
 from workers.jobs import Held, JobLost, JobWorker, wait_until_persisted
 from workers.parts import WorkerParts
+from workers.socialdata import SocialData
 
 log = structlog.get_logger()
 
@@ -41,6 +44,12 @@ devices.jsonl    where you are logged in with a password; one line each
 chats.jsonl      the chats that you are in, your role, and how far you have read them
 messages.jsonl   what you sent, in all chats, as it is now; what you deleted has no text any more,
                  and what has expired is not there
+sessions.jsonl   your sessions with AI companions, each with its chat, and, if there is one, with
+                 the summary of the messages `first` to `upto` by which the companion remembers it
+answers.jsonl    what companions said to you there
+following.jsonl  whom you follow, and followers.jsonl who follows you
+posts.jsonl      what you posted
+likes.jsonl      which posts you like, and whose they are
 attachments/     your files, named for their ids; attachments.jsonl says what each is
 
 Times are in milliseconds since 1970 (UTC), `ts` in microseconds. Files that end in .jsonl have one
@@ -90,6 +99,9 @@ class ExportWorker:
         await book.put_lines("chats.jsonl", self._iter_chats(user))
         await held.note(progress=10)
         await book.put_lines("messages.jsonl", self._iter_messages(user))
+        await book.put_lines("sessions.jsonl", self._iter_sessions(user))
+        await book.put_lines("answers.jsonl", self._iter_answers(user))
+        await self._write_social(book, user)
         failpoint("export.after_messages")
         await held.note(progress=50)
         files = await self._list_files(user)
@@ -97,6 +109,13 @@ class ExportWorker:
         for number, file in enumerate(files, 1):
             await self._put_file(book, file)
             await held.note(progress=50 + 40 * number // len(files))
+
+    async def _write_social(self, book: ExportZip, user: UserId) -> None:
+        data = SocialData(self._parts, user)
+        await book.put_lines("following.jsonl", data.iter_edges(is_follower=False))
+        await book.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
+        await book.put_lines("posts.jsonl", data.iter_posts())
+        await book.put_lines("likes.jsonl", data.iter_likes())
 
     async def _profile_of(self, user: UserId) -> dict[str, Any]:
         record = await self._private.accounts.find_user(user)
@@ -118,6 +137,7 @@ class ExportWorker:
                 {"kind": each.kind, "target": each.target, "created": each.created_ms}
                 for each in devices
             ],
+            "social": await SocialData(self._parts, user).get_profile(),
         }
 
     async def _report_line(self, user: UserId, reported: str) -> dict[str, Any]:
@@ -166,6 +186,20 @@ class ExportWorker:
 
         async for page in self._private.said.iter_entries(user):
             yield [entry for entry in page if is_there(entry)]
+
+    async def _iter_sessions(self, user: UserId) -> AsyncIterator[list[Any]]:
+        async for session in iter_sessions(self._parts, user):
+            line = msgspec.to_builtins(describe_session(session))
+            memory = await self._parts.summaries.find(session.chat)
+            if memory is not None:
+                kept = {"first": memory.first, "upto": memory.upto, "summary": memory.text}
+                line["memory"] = kept
+            yield [line]
+
+    async def _iter_answers(self, user: UserId) -> AsyncIterator[list[Any]]:
+        async for session in iter_sessions(self._parts, user):
+            async for page in iter_answers(self._parts, session):
+                yield [entry for entry in page if is_message(entry)]
 
     async def _list_files(self, user: UserId) -> list[File]:
         names = await self._private.rows.list_names(user, FILE_PREFIX)

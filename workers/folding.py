@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chatserver.domain.ids import GatewayId
+from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.hot.backlog import CommittedMessage
 from chatserver.protocol.entries import AMENDING, apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
@@ -20,11 +20,20 @@ from chatserver.warm.messages import PersistItem
 
 
 class Work(NamedTuple):
-    """An entry to write, and the gateway that took it."""
+    """An entry to write, and the gateway that took it.
+
+    With `why`, it cannot be read for that reason, and `item` is the tombstone in its place.
+    """
 
     gateway: GatewayId
     committed: CommittedMessage
     item: PersistItem
+    why: str = ""
+
+    @property
+    def chat(self) -> ChatId:
+        """The chat it is of."""
+        return ChatId(self.item.message.chat)
 
 
 class Place(NamedTuple):
@@ -41,7 +50,7 @@ class Folded:
     works: list[Work]
     changes: dict[Place, list[Message]]
     blanks: dict[Place, int]  # edit whose text is gone → seq of the entry that replaced it
-    lost: dict[int, list[Attachment]]  # seq of a deleted message of the batch → its files
+    lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
 
 
 def fold(works: Sequence[Work]) -> Folded:
@@ -50,18 +59,18 @@ def fold(works: Sequence[Work]) -> Folded:
     Guarantees:
         What is written then is the same however the backlog is cut into batches.
     """
-    folded = Folded(list(works), {}, {}, {})
+    folded = Folded(list(works), {}, {}, [])
     at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
     for work in works:
         entry, committed = work.item.message, work.committed
-        if entry.kind not in AMENDING or not committed.target_ts:
+        if entry.kind not in AMENDING or not committed.target_ts or work.why:
             continue
         target = Place(entry.chat, committed.target_ts)
         if target in at:
             message = folded.works[at[target]].item.message
             changed = apply_entry(message, entry)
             if message.attachments and not changed.attachments:
-                folded.lost[message.seq] = message.attachments
+                folded.lost.append((message.seq, message.attachments))
             _replace(folded.works, at[target], changed)
         else:
             folded.changes.setdefault(target, []).append(entry)

@@ -78,6 +78,8 @@ class MediaWorker:
     async def _look(self, job: Job) -> None:
         file = await self._parts.files.find_file(job.file)
         if file is None or file.is_looked_at or file.phase != "ready":
+            if file is not None:  # who looked may have died before he told
+                await self._tell(file)
             await self._jobs.finish(job)
             return
         failpoint("media.before_look")
@@ -111,10 +113,14 @@ class MediaWorker:
             )
 
         file = await self._parts.files.change_file(job.file, note)
+        failpoint("media.before_news")
         if file is not None:
-            await self._parts.sendable.put(file, self._parts.clock.time(), is_news=True)
+            await self._tell(file)
         await self._jobs.finish(job)
         return file is not None
+
+    async def _tell(self, file: File) -> None:
+        await self._parts.sendable.put(file, self._parts.clock.time(), is_news=True)
 
 
 async def make_thumb(content: bytes, settings: Settings, name: str) -> Thumb | None:

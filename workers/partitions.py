@@ -25,15 +25,20 @@ async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaita
     try:
         async with asyncio.TaskGroup() as group:
             for partition in range(hot.keys.partitions):
-                task = _keep_running(hot, name, partition, work)
+                task = keep_running(hot, name, partition, work)
                 group.create_task(task, name=f"{name}-{partition}")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures
 
 
-async def _keep_running(
+async def keep_running(
     hot: HotClient, name: str, partition: int, work: Callable[[int], Awaitable[None]]
 ) -> None:
+    """Run `work` for a partition, again when it fails, until cancelled.
+
+    Raises:
+        Unavailable: the hot tier went away as a whole; start again.
+    """
     wait_s = 0.1
     loop = asyncio.get_running_loop()
     while True:

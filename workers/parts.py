@@ -10,13 +10,16 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator
 
+from chatserver.api.companionparts import Talks, make_talks
 from chatserver.auth.hostkeys import parse_jwks
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.attachments import Files
+from chatserver.cold.bodies import BodyFiles
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.exports import ExportFiles
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.figures import BusyChats
 from chatserver.domain.ids import GatewayId, UserId
 from chatserver.hot.amending import Amendments, Hidden
 from chatserver.hot.answers import Answers
@@ -33,12 +36,15 @@ from chatserver.hot.opening import Opening
 from chatserver.hot.posting import Poster
 from chatserver.hot.revocations import Revocations, SessionEnder
 from chatserver.hot.settling import Settling
+from chatserver.hot.spending import Spendings
 from chatserver.hot.traces import Traces
 from chatserver.hot.watchers import Watchers
 from chatserver.outbound.documents import fetch_document
 from chatserver.outbound.http import Outbound, open_outbound
+from chatserver.service.accounting import keep_account
 from chatserver.service.apartness import Apartness
 from chatserver.service.coldlog import ColdLog
+from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.erasing import TextEraser
 from chatserver.service.keyring import KeyFetcher
 from chatserver.service.membership import Membership
@@ -53,19 +59,35 @@ from chatserver.service.turnover import Turnover
 from chatserver.warm.accounts import AccountRows
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
+from chatserver.warm.bodies import LongBodies
 from chatserver.warm.changes import MessageChanges
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
+from chatserver.warm.fanouts import Fanouts
+from chatserver.warm.holds import Holds
 from chatserver.warm.jobs import JobRows
 from chatserver.warm.manifests import Manifests
 from chatserver.warm.memberships import Memberships
 from chatserver.warm.messages import MessageRepository
 from chatserver.warm.moderation import Moderation as ModerationRows
+from chatserver.warm.patterns import MessagePatterns
 from chatserver.warm.personal import PersonalRows
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
-from chatserver.warm.schema import watch_schema
+from chatserver.warm.removal import Keeping
+from chatserver.warm.restored import RestoredRows
+from chatserver.warm.returning import RemovedItems
+from chatserver.warm.schema import KnownSchema, watch_schema
+from chatserver.warm.shardlist import ShardList
+from chatserver.warm.social_graph import SocialGraph
+from chatserver.warm.social_likes import SocialLikes
+from chatserver.warm.social_posts import SocialPosts
+from chatserver.warm.social_profiles import SocialProfiles
+from chatserver.warm.social_timelines import SocialTimelines
+from chatserver.warm.streamrows import StreamRows
+from chatserver.warm.summaries import Summaries
 from workers.archiver import Archiver
+from workers.removals import Judge, Removals
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,10 +102,18 @@ class WorkerParts:
     audiences: Audiences
     settling: Settling
     messages: MessageRepository
+    bodies: LongBodies
+    body_files: BodyFiles
     older: OlderTiers
     manifests: Manifests
     archiver: Archiver
+    removals: Removals
+    stream_rows: StreamRows
+    restored: RestoredRows
     message_changes: MessageChanges
+    shards: ShardList
+    holds: Holds
+    patterns: MessagePatterns
     directory: Directory
     opener: Opener
     key_fetcher: KeyFetcher
@@ -100,7 +130,25 @@ class WorkerParts:
     outbound: Outbound
     moderation: Moderation
     hook_feed: HookFeed
+    summaries: Summaries
+    talks: Talks
+    companion_sessions: CompanionSessions
     private: PrivateParts
+    social: SocialParts
+    busy: BusyChats = dataclasses.field(default_factory=BusyChats)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SocialParts:
+    """The rows of the social graph, and who tells devices of posts."""
+
+    profiles: SocialProfiles
+    graph: SocialGraph
+    posts: SocialPosts
+    likes: SocialLikes
+    timelines: SocialTimelines
+    fanouts: Fanouts
+    poster: Poster
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,29 +179,50 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
-        watch_schema(dynamodb, settings.warm, "worker", clock),
+        keep_account(dynamodb.meter.purse, Spendings(hot), clock),
+        watch_schema(dynamodb.for_feature("schema"), settings.warm, "worker", clock),
         open_s3(settings.cold) as store,
         open_outbound(settings.outbound) as outbound,
     ):
-        messages = MessageRepository(dynamodb, settings.warm)
-        manifests = Manifests(dynamodb, settings.warm)
+        keeping, body_files = Keeping.by(settings.archive), BodyFiles(store)
+        shards = ShardList(dynamodb.for_feature("persist"), settings.warm, clock)
+        bodies = LongBodies(
+            dynamodb.for_feature("persist"), settings.warm, body_files, clock, shards
+        )
+        messages = MessageRepository(
+            dynamodb.for_feature("persist"), settings.warm, clock, shards, keeping, bodies
+        )
+        manifests = Manifests(dynamodb.for_feature("archive"), settings.warm)
+        restored = RestoredRows(dynamodb.for_feature("archive"), settings.warm)
         segments = SegmentObjects(store, settings.archive)
-        aged = AgedMessages(dynamodb, settings.warm, clock)
-        cold = ColdLog(manifests, segments, aged, clock)
-        older = OlderTiers(messages, cold)
-        directory = Directory(dynamodb, settings.warm)
+        aged = AgedMessages(dynamodb.for_feature("archive"), settings.warm, clock, shards, bodies)
+        reads = dynamodb.for_feature("history")
+        cold = ColdLog(
+            Manifests(reads, settings.warm),
+            segments,
+            AgedMessages(reads, settings.warm, clock, shards, bodies),
+            clock,
+        )
+        older = OlderTiers(
+            MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold
+        )
+        directory = Directory(dynamodb.for_feature("directory"), settings.warm)
         inboxes, postman = Inboxes(hot), Postman(hot)
         settling = Settling(hot, postman)
         bounds = settings.chats.members_max, settings.chats.fanout_members_max
         revoking = Revoking(
-            AccountRows(dynamodb, settings.warm),
+            AccountRows(dynamodb.for_feature("accounts"), settings.warm),
             Revocations(hot, settings.auth.token_s_max),
             SessionEnder(hot, postman),
             settings.auth,
             clock,
         )
-        rows, blocks = ModerationRows(dynamodb, settings.warm), Blocks(hot)
+        rows, blocks = (
+            ModerationRows(dynamodb.for_feature("moderation"), settings.warm),
+            Blocks(hot),
+        )
         apart = Apartness(rows, blocks)
+        talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
         opener = Opener(
             directory,
             older,
@@ -164,9 +233,13 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             *bounds,
             restore_revoked=revoking.restore,
             apart=apart,
+            revive=talks.opener.revive,
         )
         audiences = Audiences(hot, opener.load_chat)
-        memberships, hot_membership = Memberships(dynamodb, settings.warm), HotMembership(hot)
+        memberships, hot_membership = (
+            Memberships(dynamodb.for_feature("membership"), settings.warm),
+            HotMembership(hot),
+        )
         nobody = GatewayId("-")  # a worker has no sessions and no mailbox
         turnover = Turnover(
             memberships,
@@ -178,9 +251,24 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             Poster(postman, nobody),
             Watchers(hot, nobody, settings.gateway.online_ttl_s),
         )
-        files, sendable = Attachments(dynamodb, settings.warm), SendableFiles(hot)
+        files, sendable = (
+            Attachments(dynamodb.for_feature("media"), settings.warm),
+            SendableFiles(hot),
+        )
         hook_feed = HookFeed(hot, settings.webhooks)
+        holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
         references = References(files, sendable, clock)
+        message_changes = MessageChanges(
+            dynamodb.for_feature("persist"),
+            settings.warm,
+            references.release,
+            cold,
+            holds,
+            shards,
+            keeping,
+            clock,
+            bodies,
+        )
         yield WorkerParts(
             settings=settings,
             clock=clock,
@@ -190,10 +278,39 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             audiences=audiences,
             settling=settling,
             messages=messages,
+            bodies=bodies,
+            body_files=body_files,
             older=older,
             manifests=manifests,
-            archiver=Archiver(manifests, segments, aged, settings.archive, clock),
-            message_changes=MessageChanges(dynamodb, settings.warm, references.release, cold),
+            archiver=Archiver(
+                manifests,
+                segments,
+                aged,
+                settings.archive,
+                clock,
+                restored,
+                KnownSchema(dynamodb.for_feature("archive"), settings.warm, clock).reads_ttl,
+            ),
+            removals=Removals(
+                Judge(manifests, segments, clock),
+                manifests,
+                aged,
+                RemovedItems(dynamodb.for_feature("archive"), settings.warm, bodies),
+                message_changes,
+                older,
+                clock,
+                settings.persist.write_timeout_s,
+            ),
+            stream_rows=StreamRows(
+                dynamodb.for_feature("archive"), settings.warm, settings.archive.lease_s
+            ),
+            message_changes=message_changes,
+            restored=restored,
+            shards=shards,
+            holds=holds,
+            patterns=MessagePatterns(
+                dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies
+            ),
             directory=directory,
             opener=opener,
             key_fetcher=KeyFetcher(
@@ -209,9 +326,9 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             ),
             turnover=turnover,
             subscriptions=PushSubscriptions(
-                dynamodb, settings.warm, settings.notify.subscriptions_max
+                dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
             ),
-            quiet=QuietChats(dynamodb, settings.warm),
+            quiet=QuietChats(dynamodb.for_feature("push"), settings.warm),
             files=files,
             objects=Files(store),
             sendable=sendable,
@@ -230,8 +347,22 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 Poster(postman, nobody),
                 hook_feed.feed,
                 clock,
+                SocialGraph(dynamodb.for_feature("social"), settings.warm),
+            ),
+            talks=talks,
+            companion_sessions=CompanionSessions(
+                talks.rows,
+                talks.personas,
+                talks.book,
+                opener,
+                hot_membership,
+                turnover,
+                inboxes,
+                Poster(postman, nobody),
+                clock,
             ),
             hook_feed=hook_feed,
+            summaries=Summaries(dynamodb.for_feature("companions"), settings.warm),
             private=_make_private(
                 settings,
                 clock,
@@ -240,9 +371,27 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 store,
                 postman,
                 audiences,
-                Said(PersonalRows(dynamodb, settings.warm), manifests, cold),
+                PersonalRows(dynamodb.for_feature("privacy"), settings.warm, shards, bodies),
+                Said(
+                    PersonalRows(dynamodb.for_feature("privacy"), settings.warm, shards, bodies),
+                    manifests,
+                    cold,
+                ),
             ),
+            social=_make_social(settings, dynamodb.for_feature("social"), Poster(postman, nobody)),
         )
+
+
+def _make_social(settings: Settings, client: DynamoClient, poster: Poster) -> SocialParts:
+    return SocialParts(
+        profiles=SocialProfiles(client, settings.warm),
+        graph=SocialGraph(client, settings.warm),
+        posts=SocialPosts(client, settings.warm),
+        likes=SocialLikes(client, settings.warm),
+        timelines=SocialTimelines(client, settings.warm),
+        fanouts=Fanouts(client, settings.warm),
+        poster=poster,
+    )
 
 
 def _make_private(
@@ -253,16 +402,16 @@ def _make_private(
     store: ObjectStore,
     postman: Postman,
     audiences: Audiences,
+    rows: PersonalRows,
     said: Said,
 ) -> PrivateParts:
-    accounts, traces = AccountRows(dynamodb, settings.warm), Traces(hot)
-    rows = PersonalRows(dynamodb, settings.warm)
+    accounts, traces = AccountRows(dynamodb.for_feature("accounts"), settings.warm), Traces(hot)
     system = UserId(settings.api.system_user)
     return PrivateParts(
-        jobs=JobRows(dynamodb, settings.warm),
+        jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
         rows=rows,
         accounts=accounts,
-        blocks=ModerationRows(dynamodb, settings.warm),
+        blocks=ModerationRows(dynamodb.for_feature("moderation"), settings.warm),
         exports=ExportFiles(store),
         traces=traces,
         answers=Answers(hot),

@@ -2,22 +2,30 @@
 
 ::
 
-    claim lease ─► read batch ─► write, 25 at a time, several in flight ─► checkpoint and trim
-         ▲                         │ throttled, down: wait, again             │
-         └─────────────────────────┴──────────────── stored acks, logs trimmed ┘
+    claim lease ─► read batch ─► write, chat by chat ─► note, feed ─► checkpoint and trim ─► ack
+         ▲                         │ a chat is slow
+         │                         └─► its own task writes it, in order ─┘
+         └── the others go on with the next batch; the checkpoint waits
 
 Dies anywhere: before the write nothing happened; after it the next holder writes the same items
 again, which changes nothing; the checkpoint moves only when DynamoDB has all before it, and only
 for the holder of the lease. A holder that slept looks at its lease before each write, and a write
-has a deadline shorter than the lease. Memory: one batch.
+has a deadline shorter than the lease.
+
+Where a chat's writes fail, later batches are written before the checkpoint reaches them. Their end
+is noted first (`ahead`): who comes next folds all up to there as one batch, so that a text that was
+changed or deleted by then is not stored for a moment as it was before.
+
+Memory: a batch, and while chats are slow `ahead_max` entries more; then the others wait for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import zlib
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,26 +33,38 @@ import redis.asyncio
 import redis.exceptions
 import structlog
 
-from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.jitter import jittered
-from chatserver.errors import ChatError, CorruptData, Unavailable
-from chatserver.hot.backlog import Backlog, BacklogEntry, CommittedMessage, HideEntry, MarkEntry
+from chatserver.domain.ids import ChatId, GatewayId, Seq
+from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.asking import AskedSessions
+from chatserver.hot.backlog import (
+    Backlog,
+    BacklogEntry,
+    CommitEntry,
+    CommittedMessage,
+    HideEntry,
+    MarkEntry,
+    place_of,
+)
+from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.eviction import Eviction
 from chatserver.hot.leases import Lease
 from chatserver.hot.mailbox import StoredMail
 from chatserver.protocol import codec, frames
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.directory import Mark
 from chatserver.warm.messages import PersistItem
-from workers.folding import Folded, Work, fold, tombstone_in_place_of
+from workers.folding import Work, tombstone_in_place_of
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
+from workers.slowchats import Batch, SlowChats
+from workers.spreading import Spreading
+from workers.writing import LeaseLost, NotWritten, Piece, Writer, bury, split_lanes
 
 log = structlog.get_logger()
 
-WRITE_MAX = 25  # items of a BatchWriteItem, an AWS limit
-BACKOFF_S_MAX = 5.0
+SLOW_WRITES_MAX = 4  # at once, of slow chats
 
 
 class Stored(NamedTuple):
@@ -54,22 +74,6 @@ class Stored(NamedTuple):
     message: frames.Message
 
 
-class LeaseLost(Unavailable):
-    """Somebody else holds the lease, or will before a write could end."""
-
-
-def split_lanes(works: Sequence[Work], count: int) -> list[list[Work]]:
-    """Return the work in at most `count` lanes, each chat's in one of them, in order.
-
-    Lanes are written side by side, the batches of a lane one after the other: so if this process
-    and Redis die together, what is missing of a chat is among the last `WRITE_MAX` that it has.
-    """
-    lanes: list[list[Work]] = [[] for _ in range(count)]
-    for work in works:
-        lanes[zlib.crc32(work.item.message.chat.encode()) % count].append(work)
-    return [lane for lane in lanes if lane]
-
-
 class PersistWorker:
     """The persister of one partition."""
 
@@ -77,12 +81,23 @@ class PersistWorker:
         self._parts = parts
         self._settings = parts.settings.persist
         self._partition = partition
+        self._tracer = tracer()
         self._backlog = Backlog(parts.hot, partition)
+        self._asked = AskedSessions(parts.hot, partition)
         self._eviction = Eviction(parts.hot)
         self._lease = Lease(
             parts.hot, partition, "persist", owner, self._settings.lease_s, parts.clock
         )
-        self._slots = asyncio.Semaphore(self._settings.writes_in_flight_max)
+        self._spreading = Spreading(parts.shards, ChatLog(parts.hot), parts.settings.warm)
+        slots, shared = self._settings.writes_in_flight_max, (parts, self._lease, self._backlog)
+        self._writer = Writer(*shared, slots, is_patient=False)
+        self._patient = Writer(*shared, slots, is_patient=True)
+        # Calls of slow chats may hang: they take no slot from the others.
+        self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, is_patient=True)
+        self._slow: SlowChats | None = None
+        self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
+        self._settling = asyncio.Lock()
+        self._moved = asyncio.Event()
         self._client: redis.asyncio.Redis | None = None  # made when it is first waited for entries
 
     async def run(self) -> None:
@@ -113,24 +128,66 @@ class PersistWorker:
 
     async def _work(self) -> None:
         """Persist batch after batch while the lease holds."""
+        self._open.clear()
+        self._settling = asyncio.Lock()
+        label = str(self._partition)
+        metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._slow = SlowChats(
+                    group, self._slow_writer, self._settle, self._settings.slow_chats_max
+                )
+                await self._go_on(self._slow)
+                raise LeaseLost("another worker has it")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            # Whoever has the lease next tells: what we said is not true for long.
+            metrics.BACKLOG_AGE.remove(label)
+            metrics.BACKLOG_LENGTH.remove(label)
+            metrics.SLOW_CHATS.remove(label)
+
+    def _waiting_s(self) -> float:
+        """Return how long the oldest entry has waited; asked by whoever reads the metrics."""
+        with contextlib.suppress(IndexError):  # that is another thread
+            return max(0.0, self._parts.clock.time() - self._open[0].since_ms / 1000)
+        return 0.0
+
+    async def _go_on(self, slow: SlowChats) -> None:
         at = await self._backlog.get_checkpoint()
+        ahead = await self._backlog.get_ahead()
         while await self._hold_lease():
-            entries = await self._backlog.list_after(at, self._settings.batch_max)
+            metrics.SLOW_CHATS.labels(str(self._partition)).set(slow.count)
+            if self._open and sum(batch.count for batch in self._open) >= self._settings.ahead_max:
+                await self._wait_for_slow_chats()
+                continue
+            if place_of(at) < place_of(ahead):
+                entries = await self._backlog.list_upto(at, ahead)
+                ahead = at
+            else:
+                entries = await self._backlog.list_after(at, self._settings.batch_max)
             if not entries:
                 await self._wait_for_entries(at)
                 continue
-            items = await self._persist(entries)
+            at = entries[-1].id
+            since_ms = place_of(entries[0].id)[0]
+            count = sum(entry.size for entry in entries)
+            batch = Batch(at, count, since_ms=since_ms, read_ns=time.time_ns())
+            if self._open and not await self._backlog.note_ahead(self._lease, at):
+                return
+            self._open.append(batch)
+            works = await self._persist(batch, entries, slow)
             failpoint("persist.before_checkpoint")
-            at, count = entries[-1].id, sum(entry.size for entry in entries)
-            # Before the checkpoint, after which nobody would look at these entries again.
-            await self._note(items)
-            await self._parts.hook_feed.feed_entries(
-                self._partition, [item.message for item in items]
-            )
-            if not await self._backlog.checkpoint(self._lease, at, count):
-                raise LeaseLost("another worker has the lease")
-            failpoint("persist.after_checkpoint")
-            await self._announce(items)
+            # What nobody has noted by then is noted here; else it would be trimmed unanswered.
+            await self._asked.note(entries, is_whole=False)
+            await self._settle(batch, works)
+            await self._spreading.move()
+
+    async def _wait_for_slow_chats(self) -> None:
+        self._moved.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.lease_s / 5):
+                await self._moved.wait()
 
     async def _wait_for_entries(self, at: str) -> None:
         key = self._parts.hot.keys.backlog(self._partition)
@@ -144,159 +201,126 @@ class PersistWorker:
 
     # writing
 
-    async def _persist(self, entries: Sequence[BacklogEntry]) -> list[Stored]:
-        works: list[Work] = []
-        marks: dict[tuple[ChatId, UserId], Mark] = {}
-        hidden: dict[tuple[ChatId, UserId], set[int]] = {}
-        for entry in entries:
-            match entry:
-                case MarkEntry():
-                    mark = Mark(entry.chat, entry.user, entry.read, entry.received)
-                    marks[entry.chat, entry.user] = mark
-                case HideEntry():
-                    hidden.setdefault((entry.chat, entry.user), set()).add(entry.seq)
-                case _:
-                    for raw in entry.messages:
-                        item = await self._decode(raw)
-                        if item is not None:
-                            works.append(Work(entry.gateway, raw, item))
-        folded = fold(works)
+    async def _persist(
+        self, batch: Batch, entries: Sequence[BacklogEntry], slow: SlowChats
+    ) -> list[Work]:
+        """Write what is not left to slow chats; return the entries that are stored."""
+        pieces = await self._sort(entries)
+        # What is asked for, not what is written: a chat that is throttled is the one to spread.
+        self._spreading.note([work for piece in pieces for work in piece.works])
         failpoint("persist.before_write")
+        for piece in pieces:
+            if slow.has(piece.chat):
+                slow.add(batch, piece)
+        others = [piece for piece in pieces if not slow.has(piece.chat)]
         try:
-            # First: where the entry of a change is, the change is applied. What is changed here was
-            # written with an earlier batch; the rest is folded in.
-            await self._write_changes(folded)
             async with asyncio.TaskGroup() as group:
-                writes = [
-                    group.create_task(self._write_lane(lane))
-                    for lane in split_lanes(folded.works, self._settings.writes_in_flight_max)
+                lanes = [
+                    group.create_task(self._write_lane(batch, lane, slow))
+                    for lane in split_lanes(others, self._settings.writes_in_flight_max)
                 ]
-                if marks:
-                    group.create_task(self._write_marks(list(marks.values())))
-                self._write_references(group, folded)
-                for (chat, user), seqs in hidden.items():
-                    group.create_task(self._write_hidden(chat, user, seqs))
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         failpoint("persist.after_write")
-        stored = [
-            Stored(work.gateway, work.item.message) for write in writes for work in write.result()
-        ]
-        metrics.PERSISTED.inc(len(stored))
-        return stored
+        return [work for lane in lanes for work in lane.result()]
 
-    async def _decode(self, raw: CommittedMessage) -> PersistItem | None:
+    async def _sort(self, entries: Sequence[BacklogEntry]) -> list[Piece]:
+        """Return what entries hold for each chat."""
+        pieces: dict[ChatId, Piece] = {}
+        for entry in entries:
+            match entry:
+                case CommitEntry():
+                    for raw in entry.messages:
+                        if (work := await self._decode(entry.gateway, raw)) is not None:
+                            chat = work.chat
+                            if (piece := pieces.get(chat)) is None:
+                                piece = pieces[chat] = Piece(chat)
+                            piece.works.append(work)
+                case MarkEntry():
+                    piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                    mark = Mark(entry.chat, entry.user, entry.read, entry.received)
+                    piece.marks[entry.user] = mark
+                case HideEntry():
+                    piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                    piece.hidden.setdefault(entry.user, set()).add(entry.seq)
+        return list(pieces.values())
+
+    async def _decode(self, gateway: GatewayId, raw: CommittedMessage) -> Work | None:
         try:
             message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
         except msgspec.MsgspecError as exc:
-            await self._bury(raw, f"not a message: {exc}")
-            return None
-        return PersistItem(message, raw.receiver)
-
-    async def _write_changes(self, folded: Folded) -> None:
-        changes = self._parts.message_changes
-        async with asyncio.TaskGroup() as group:
-            for place, entries in folded.changes.items():
-                write = functools.partial(changes.apply, *place, entries)
-                group.create_task(self._write_one("change", write))
-            for place, rev in folded.blanks.items():
-                write = functools.partial(changes.blank, *place, rev)
-                group.create_task(self._write_one("change", write))
-
-    def _write_references(self, group: asyncio.TaskGroup, folded: Folded) -> None:
-        """Have the files noted that messages of the batch have, or lost within it."""
-        references = self._parts.references
-        for work in folded.works:
-            if work.item.message.attachments:
-                keep = functools.partial(references.keep, work.item.message)
-                group.create_task(self._write_one("files", keep))
-        for seq, files in folded.lost.items():
-            release = functools.partial(references.release, seq, files)
-            group.create_task(self._write_one("files", release))
-
-    async def _write_hidden(self, chat: ChatId, user: UserId, seqs: set[int]) -> None:
-        add = self._parts.directory.add_hidden
-        await self._write_one("hidden", lambda: add(chat, user, seqs))
-
-    async def _write_one(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await self._until_written(write)
-        except CorruptData as exc:
-            log.error("persist.refused", what=what, error=exc.message)
-
-    async def _write_lane(self, works: Sequence[Work]) -> list[Work]:
-        """Write one batch after the other, and return what was written."""
-        written: list[Work] = []
-        for start in range(0, len(works), WRITE_MAX):
-            written += await self._write(works[start : start + WRITE_MAX])
-        return written
-
-    async def _write(self, batch: Sequence[Work]) -> list[Work]:
-        """Write a batch; wait out a store that is down; find and bury an item it refuses.
-
-        Returns what was written: nobody may be told that a buried message is stored.
-        """
-        try:
-            await self._put([work.item for work in batch])
-        except CorruptData as exc:
-            if len(batch) == 1:
-                await self._bury(batch[0].committed, exc.message)
-                return []
-            middle = len(batch) // 2
-            return [*await self._write(batch[:middle]), *await self._write(batch[middle:])]
-        return list(batch)
-
-    async def _put(self, items: Sequence[PersistItem]) -> None:
-        await self._until_written(
-            lambda: self._parts.messages.put_batch(items, self._settings.write_timeout_s)
-        )
-
-    async def _write_marks(self, marks: Sequence[Mark]) -> None:
-        try:
-            await self._until_written(lambda: self._parts.directory.put_marks(marks))
-        except CorruptData as exc:
-            log.error("persist.marks_refused", error=exc.message, count=len(marks))
-
-    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write, and again with growing pauses while the store is down, as long as we may."""
-        wait_s = 0.05
-        while True:
-            async with self._slots:
-                await self._check_lease()
-                try:
-                    async with asyncio.timeout(self._settings.write_timeout_s):
-                        await write()
-                except TimeoutError:
-                    log.warning("persist.write_too_slow", limit_s=self._settings.write_timeout_s)
-                except Unavailable as exc:
-                    log.warning("persist.write_failed", error=exc.message, wait_s=wait_s)
-                else:
-                    return
-            await asyncio.sleep(jittered(wait_s))
-            wait_s = min(wait_s * 2, BACKOFF_S_MAX)
-
-    async def _check_lease(self) -> None:
-        """Make sure that a write that starts now ends before the lease does."""
-        if self._lease.left_s() > self._settings.write_timeout_s:
-            return
-        if not await self._lease.claim() or self._lease.left_s() <= self._settings.write_timeout_s:
-            raise LeaseLost("it could end before a write does")
-
-    async def _bury(self, raw: CommittedMessage, reason: str) -> None:
-        """Keep it for operators, and write a tombstone in its place: a chat has no holes (I4)."""
-        log.error("persist.dead_letter", seq=raw.seq, ts=raw.ts, reason=reason)
-        metrics.DEAD_LETTERS.inc()
-        await self._backlog.bury(raw, reason)
+            why = f"not a message: {exc}"
+        else:
+            return Work(gateway, raw, PersistItem(message, raw.receiver))
         tombstone = tombstone_in_place_of(raw)
         if tombstone is None:
             log.error("persist.hole", seq=raw.seq, ts=raw.ts, why="its chat cannot be read")
-            return
+            await bury(self._backlog, raw, why)
+            return None
+        return Work(gateway, raw, PersistItem(tombstone, None), why)
+
+    async def _write_lane(self, batch: Batch, lane: Sequence[Piece], slow: SlowChats) -> list[Work]:
+        """Write a lane; where that fails, chat by chat, and leave to itself what fails alone."""
         try:
-            await self._put([PersistItem(tombstone, None)])
-        except CorruptData as exc:
-            log.error("persist.hole", seq=raw.seq, ts=raw.ts, why=exc.message)
+            return await self._writer.write(lane)
+        except NotWritten as exc:
+            log.warning("persist.write_failed", error=exc.message, chats=len(lane))
+        is_alone = len(lane) == 1
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._write_alone(batch, piece, slow, is_known=is_alone))
+                    for piece in lane
+                ]
+        except* ChatError as failures:
+            raise failures.exceptions[0] from None
+        return [work for task in tasks for work in task.result()]
+
+    async def _write_alone(
+        self, batch: Batch, piece: Piece, slow: SlowChats, *, is_known: bool
+    ) -> list[Work]:
+        """Write a chat's piece. With `is_known`, its writes are known to fail."""
+        if not is_known:
+            with contextlib.suppress(NotWritten):
+                return await self._writer.write([piece])
+        if slow.is_full:  # it is rather the store than a chat: all wait for it
+            return await self._patient.write([piece])
+        log.warning("persist.slow_chat", partition=self._partition, chat=piece.chat)
+        slow.add(batch, piece)
+        return []
 
     # afterwards
+
+    async def _settle(self, batch: Batch, works: Sequence[Work]) -> None:
+        """Tell who has to know that a part of a batch is stored, and move the checkpoint."""
+        items = [Stored(work.gateway, work.item.message) for work in works]
+        metrics.PERSISTED.inc(len(items))
+        self._parts.busy.add(message.chat for _, message in items)
+        async with self._settling:
+            # Before the checkpoint, after which nobody would look at these entries again.
+            await self._note(items)
+            await self._parts.hook_feed.feed_entries(
+                self._partition, [item.message for item in items]
+            )
+            batch.left -= 1
+            last, count = "", 0
+            while self._open and self._open[0].left == 0:
+                done = self._open.popleft()
+                last, count = done.last, count + done.count
+            if last and not await self._backlog.checkpoint(self._lease, last, count):
+                raise LeaseLost("another worker has the lease")
+            self._moved.set()
+        failpoint("persist.after_checkpoint")
+        if self._tracer is not None:
+            self._tell(self._tracer, batch, items)
+        await self._announce(items)
+
+    def _tell(self, tracer: Tracer, batch: Batch, items: Sequence[Stored]) -> None:
+        now_ns = time.time_ns()
+        for _, message in items:
+            place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
+            place |= {"partition": self._partition, "batch": batch.count}
+            tracer.tell(message.mid, "persist", batch.read_ns, now_ns, **place)
 
     async def _note(self, items: Sequence[Stored]) -> None:
         """Tell the chats how far they are stored, and trim their logs."""

@@ -19,6 +19,7 @@ from chatserver.errors import ChatError, Unavailable
 from chatserver.hot import rpc
 from chatserver.hot.files import encode_file
 from chatserver.telemetry.failpoints import failpoint
+from workers.companions import answer_of_companions
 from workers.parts import WorkerParts
 
 log = structlog.get_logger()
@@ -140,6 +141,15 @@ class RpcWorker:
                     operation.reason,
                 )
                 return b""
+            case (
+                rpc.ListCompanions()
+                | rpc.BeginSession()
+                | rpc.GetSession()
+                | rpc.EndSession()
+                | rpc.MoveSession()
+                | rpc.ListSessions()
+            ):
+                return _encode(await answer_of_companions(self._parts, operation))
             case rpc.Ask():
                 raise Unavailable("this worker does not ask webhooks")
             case rpc.LoadFile():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -14,20 +16,30 @@ from chatserver.config import Settings
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError
+from chatserver.hot.figures import FigureLog
 from chatserver.push.providers import check_providers
+from chatserver.service.figures import Publisher, Who
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.looplag import watch_loop_lag
+from chatserver.telemetry.probes import serve_probes
+from chatserver.telemetry.tracing import open_tracing
 from workers.archive import run_archive
+from workers.assistant import run_assistant
+from workers.audit import run_audit
+from workers.counters import run_counters
 from workers.erasures import run_erasures
 from workers.exports import run_exports
+from workers.holds import run_holds
 from workers.media import run_media
 from workers.notify import run_notify
 from workers.parts import WorkerParts, open_worker_parts
 from workers.persist import run_persist
+from workers.readiness import Readiness
 from workers.repair import run_repair
 from workers.rpc import RpcWorker
 from workers.sweep import run_sweep
+from workers.timeline import run_timeline
 from workers.webhooks import run_webhooks
 
 log = structlog.get_logger()
@@ -48,11 +60,16 @@ WORKERS: dict[str, Runner] = {
     "rpc": _run_rpc,
     "archive": run_archive,
     "notify": run_notify,
+    "assistant": run_assistant,
     "media": run_media,
     "sweep": run_sweep,
+    "holds": run_holds,
     "webhooks": run_webhooks,
     "exports": run_exports,
     "erasures": run_erasures,
+    "counters": run_counters,
+    "timeline": run_timeline,
+    "audit": run_audit,
 }
 
 
@@ -69,18 +86,23 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     if "notify" in names:
         check_providers(settings.notify)
     arm_failpoint()
-    metrics.serve_metrics(settings.telemetry.metrics_port)
+    readiness, telemetry = Readiness(), settings.telemetry
+    serve_probes(telemetry.metrics_host, telemetry.metrics_port, readiness.find_trouble)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     owner = f"{socket.gethostname()}-{os.getpid()}-{new_id()}"
-    async with open_worker_parts(settings) as parts:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(open_tracing(telemetry, "worker"))
+        parts = await stack.enter_async_context(open_worker_parts(settings))
         tasks = [
             asyncio.create_task(_keep_running(name, parts, owner), name=f"worker-{name}")
             for name in names
         ]
         tasks.append(asyncio.create_task(watch_loop_lag(parts.clock), name="loop-lag"))
+        tasks.append(asyncio.create_task(readiness.watch(parts), name="readiness"))
+        tasks.append(asyncio.create_task(_publish_figures(parts, names), name="figures"))
         log.info("workers.ready", names=names)
         await stop.wait()
         log.info("workers.stopping")
@@ -88,6 +110,15 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
             task.cancel()
         await asyncio.wait(tasks, timeout=STOP_S)
     log.info("workers.stopped")
+
+
+async def _publish_figures(parts: WorkerParts, names: list[str]) -> None:
+    async def find_chats() -> dict[str, Any]:
+        return {"chats": parts.busy.take()}
+
+    has_most = len(names) > len(WORKERS) / 2 and "persist" in names
+    who = Who("worker", "all" if has_most else ", ".join(names))
+    await Publisher(who, FigureLog(parts.hot), parts.clock, find_chats).run()
 
 
 async def _keep_running(name: str, parts: WorkerParts, owner: str) -> None:

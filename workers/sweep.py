@@ -16,10 +16,12 @@ import asyncio
 import structlog
 
 from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError
 from chatserver.hot.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.attachments import SHARDS, Due
+from workers.bodysweep import BodySweeper
 from workers.parts import WorkerParts
 
 log = structlog.get_logger()
@@ -97,4 +99,9 @@ async def run_sweep(parts: WorkerParts, owner: str) -> None:
     Raises:
         Unavailable: a store went away; start again.
     """
-    await Sweeper(parts, owner).run()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Sweeper(parts, owner).run(), name="sweep-files")
+            group.create_task(BodySweeper(parts, owner).run(), name="sweep-bodies")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from None

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
+from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.pushes import Notice, Subscription, mentions_of
 from chatserver.errors import ChatError, NotFound
@@ -167,7 +168,7 @@ class Teller:
             seq=Seq(message.seq),
             ts=message.ts,
             sender=sender,
-            name=await self._name_of(sender),
+            name=facts.name if is_companion(sender) else await self._name_of(sender),
             title="" if facts.is_direct else facts.name,
             text=message.body if self._settings.preview else "",
             unread=await self._count_after(chat, read, facts.top),

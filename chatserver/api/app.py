@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
@@ -21,16 +22,20 @@ from chatserver.api.admin_users import admin_users_routes
 from chatserver.api.attachments import attachments_routes
 from chatserver.api.chats import chats_routes
 from chatserver.api.client_config import client_config_route
+from chatserver.api.companions import companions_routes
+from chatserver.api.companionsessions import companion_sessions_routes
 from chatserver.api.demo_login import demo_login_route
 from chatserver.api.devices import devices_routes
 from chatserver.api.document import document_config, document_route
 from chatserver.api.headers import CommonHeaders
 from chatserver.api.health import health_routes
 from chatserver.api.idempotency import Idempotency, StoreAnswers
+from chatserver.api.keeping import keeping_routes
 from chatserver.api.me import me_routes
 from chatserver.api.message_lists import message_lists_routes
 from chatserver.api.messages import messages_routes
 from chatserver.api.moderation import moderation_routes
+from chatserver.api.operations import operations_routes
 from chatserver.api.pages import WEB_FOLDER, page_routes, read_page_files
 from chatserver.api.parts import ApiParts, open_api_parts
 from chatserver.api.presence import presence_routes
@@ -38,15 +43,19 @@ from chatserver.api.privacy import privacy_routes
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.push import push_routes
 from chatserver.api.security import Guard, check_rules, dependencies
+from chatserver.api.social_people import social_people_routes
+from chatserver.api.social_posts import social_posts_routes
 from chatserver.api.users import users_routes
 from chatserver.config import Settings
 from chatserver.domain.addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
+from chatserver.hot.figures import BacklogLook, FigureLog
+from chatserver.service.figures import Publisher, Who
 from chatserver.telemetry.looplag import watch_loop_lag
-from chatserver.telemetry.metrics import serve_metrics
+from chatserver.telemetry.probes import serve_probes
+from chatserver.telemetry.tracing import open_tracing
 
-REQUEST_BYTES_MAX = 65_536
 CONNECTIONS_MAX = 1_000
 DRAIN_S = 5
 
@@ -56,15 +65,21 @@ NOUNS: Sequence[Callable[[ApiParts], list[HTTPRouteHandler]]] = (
     admin_chats_routes,
     admin_users_routes,
     devices_routes,
+    keeping_routes,
     me_routes,
     attachments_routes,
     chats_routes,
+    companions_routes,
+    companion_sessions_routes,
     messages_routes,
     message_lists_routes,
     moderation_routes,
+    operations_routes,
     presence_routes,
     privacy_routes,
     push_routes,
+    social_people_routes,
+    social_posts_routes,
     users_routes,
 )
 
@@ -108,7 +123,7 @@ def create_litestar(
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),
-        request_max_body_size=REQUEST_BYTES_MAX,
+        request_max_body_size=settings.chats.request_bytes_max,
     )
 
 
@@ -130,14 +145,28 @@ async def run_api(settings: Settings) -> None:
         ConfigError: the address cannot be listened on, or there is no secret.
         Unavailable: there is no Redis.
     """
-    api, clock = settings.api, SystemClock()
+    clock = SystemClock()
+    with open_tracing(settings.telemetry, "api"):
+        await _run_api(settings, clock)
+    log.info("api.stopped")
+
+
+async def _run_api(settings: Settings, clock: Clock) -> None:
+    api = settings.api
     async with open_api_parts(settings, clock) as parts:
         app = create_app(settings, clock, parts)
-        serve_metrics(settings.telemetry.metrics_port)
+        serve_probes(settings.telemetry.metrics_host, settings.telemetry.metrics_port)
         with listen(api.host, api.port) as listener:
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
+            look = BacklogLook(parts.hot, clock)
+
+            async def find_backlog() -> dict[str, Any]:
+                return {"backlog": await look.look()}
+
+            figures = Publisher(Who("api"), FigureLog(parts.hot), clock, find_backlog)
             helpers = [
+                asyncio.create_task(figures.run(), name="figures"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
                 asyncio.create_task(parts.limits.run(), name="limits"),
                 asyncio.create_task(parts.stored.watch(parts.log), name="stored"),
@@ -148,7 +177,6 @@ async def run_api(settings: Settings) -> None:
             finally:
                 for helper in helpers:
                     helper.cancel()
-    log.info("api.stopped")
 
 
 def warn_of_open_registration(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from chatserver.domain.ids import DeviceId, UserId
@@ -27,11 +28,19 @@ class Loader(Protocol):
 class Authentication:
     """The API's `Authenticator`."""
 
-    def __init__(self, entrance: Entrance, keys: ApiKeys, boxes: Boxes, loader: Loader) -> None:
+    def __init__(
+        self,
+        entrance: Entrance,
+        keys: ApiKeys,
+        boxes: Boxes,
+        loader: Loader,
+        admins: Collection[str] = (),
+    ) -> None:
         self._entrance = entrance
         self._keys = keys
         self._boxes = boxes
         self._loader = loader
+        self._admins = frozenset(admins)
 
     async def authenticate(self, token: str) -> Principal:
         """Return who shows a token or a key.
@@ -53,4 +62,7 @@ class Authentication:
             await self._loader.load_user(claims.user)
             await self._entrance.check(claims)
         device = None if claims.login is None else DeviceId(claims.login)
-        return Principal("user", claims.user, device=device, issued_at=claims.issued_at)
+        is_admin = claims.user in self._admins
+        return Principal(
+            "user", claims.user, device=device, issued_at=claims.issued_at, is_admin=is_admin
+        )

@@ -10,6 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.message_lists import Order
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import Actor, Asker, key, user_or_key
@@ -163,11 +164,16 @@ def _reports(parts: ApiParts) -> list[HTTPRouteHandler]:
         )
 
     @get("/v1/admin/reports", opt={"rule": key("moderate")})
-    async def list_open_reports(limit: Limit = 50, cursor: Cursor = None) -> Page[ReportInfo]:
-        """List the open reports of all chats, the oldest first."""
-        after = parts.cursors.open("open reports", cursor, str)
-        reports, following = await parts.moderation.list_open_reports(after, limit)
-        return Page([_info(each) for each in reports], _seal(parts, "open reports", following))
+    async def list_open_reports(
+        order: Order = "oldest", limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[ReportInfo]:
+        """List the open reports of all chats by time."""
+        place = f"open reports, {order} first"
+        after = parts.cursors.open(place, cursor, str)
+        reports, following = await parts.moderation.list_open_reports(
+            after, limit, is_newest_first=order == "newest"
+        )
+        return Page([_info(each) for each in reports], _seal(parts, place, following))
 
     return [report, list_reports, resolve_report, list_open_reports]
 

@@ -13,12 +13,15 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from chatserver.api.authentication import Authentication
-from chatserver.api.paging import Cursors
+from chatserver.api.companionparts import make_talks
 from chatserver.api.people import People, make_people
 from chatserver.api.security import Authenticator
+from chatserver.api.socialparts import SocialApi, make_social
+from chatserver.auth.cursors import Cursors
 from chatserver.auth.tokens import Tokens
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.attachments import Files
+from chatserver.cold.bodies import BodyFiles
 from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.exports import ExportFiles
 from chatserver.config import Settings, check_secret
@@ -31,6 +34,7 @@ from chatserver.hot.audience import Audiences
 from chatserver.hot.blocks import Blocks
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
+from chatserver.hot.deltas import Deltas
 from chatserver.hot.files import MediaJobs, SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
 from chatserver.hot.hooks import HookFeed
@@ -41,19 +45,26 @@ from chatserver.hot.membership import HotMembership, MemberCheck
 from chatserver.hot.opening import Opening
 from chatserver.hot.posting import Poster
 from chatserver.hot.settling import Settling
+from chatserver.hot.spending import Spendings
+from chatserver.hot.tokens import TokenBudgets
 from chatserver.hot.watchers import Watchers
 from chatserver.hot.watching import Seen
 from chatserver.outbound.http import Outbound, open_outbound
 from chatserver.outbound.webhooks import Webhook
+from chatserver.service.accounting import keep_account
 from chatserver.service.amending import Amending
 from chatserver.service.apartness import Apartness
 from chatserver.service.around import Around
 from chatserver.service.arrivals import Arrivals
+from chatserver.service.asking import Asking
 from chatserver.service.attachments import Sendable, Uploads
 from chatserver.service.chats import Chats
 from chatserver.service.coldlog import ColdLog
+from chatserver.service.companions import Companions
+from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.finding import Finding
 from chatserver.service.history import History
+from chatserver.service.keeping import Keeping
 from chatserver.service.membership import Membership
 from chatserver.service.messaging import Messaging
 from chatserver.service.moderation import Moderation
@@ -61,15 +72,18 @@ from chatserver.service.oldertiers import OlderTiers
 from chatserver.service.opening import Opener
 from chatserver.service.privacy import Privacy
 from chatserver.service.screening import Screening, make_messaging
+from chatserver.service.socialfiles import SpaceReaders
 from chatserver.service.stored import StoredWaits
 from chatserver.service.turnover import Turnover
 from chatserver.service.views import Views
 from chatserver.service.watching import Watching
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
+from chatserver.warm.bodies import LongBodies
 from chatserver.warm.chatfiles import ChatFiles
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
+from chatserver.warm.holds import Holds
 from chatserver.warm.jobs import JobRows
 from chatserver.warm.manifests import Manifests
 from chatserver.warm.memberships import Memberships
@@ -79,6 +93,8 @@ from chatserver.warm.patterns import MessagePatterns
 from chatserver.warm.push_subscriptions import PushSubscriptions
 from chatserver.warm.quiet import QuietChats
 from chatserver.warm.schema import watch_schema
+from chatserver.warm.shardlist import ShardList
+from chatserver.warm.social_graph import SocialGraph
 
 STORED_LOOK_S = 0.1  # no mail tells the API that a message is stored
 
@@ -113,7 +129,11 @@ class ApiParts:
     members: MemberCheck
     memberships: Memberships
     membership: Membership
+    keeping: Keeping
+    holds: Holds
     moderation: Moderation
+    companions: Companions
+    companion_sessions: CompanionSessions
     screening: Screening | None
     turnover: Turnover
     log: ChatLog
@@ -123,8 +143,10 @@ class ApiParts:
     subscriptions: PushSubscriptions
     quiet: QuietChats
     sendable: Sendable
+    asking: Asking
     uploads: Uploads
     privacy: Privacy
+    social: SocialApi
     # Called at the end, while the stores are still there.
     closers: list[Callable[[], Awaitable[None]]] = dataclasses.field(default_factory=list)
 
@@ -148,7 +170,10 @@ async def open_api_parts(
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         if needs_schema:
-            await stack.enter_async_context(watch_schema(dynamodb, settings.warm, "api", clock))
+            account = keep_account(dynamodb.meter.purse, Spendings(hot), clock)
+            await stack.enter_async_context(account)
+            schema = dynamodb.for_feature("schema")
+            await stack.enter_async_context(watch_schema(schema, settings.warm, "api", clock))
         store = await stack.enter_async_context(open_s3(settings.cold))
         outbound = await stack.enter_async_context(open_outbound(settings.outbound))
         parts = _put_together(settings, clock, hot, dynamodb, store, outbound)
@@ -172,19 +197,26 @@ def _put_together(
     me = GatewayId(new_id().lower())  # has no mailbox and no sessions, so nobody looks for it
     postman, online_ttl_s = Postman(hot), settings.gateway.online_ttl_s
     poster, hidden, inboxes, log = Poster(postman, me), Hidden(hot), Inboxes(hot), ChatLog(hot)
-    directory = Directory(dynamodb, settings.warm)
-    patterns = MessagePatterns(dynamodb, settings.warm)
+    directory = Directory(dynamodb.for_feature("directory"), settings.warm)
+    shards = ShardList(dynamodb.for_feature("patterns"), settings.warm, clock)
+    reads = dynamodb.for_feature("history")
+    bodies = LongBodies(reads, settings.warm, BodyFiles(store), clock, shards)
+    graph = SocialGraph(dynamodb.for_feature("social"), settings.warm)
+    patterns = MessagePatterns(
+        dynamodb.for_feature("patterns"), settings.warm, shards=shards, bodies=bodies
+    )
     cold = ColdLog(
-        Manifests(dynamodb, settings.warm),
+        Manifests(reads, settings.warm),
         SegmentObjects(store, settings.archive),
-        AgedMessages(dynamodb, settings.warm, clock),
+        AgedMessages(reads, settings.warm, clock, shards, bodies),
         clock,
     )
-    older = OlderTiers(MessageRepository(dynamodb, settings.warm), cold)
+    older = OlderTiers(MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold)
     bounds = settings.chats.members_max, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
-    rows, blocks = ModerationRows(dynamodb, settings.warm), Blocks(hot)
+    rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = Apartness(rows, blocks)
+    talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
     opener = Opener(
         directory,
         older,
@@ -195,10 +227,14 @@ def _put_together(
         *bounds,
         restore_revoked=people.revoking.restore,
         apart=apart,
+        revive=talks.opener.revive,
     )
     audiences, settling = Audiences(hot, opener.load_chat), Settling(hot, postman)
     watchers, views = Watchers(hot, me, online_ttl_s), Views(log, hidden)
-    memberships, hot_membership = Memberships(dynamodb, settings.warm), HotMembership(hot)
+    memberships, hot_membership = (
+        Memberships(dynamodb.for_feature("membership"), settings.warm),
+        HotMembership(hot),
+    )
     turnover = Turnover(
         memberships,
         hot_membership,
@@ -225,8 +261,12 @@ def _put_together(
         body,
     )
     members = MemberCheck(hot, audiences)
+    holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
+    membership = Membership(
+        memberships, hot_membership, turnover, *bounds, apart=apart, clock=clock
+    )
     history = History(log, older, members, clock, views, pages)
-    files, sendable = Attachments(dynamodb, settings.warm), SendableFiles(hot)
+    files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
     seen = Seen(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
     hot.on_epoch.append(stored.give_up_all)
@@ -241,7 +281,9 @@ def _put_together(
         inboxes=inboxes,
         audiences=audiences,
         tokens=people.tokens,
-        authenticator=Authentication(people.entrance, people.keys, inboxes, opener),
+        authenticator=Authentication(
+            people.entrance, people.keys, inboxes, opener, settings.auth.admins
+        ),
         people=people,
         answers=Answers(hot),
         cursors=Cursors(settings.auth.secret),
@@ -264,14 +306,24 @@ def _put_together(
             views,
             opener,
             clock,
-            ChatFiles(dynamodb, settings.warm, clock),
+            ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
         ),
         around=Around(history, members, log, patterns, cold),
         members=members,
         memberships=memberships,
         turnover=turnover,
-        membership=Membership(
-            memberships, hot_membership, turnover, *bounds, apart=apart, clock=clock
+        membership=membership,
+        holds=holds,
+        keeping=Keeping(
+            holds,
+            directory,
+            memberships,
+            hot_membership,
+            turnover,
+            inboxes,
+            poster,
+            membership.change,
+            clock,
         ),
         moderation=Moderation(
             rows,
@@ -285,34 +337,60 @@ def _put_together(
             poster,
             HookFeed(hot, settings.webhooks).feed,
             clock,
+            graph,
+        ),
+        companions=talks.companions,
+        companion_sessions=CompanionSessions(
+            talks.rows,
+            talks.personas,
+            talks.book,
+            opener,
+            hot_membership,
+            turnover,
+            inboxes,
+            poster,
+            clock,
         ),
         screening=screening,
         log=log,
         stored=stored,
         absence=Absence(hot),
-        subscriptions=PushSubscriptions(dynamodb, settings.warm, settings.notify.subscriptions_max),
-        quiet=QuietChats(dynamodb, settings.warm),
+        subscriptions=PushSubscriptions(
+            dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+        ),
+        quiet=QuietChats(dynamodb.for_feature("push"), settings.warm),
         watching=Watching(
             seen, inboxes, audiences.get, settings.presence.watched_max, clock, blocks
         ),
+        asking=Asking(TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members),
         sendable=Sendable(sendable, files.find_file, settings.attachments, clock),
         uploads=Uploads(
             files,
             Files(store),
             sendable,
             MediaJobs(hot),
-            members,
+            SpaceReaders(members),
             history,
             settings.attachments,
             clock,
         ),
         privacy=Privacy(
-            JobRows(dynamodb, settings.warm),
+            JobRows(dynamodb.for_feature("privacy"), settings.warm),
             people.closing,
             ExportFiles(store).sign_link,
             settings.privacy,
             clock,
             people.reserved,
+        ),
+        social=make_social(
+            settings,
+            clock,
+            hot,
+            dynamodb.for_feature("social"),
+            graph,
+            apart,
+            Files(store),
+            sendable,
         ),
     )
 

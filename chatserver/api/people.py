@@ -62,9 +62,11 @@ def make_people(
         ConfigError: a key of the settings is none.
     """
     auth = settings.auth
-    rows, key_sets = AccountRows(dynamodb, settings.warm), KeySets(hot)
+    rows, key_sets = AccountRows(dynamodb.for_feature("accounts"), settings.warm), KeySets(hot)
     revocations = Revocations(hot, auth.token_s_max)
-    pushes = PushSubscriptions(dynamodb, settings.warm, settings.notify.subscriptions_max)
+    pushes = PushSubscriptions(
+        dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+    )
     revoking = Revoking(rows, revocations, SessionEnder(hot, postman), auth, clock, pushes)
     tokens = Tokens(auth, clock)
     fetcher = KeyFetcher(
@@ -76,7 +78,8 @@ def make_people(
     )
     host_keys = KeyRing(auth, key_sets, fetcher.get, tokens.use_key_set, clock)
     logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
-    reserved = frozenset({*settings.api.demo_users, settings.api.system_user})
+    # A stranger who registers as an admin who is not there yet would be one.
+    reserved = frozenset({*settings.api.demo_users, settings.api.system_user, *auth.admins})
     return People(
         tokens=tokens,
         entrance=Entrance(tokens, revocations, host_keys),
@@ -110,4 +113,4 @@ def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> A
         format=craft.format_key,
         make_row=KeyRow,
     )
-    return ApiKeys(KeyRows(dynamodb, settings.warm), how, clock)
+    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), how, clock)

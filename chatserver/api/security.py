@@ -26,11 +26,13 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from chatserver.auth.tokens import Tokens
 from chatserver.domain.addresses import Network, client_address, subject_of
-from chatserver.domain.ids import UserId, parse_id
+from chatserver.domain.companions import parse_person_id
+from chatserver.domain.ids import UserId
 from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.limits import Limits
 from chatserver.service.arrivals import Arrivals
+from chatserver.telemetry import metrics
 
 # How handlers declare them.
 Asker = NamedDependency[Principal]
@@ -42,16 +44,17 @@ SCHEME = "bearer"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may call a route: everybody, people who are logged in, keys that have `scope`."""
+    """Who may call a route: everybody, people who are logged in, admins, keys that have `scope`."""
 
     is_open: bool = False
     is_for_users: bool = False
+    is_for_admins: bool = False
     scope: str | None = None
 
     def __str__(self) -> str:
         if self.is_open:
             return "anyone"
-        kinds = ["user"] if self.is_for_users else []
+        kinds = ["user"] if self.is_for_users else ["admin"] if self.is_for_admins else []
         return " or ".join([*kinds, f"key with {self.scope}"] if self.scope else kinds)
 
 
@@ -67,6 +70,11 @@ def key(scope: str) -> Rule:
 def user_or_key(scope: str) -> Rule:
     """Return the rule for people, and for API keys with a scope."""
     return Rule(is_for_users=True, scope=scope)
+
+
+def admin_or_key(scope: str) -> Rule:
+    """Return the rule for people who operate the installation, and for API keys with a scope."""
+    return Rule(is_for_admins=True, scope=scope)
 
 
 class Authenticator(Protocol):
@@ -127,6 +135,7 @@ class Guard:
         failures = self._limits.find("failures", subject)
         if failures.tokens <= 0 and (wait_ms := failures.wait_ms()):
             why = "too many refused tokens from this address"
+            metrics.RATE_LIMITED.labels("failures").inc()
             raise RateLimited(why, retry_after_ms=wait_ms)
         token = read_token(connection.headers.getall("authorization", []))
         try:
@@ -162,7 +171,7 @@ def act_as(principal: Principal, wanted: str | None) -> Principal:
         return principal
     if principal.kind != "key" or ACT_AS not in principal.scopes:
         raise Forbidden(f"{CHAT_AS}: is for API keys with the scope {ACT_AS}")
-    return dataclasses.replace(principal, user=UserId(parse_id(wanted, CHAT_AS)))
+    return dataclasses.replace(principal, user=parse_person_id(wanted, CHAT_AS))
 
 
 def check(rule: Rule, principal: Principal) -> None:
@@ -172,7 +181,10 @@ def check(rule: Rule, principal: Principal) -> None:
         Forbidden: it is not for this caller.
     """
     if principal.kind == "user":
-        if not rule.is_for_users:
+        if rule.is_for_admins:
+            if not principal.is_admin:
+                raise Forbidden("this is for admins of this installation")
+        elif not rule.is_for_users:
             raise Forbidden("this is for API keys of the host application")
     elif rule.scope is None:
         raise Forbidden("this is for people, not for API keys")

@@ -24,6 +24,8 @@ async def send_message(parts: ApiParts, sender: UserId, frame: frames.Send) -> f
     Raises:
         ChatError: what the protocol answers to the same frame.
     """
+    if parts.asking.is_asked(frame.chat):
+        await parts.asking.admit(sender, frame)
     answer = _Answer()
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:

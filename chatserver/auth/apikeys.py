@@ -26,7 +26,13 @@ SCOPES: Final = {
     "attachments:write": "upload attachments",
     "messages:write": "send messages",
     "messages:delete": "delete anybody's messages",
+    "companions:read": "read companions, what they are told to be too",
+    "companions:write": "create, update and delete companions",
+    "social:read": "read profiles, who follows whom, posts and timelines",
+    "social:write": "follow, post and like",
     "moderate": "list and resolve reports",
+    "holds": "put chats under legal hold, and read what is kept of them",
+    "operate": "see how the processes are, what the audit found and what it costs",
     "broadcast": "send one message to many users",
     "act_as": "do anything a user may, on behalf of that user",
 }

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 from jwt.utils import base64url_decode
 
-from chatserver.domain.ids import UserId, parse_id
+from chatserver.domain.companions import parse_person_id
+from chatserver.domain.ids import parse_id
 from chatserver.domain.logins import Claims
 from chatserver.errors import BadRequest, Unauthenticated
 
@@ -72,7 +73,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
         refuse("comes from another issuer")
     issued, expires = _check_times(claims, wanted, now)
     try:
-        user = parse_id(_text(claims, "sub"), "sub")
+        user = parse_person_id(_text(claims, "sub"), "sub")
         # The host application names its tokens as it likes, or not at all.
         jti = "" if wanted.is_from_host else parse_id(_text(claims, "jti"), "jti")
         login = None
@@ -80,7 +81,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
             login = parse_id(_text(claims, "login"), "login")
     except BadRequest as exc:
         refuse(f"has a wrong {exc.message}")
-    return Claims(UserId(user), expires, jti, issued, login, wanted.is_from_host)
+    return Claims(user, expires, jti, issued, login, wanted.is_from_host)
 
 
 def _is_for_us(given: Any, wanted: Wanted) -> bool:

@@ -34,6 +34,7 @@ from chatserver.auth.claims import TOKEN_BYTES_MAX, Wanted, refuse
 from chatserver.auth.hostkeys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
 from chatserver.domain.clock import Clock
+from chatserver.domain.companions import parse_person_id
 from chatserver.domain.ids import UserId, parse_id
 from chatserver.domain.logins import Claims
 from chatserver.errors import BadRequest, ConfigError
@@ -98,7 +99,7 @@ class Tokens:
             raise BadRequest(f"ttl_s: must be 1 to {longest}")
         now = int(self._clock.time())
         claims: dict[str, Any] = {
-            "sub": parse_id(user, "user"),
+            "sub": parse_person_id(user, "user"),
             "aud": self._settings.audience,
             "iat": now,
             "exp": now + ttl_s,

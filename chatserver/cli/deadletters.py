@@ -80,15 +80,33 @@ async def _list(settings: Settings, limit: int) -> None:
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:
+    from chatserver.cold.bodies import BodyFiles
+    from chatserver.cold.client import open_s3
     from chatserver.hot.client import open_hot
+    from chatserver.warm.bodies import LongBodies
     from chatserver.warm.changes import MessageChanges
     from chatserver.warm.client import open_dynamodb
     from chatserver.warm.messages import MessageRepository
+    from chatserver.warm.removal import Keeping
+    from chatserver.warm.shardlist import ShardList
 
     found, failed = set[str](), 0
-    async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
-        repository = MessageRepository(dynamodb, settings.warm)
-        changes = MessageChanges(dynamodb, settings.warm)
+    async with (
+        open_hot(settings.redis) as hot,
+        open_dynamodb(settings.warm) as dynamodb,
+        open_s3(settings.cold) as store,
+    ):
+        client = dynamodb.for_feature("operations")
+        shards = ShardList(client, settings.warm)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store), shards=shards)
+        repository = MessageRepository(client, settings.warm, shards=shards, bodies=bodies)
+        changes = MessageChanges(
+            client,
+            settings.warm,
+            shards=shards,
+            keeping=Keeping.by(settings.archive),
+            bodies=bodies,
+        )
         async for backlog, letter in _iter_dead(hot):
             if places is not None and letter.place not in places:
                 continue
@@ -111,11 +129,16 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
 
 async def _revive(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
     """Return what became of it. Raises CorruptData."""
+    import msgspec
+
     from chatserver.protocol import codec
     from chatserver.protocol.entries import apply_entry
     from chatserver.warm.messages import PersistItem
 
-    message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
+    try:
+        message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
+    except msgspec.MsgspecError as exc:
+        raise CorruptData(f"not a message: {exc}") from exc
     # What was done to it since left no trace on its tombstone: it stands further on in the chat.
     after: int = raw.seq
     while page := await repository.list_after(message.chat, after, PAGE):

@@ -105,7 +105,8 @@ async def _status(settings: Settings) -> None:
     from chatserver.warm.schema import SchemaRows
 
     now = SystemClock().time()
-    async with open_dynamodb(settings.warm) as client:
+    async with open_dynamodb(settings.warm) as dynamodb:
+        client = dynamodb.for_feature("migrate")
         rows = SchemaRows(client, settings.warm)
         state = await rows.get_state()
         standings = await list_standings(client, settings.warm, state)
@@ -156,7 +157,8 @@ async def _plan(settings: Settings, max_write_units: int | None) -> None:
     from chatserver.warm.migrations.planning import estimate
     from chatserver.warm.schema import SchemaRows
 
-    async with open_dynamodb(settings.warm) as client:
+    async with open_dynamodb(settings.warm) as dynamodb:
+        client = dynamodb.for_feature("migrate")
         state = await SchemaRows(client, settings.warm).get_state()
         pending = [each for each in MIGRATIONS if each.number > state.version]
         estimates = await estimate(client, settings.warm, pending)
@@ -204,7 +206,8 @@ async def _up(settings: Settings, options: Options) -> None:
 
     clock = SystemClock()
     holder = f"{socket.gethostname()}-{os.getpid()}"
-    async with open_dynamodb(settings.warm) as client:
+    async with open_dynamodb(settings.warm) as dynamodb:
+        client = dynamodb.for_feature("migrate")
         with open_report(clock) as report:
             state = await Migrations(client, settings.warm, clock, report, options).up(holder)
     click.echo(f"schema {state.version}")

@@ -33,14 +33,15 @@ class Part(Protocol):
 class PlainReport:
     """Prints lines, at most one in `LINE_S` while something goes on."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, is_aside: bool = False) -> None:
         self._clock = clock
+        self._is_aside = is_aside
         self._title, self._items = "", 0
         self._next_at = float("-inf")
 
     def say(self, text: str) -> None:
         """Print a line."""
-        click.echo(text)
+        click.echo(text, err=self._is_aside)
 
     def begin(self, title: str, items: int) -> None:
         """Begin to count, up to about `items`."""
@@ -49,9 +50,13 @@ class PlainReport:
 
     def advance(self, parts: Sequence[Part]) -> None:
         """Print how far it is, if it is time to."""
+        self.show(sum(part.read for part in parts), f"{_told(parts)} of about {self._items}")
+
+    def show(self, done: int, told: str) -> None:
+        """Print what is told of how far it is, if it is time to."""
         if self._clock.monotonic() >= self._next_at:
             self._next_at = self._clock.monotonic() + LINE_S
-            click.echo(f"{self._title}: {_told(parts)} of about {self._items}")
+            click.echo(f"{self._title}: {told}", err=self._is_aside)
 
     def end(self) -> None:
         """Count no more."""
@@ -74,9 +79,12 @@ class BarReport:
 
     def advance(self, parts: Sequence[Part]) -> None:
         """Move the bar."""
+        self.show(sum(part.read for part in parts), _told(parts))
+
+    def show(self, done: int, told: str) -> None:
+        """Move the bar, and write beside it how far it is."""
         if self._task is not None:
-            done = sum(part.read for part in parts)
-            self._progress.update(self._task, completed=done, told=_told(parts))
+            self._progress.update(self._task, completed=done, told=told)
 
     def end(self) -> None:
         """Leave the bar as it is."""
@@ -84,11 +92,13 @@ class BarReport:
 
 
 @contextlib.contextmanager
-def open_report(clock: Clock) -> Iterator[PlainReport | BarReport]:
-    """Return what tells how far a run is, on standard output."""
-    if not sys.stdout.isatty():
-        yield PlainReport(clock)
+def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport | BarReport]:
+    """Return what tells how far a run is, on standard output, or aside: on standard error."""
+    stream = sys.stderr if is_aside else sys.stdout
+    if not stream.isatty():
+        yield PlainReport(clock, is_aside=is_aside)
         return
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -97,7 +107,10 @@ def open_report(clock: Clock) -> Iterator[PlainReport | BarReport]:
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns) as progress:
+    # What goes into a pipe must not be drawn above the bar instead.
+    is_shown = sys.stdout.isatty()
+    console = Console(file=stream)
+    with Progress(*columns, console=console, redirect_stdout=is_shown) as progress:
         yield BarReport(progress)
 
 

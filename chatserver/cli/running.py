@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from chatserver.config import Redis, Settings, load_settings
 from chatserver.errors import ConfigError, Unavailable
+from chatserver.processes import run
 from chatserver.telemetry.logs import configure_logs
 
-T = TypeVar("T")
+__all__ = ["prepare", "require_redis", "run"]
 
 
 def prepare(process: str) -> Settings:
@@ -24,16 +22,6 @@ def prepare(process: str) -> Settings:
     settings = load_settings()
     configure_logs(settings.telemetry.format, settings.telemetry.level, process=process)
     return settings
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run until `main` returns, on uvloop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
 
 
 def require_redis(settings: Redis) -> None:

@@ -27,7 +27,8 @@ async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     from chatserver.warm.client import open_dynamodb
     from chatserver.warm.provisioning import apply_tables
 
-    async with open_dynamodb(settings.warm) as client:
+    async with open_dynamodb(settings.warm) as dynamodb:
+        client = dynamodb.for_feature("operations")
         for change in await apply_tables(client, settings.warm):
             click.echo(f"{change.action:<8} {change.table}: {change.what}")
     if not with_bucket:

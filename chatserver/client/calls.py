@@ -18,6 +18,7 @@ from chatserver.client.moderating import Moderating
 from chatserver.client.outbox import Deed
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S, ClientState
+from chatserver.client.talking import Talking
 from chatserver.domain.clock import Clock
 from chatserver.protocol.frames import Attachment
 
@@ -46,7 +47,7 @@ def new_ref() -> str:
     return secrets.token_hex(12)
 
 
-class Calls(Moderating):
+class Calls(Moderating, Talking):
     """The commands. Each waits until it is done.
 
     Raises:
@@ -192,6 +193,14 @@ class Calls(Moderating):
         """Tell the other members that we write, or stopped."""
         self._tell({"type": "typing", "chat": chat, "on": is_on})
 
+    async def stop(self, chat: str) -> None:
+        """End the answer that a companion is making: what it has said so far is its message."""
+        await self._ask(_fields("stop", chat=chat), ANSWER_S)
+
+    async def join_turn(self, chat: str) -> None:
+        """Hear what a companion has said so far, as `AnswerGrew`; what follows comes by itself."""
+        self._state.spoken.joined(await self._ask(_fields("join_turn", chat=chat), ANSWER_S))
+
     async def history(
         self,
         chat: str,
@@ -274,11 +283,14 @@ class Calls(Moderating):
         joining: str | None = None,
         history: str | None = None,
         slow_s: int | None = None,
+        retention_s: int | None = None,
         ref: str | None = None,
     ) -> Chat:
-        """Change a group's name, who may join it, from where members read, or its slow mode."""
+        """Change a group's name, who may join it, from where members read, its slow mode,
+        or how long its messages live."""
         return await self._change("update_chat", chat, ref, name=name, joining=joining,
-                                  history=history, slow_s=slow_s)  # fmt: skip
+                                  history=history, slow_s=slow_s,
+                                  retention_s=retention_s)  # fmt: skip
 
     async def _change(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
         return await self._ask_chat(_fields(kind, chat=chat, ref=ref or new_ref(), **fields))

@@ -31,6 +31,7 @@ class _Settings(msgspec.Struct):
     """Of the settings in an `update`, those that are kept."""
 
     slow_s: int | None = None
+    retention_s: int | None = None
 
 
 class _Listed(NamedTuple):
@@ -50,9 +51,11 @@ class Chat:
         self.name: str | None = None
         self.members: dict[str, str] | None = None  # user → role; None: not known
         self.slow_s = 0  # seconds between two messages of a member; as far as known
+        self.retention_s = 0  # so long messages live; 0: for ever
         self.muted: dict[str, int] = {}  # user → s since 1970, 0: for ever; as far as known
         self.last: Entry | None = None  # as the chat list showed it
         self.is_large = False
+        self.is_ended = False  # a session with a companion that is only read from now on
         self.needs_history = False  # it holds something that we never read
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
@@ -97,6 +100,7 @@ class Chat:
         self._take_common(info)
         if "members" in info:  # it is all there: what is left out is not so
             self.slow_s = info.get("slow_s", 0)
+            self.retention_s = info.get("retention_s", 0)
             self.muted = dict(info.get("muted") or {})
 
     def is_muted(self, user: str, now: float) -> bool:
@@ -110,6 +114,7 @@ class Chat:
     def _take_common(self, info: dict[str, Any]) -> None:
         self.kind = info.get("kind", self.kind)
         self.name = info.get("name", self.name)
+        self.is_ended = self.is_ended or info.get("ended", False)
         if info.get("members"):
             before = self.members or {}
             roles = info.get("roles") or {}
@@ -228,6 +233,8 @@ class Chat:
             return  # a name, or what a newer server says
         if settings.slow_s is not None:
             self.slow_s = settings.slow_s
+        if settings.retention_s is not None:
+            self.retention_s = settings.retention_s
 
     def _apply_mute(self, user: str, entry: Entry) -> None:
         until = entry.muted_until

@@ -90,6 +90,24 @@ class Signalled:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AnswerGrew:
+    """A companion said more in answer to the message at `seq`: `added`, so that it is `text` now.
+
+    Left out, as signals are, where too much waits to be taken: `text` is always right.
+
+    `end` is empty until it ends; the message itself is a `MessageAdded`. Another `turn` for the
+    same message begins anew, and what was told of the one before is no longer true.
+    """
+
+    chat: str
+    seq: int
+    turn: str
+    added: str
+    text: str
+    end: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Acked:
     """What was sent under `ref` is committed. Told once for each ref."""
 
@@ -104,7 +122,7 @@ class Acked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """What was sent under `ref` will never be accepted."""
+    """What was sent under `ref` will never be accepted, or, to a companion, not for minutes."""
 
     ref: str
     chat: str
@@ -162,6 +180,7 @@ Event = (
     | ChatChanged
     | Marked
     | Signalled
+    | AnswerGrew
     | Acked
     | Refused
     | StoredUpto

@@ -34,11 +34,15 @@ from chatserver.client.events import (
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Deed, Outbox
 from chatserver.client.requests import Fields, Request, Requests, error_of
+from chatserver.client.spoken import KIND as SPOKEN
+from chatserver.client.spoken import SpokenAnswers
+from chatserver.domain.companions import is_session_chat
 from chatserver.errors import ChatError, Overloaded
 from chatserver.protocol.frames import PROTOCOL_VERSION, WATCH_MAX, Cursor
 
 ANSWER_S = 10.0
 RETRY_S = 1.0
+QUESTION_WAITS_S = 60.0
 PROBES_MAX = 4  # asked at a time: each may wait seconds for the warm tier
 SYNC_PAGE = 200
 
@@ -68,6 +72,7 @@ class ClientState:
         self._connection = 0
         self._requests = Requests(self.bounds.requests_max)
         self.catch_up = CatchUp(self._ask_here, self._emit, self.bounds.fill_max)
+        self.spoken = SpokenAnswers(self._ask_here, self._emit)
         self._offers: dict[int, str] = {}  # number of a deed's frame → ref
         self._probes: set[int] = set()
         self._watched: dict[str, None] = {}
@@ -146,6 +151,7 @@ class ClientState:
         for start in range(0, len(users), WATCH_MAX):
             self._frames.append({"type": "watch", "users": users[start : start + WATCH_MAX]})
         self._take_large(welcome.get("large", []))
+        self.spoken.reconnected(now)
         self.tick(now)
         return self._connection
 
@@ -175,10 +181,10 @@ class ClientState:
             case "stored":
                 self._take_stored(frame["chat"], frame["upto"], now)
             case "signal":
-                self._take_signal(frame)
+                self._take_signal(frame, now)
             case "too_long" | "reset":
                 self._take_snapshot(frame, now)
-            case "ok" | "page":
+            case "ok" | "page" | "turn":
                 self._requests.answered(frame, now)
             case _:
                 pass  # of a newer server
@@ -448,7 +454,7 @@ class ClientState:
         deed = self.outbox.find(ref)
         if number in self._probes:
             self._probes.discard(number)
-        elif error.temporary:
+        elif error.temporary and not _is_too_late(deed, error):
             self.outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
         elif deed is not None:
             self.outbox.drop(ref)
@@ -460,7 +466,10 @@ class ClientState:
 
     # ── the rest ────────────────────────────────────────────────────────────────────────────────
 
-    def _take_signal(self, frame: Fields) -> None:
+    def _take_signal(self, frame: Fields, now: float) -> None:
+        if frame["kind"] == SPOKEN:
+            self.spoken.signalled(frame, now)
+            return
         sender = frame.get("from") or frame.get("user") or ""
         rest = {k: v for k, v in frame.items() if k not in {"type", "kind", "from", "chat"}}
         self._emit([Signalled(frame["kind"], sender, frame.get("chat"), rest)])
@@ -472,3 +481,9 @@ class ClientState:
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor
         self._events.extend(Told(event, before) for event in events)
+
+
+def _is_too_late(deed: Deed | None, error: ChatError) -> bool:
+    """Tell whether a question to a companion would be asked when nobody remembers it."""
+    is_question = deed is not None and is_session_chat(deed.chat)
+    return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000

@@ -11,6 +11,7 @@ import collections
 from collections.abc import Iterator
 
 from chatserver.client.events import (
+    AnswerGrew,
     Connected,
     Disconnected,
     Event,
@@ -45,7 +46,7 @@ class Untaken:
             self._queue.append(told)
             return
         match told.event:
-            case Signalled():
+            case Signalled() | AnswerGrew():
                 pass
             case Connected() | Disconnected():
                 self._newest[""] = told

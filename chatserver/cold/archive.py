@@ -16,7 +16,7 @@ from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.cold.segments import decode_segment, encode_segment
 from chatserver.config import Archive
 from chatserver.domain.segments import Segment
-from chatserver.errors import CorruptData
+from chatserver.errors import CorruptData, TooLarge
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
@@ -78,6 +78,8 @@ class SegmentObjects:
                 data = await self._store.read(segment.key, size_max=segment.stored_bytes)
             except ObjectMissing as exc:
                 raise CorruptData(f"{segment.key}: is not in the bucket") from exc
+            except TooLarge as exc:
+                raise CorruptData(f"{segment.key}: is larger than the manifest says") from exc
             entries = await asyncio.to_thread(decode_segment, segment, data)
         metrics.SEGMENT_READS.labels("s3").inc()
         size = segment.raw_bytes + ENTRY_BYTES * len(entries)

@@ -1,6 +1,7 @@
 """The bucket, as the settings want it: who may use it from a page, and what removes itself.
 
-Rules of other people in an existing bucket stay; ours have ids that begin with ``chatserver-``.
+Rules of other people in an existing bucket stay; ours have ids that begin with ``chatserver-``, and
+a tenant's, of a bucket that tenants share, end with its name.
 What lies below ``uploads/`` is only on its way: an upload that was looked at is copied from there.
 """
 
@@ -36,16 +37,29 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
     """
     changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
     found = await _find_rules(store, "get_bucket_cors", "CORSRules")
-    wanted = [_cors(settings.origins)] if settings.origins else []
+    wanted = [_cors(settings)] if settings.origins else []
     if (rules := _merge(found, wanted)) is not None:
         await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": rules})
         changes.append(BucketChange("changed", f"pages: {', '.join(settings.origins)}"))
     found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
-    if (rules := _merge(found, _LIFECYCLE)) is not None:
+    if (rules := _merge(found, _lifecycle(store.prefix, settings))) is not None:
         lifecycle = {"Rules": rules}
         await store.call("put_bucket_lifecycle_configuration", LifecycleConfiguration=lifecycle)
         changes.append(BucketChange("changed", "expiry of what was not finished"))
     return changes
+
+
+async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
+    """Return which of our rules the bucket does not have as they are wanted."""
+    missing = []
+    found = await _find_rules(store, "get_bucket_cors", "CORSRules")
+    wanted = [_cors(settings)] if settings.origins else []
+    if _merge(found, wanted) is not None:
+        missing.append(f"pages of {', '.join(settings.origins)} may not upload")
+    found = await _find_rules(store, "get_bucket_lifecycle_configuration", "Rules")
+    if _merge(found, _lifecycle(store.prefix, settings)) is not None:
+        missing.append("uploads, exports and parts that nobody finished stay")
+    return missing
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
@@ -74,7 +88,8 @@ def _merge(
     found: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
     """Return the rules with ours as they are wanted; None if they are so already."""
-    ours = [rule for rule in found if str(rule.get("ID", "")).startswith(_OURS)]
+    names = {rule["ID"] for rule in wanted}
+    ours = [rule for rule in found if rule.get("ID") in names]
     if not wanted or _comparable(ours) == _comparable(wanted):
         return None
     return [rule for rule in found if rule not in ours] + wanted
@@ -84,34 +99,40 @@ def _comparable(rules: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(rule, sort_keys=True) for rule in rules)
 
 
-def _cors(origins: list[str]) -> dict[str, Any]:
+def _name(what: str, settings: Cold) -> str:
+    return f"{_OURS}{what}-{settings.tenant}" if settings.tenant else f"{_OURS}{what}"
+
+
+def _cors(settings: Cold) -> dict[str, Any]:
     return {
-        "ID": f"{_OURS}pages",
-        "AllowedOrigins": origins,
+        "ID": _name("pages", settings),
+        "AllowedOrigins": settings.origins,
         "AllowedMethods": ["GET", "POST"],
         "AllowedHeaders": ["*"],
         "MaxAgeSeconds": 600,
     }
 
 
-_LIFECYCLE: Final[list[dict[str, Any]]] = [
-    {
-        "ID": f"{_OURS}uploads",
-        "Status": "Enabled",
-        "Filter": {"Prefix": UPLOADS_PREFIX},
-        "Expiration": {"Days": 2},
-    },
-    {
-        # Workers remove them in time; this is for what nobody knows of any more.
-        "ID": f"{_OURS}exports",
-        "Status": "Enabled",
-        "Filter": {"Prefix": EXPORTS_PREFIX},
-        "Expiration": {"Days": 31},
-    },
-    {
-        "ID": f"{_OURS}parts",
-        "Status": "Enabled",
-        "Filter": {"Prefix": ""},
-        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
-    },
-]
+def _lifecycle(prefix: str, settings: Cold) -> list[dict[str, Any]]:
+    return [
+        {
+            "ID": _name("uploads", settings),
+            "Status": "Enabled",
+            "Filter": {"Prefix": prefix + UPLOADS_PREFIX},
+            "Expiration": {"Days": 2},
+        },
+        {
+            # Workers remove them in time; this is for what nobody knows of any more.
+            "ID": _name("exports", settings),
+            "Status": "Enabled",
+            "Filter": {"Prefix": prefix + EXPORTS_PREFIX},
+            "Expiration": {"Days": 31},
+        },
+        {
+            # Of the whole bucket, whoever shares it.
+            "ID": f"{_OURS}parts",
+            "Status": "Enabled",
+            "Filter": {"Prefix": ""},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
+        },
+    ]

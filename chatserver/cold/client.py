@@ -4,6 +4,9 @@ The SDK's own retries are off. `translate` turns everything that botocore raises
 nothing of it leaves the package. Every call that goes through here may run twice; all of those that
 we make give the same then.
 
+With a tenant (`warm.tenant`), every object is below ``<tenant>/``: its name gets that here, and
+loses it in answers.
+
 Signing needs no connection: `sign_upload` and `sign_link` make addresses that clients use, at
 `cold.public_endpoint` where that is another one than ours.
 """
@@ -82,6 +85,7 @@ class ObjectStore:
         self._clients: _Clients | None = None
         self._opening = asyncio.Lock()
         self.bucket = settings.bucket
+        self.prefix = f"{settings.tenant}/" if settings.tenant else ""
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
@@ -108,12 +112,37 @@ class ObjectStore:
             ConfigError: the bucket, or the right to use it, is absent.
         """
 
+        sent = self._place(request) if self.prefix else request
+        if self.prefix and operation.startswith("list_"):
+            sent.setdefault("Prefix", self.prefix)
+
         async def attempt() -> dict[str, Any]:
             sdk = (await self._open()).sdk
-            answer: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **request)
-            return answer
+            answer: dict[str, Any] = await getattr(sdk, operation)(Bucket=self.bucket, **sent)
+            return self._own(answer) if self.prefix else answer
 
         return await self._retry(attempt)
+
+    def _place(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a request about objects, with their names as S3 has them."""
+        placed = dict(request)
+        for name in ("Key", "Prefix", "StartAfter", "KeyMarker"):
+            if name in request:
+                placed[name] = self.prefix + request[name]
+        if "CopySource" in request:
+            source = request["CopySource"]
+            placed["CopySource"] = {**source, "Key": self.prefix + source["Key"]}
+        return placed
+
+    def _own(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer with the names of objects as the program has them."""
+        own = dict(answer)
+        for name in ("Contents", "Uploads"):
+            if name in answer:
+                own[name] = [
+                    {**each, "Key": each["Key"].removeprefix(self.prefix)} for each in answer[name]
+                ]
+        return own
 
     async def read(self, key: str, *, size_max: int, part: str | None = None) -> bytes:
         """Return an object, or the bytes of it that `part` names as HTTP does (``bytes=0-9``).
@@ -125,7 +154,7 @@ class ObjectStore:
 
         async def attempt() -> bytes:
             sdk = (await self._open()).sdk
-            answer = await sdk.get_object(Bucket=self.bucket, Key=key, **more)
+            answer = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key, **more)
             async with answer["Body"] as body:
                 if answer["ContentLength"] > size_max:
                     raise TooLarge(f"object: has more than {size_max} bytes")
@@ -140,7 +169,7 @@ class ObjectStore:
         try:
             async with asyncio.timeout(timeout_s):
                 sdk = (await self._open()).sdk
-                answer = await sdk.get_object(Bucket=self.bucket, Key=key)
+                answer = await sdk.get_object(Bucket=self.bucket, Key=self.prefix + key)
             async with answer["Body"] as body:
                 while True:
                     async with asyncio.timeout(timeout_s):
@@ -192,7 +221,11 @@ class ObjectStore:
         try:
             signer = (await self._open()).signer
             form: dict[str, Any] = await signer.generate_presigned_post(
-                self.bucket, key, Fields=dict(fields), Conditions=conditions, ExpiresIn=lifetime_s
+                self.bucket,
+                self.prefix + key,
+                Fields=dict(fields),
+                Conditions=conditions,
+                ExpiresIn=lifetime_s,
             )
         except BotoCoreError as exc:
             raise translate(exc, self.endpoint) from exc
@@ -205,7 +238,7 @@ class ObjectStore:
             "content-disposition": "ResponseContentDisposition",
             "cache-control": "ResponseCacheControl",
         }
-        parameters = {"Bucket": self.bucket, "Key": key}
+        parameters = {"Bucket": self.bucket, "Key": self.prefix + key}
         parameters |= {names[name]: value for name, value in answer.items()}
         try:
             signer = (await self._open()).signer

@@ -77,6 +77,12 @@ class Child:
         self._ears = _Ears(self._take)
         self._transport: asyncio.SubprocessTransport | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its process, for whoever wants to look at it or kill it."""
+        assert self._transport is not None
+        return self._transport.get_pid()
+
     async def start(self) -> None:
         """Start it; it need not be ready yet."""
         self.launch.folder.mkdir(parents=True, exist_ok=True)

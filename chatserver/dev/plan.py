@@ -29,6 +29,7 @@ from chatserver.errors import ConfigError
 from chatserver.push.vapid import derive_vapid_pair
 
 DEMO_USERS = ("alice", "bob", "carol")
+ADMINS = ("alice",)  # who sees the admin page
 CLI = "chatserver.cli.main"
 DRAIN_S = 2.0  # nobody waits longer for a Ctrl-C
 STOP_S = 10.0  # a worker finishes the step it is at
@@ -133,6 +134,7 @@ class Plan:
             "CHAT_API_PORT": str(port),
             "CHAT_API_GATEWAY_URL": self.gateway_url,
             "CHAT_API_DEMO_USERS": json.dumps(DEMO_USERS),
+            "CHAT_AUTH_ADMINS": json.dumps(ADMINS),
             "CHAT_AUTH_COOKIE_SECURE": "false",  # the page comes by plain HTTP
         }
         return self._own("api", CLI, ["api"], port, lambda: answers_http(port, "/healthz"), env)
@@ -169,6 +171,7 @@ class Plan:
             "CHAT_NOTIFY_VAPID_PUBLIC": vapid_public,
             "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
+            "CHAT_ARCHIVE_TTL_SWEEP": "true",
             "CHAT_TELEMETRY_FORMAT": "console",
             "CHAT_TELEMETRY_LEVEL": "info",  # the worker's readiness is such a line
             "PYTHONUNBUFFERED": "1",

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chatserver.dev.folder import SETTINGS
-from chatserver.dev.plan import DEMO_USERS, Plan
+from chatserver.dev.plan import ADMINS, DEMO_USERS, Plan
 from chatserver.telemetry.printable import printable
 
 _COLOURS = {
@@ -63,6 +63,7 @@ class Screen:
         for what, where in (
             ("Open", Text(plan.page_url, "bold underline")),
             ("", Text(f"in two windows; be {first} in one and {second} in the other")),
+            ("", Text(f"{ADMINS[0]} has Operations in the menu: how the server is, as charts")),
             ("Terminal", Text(f"{_command()} chat --as {first} --with {second}{_api(plan)}")),
             ("Gateway", Text(plan.gateway_url)),
             ("Redis", Text(f"redis://127.0.0.1:{ports.redis}/0")),

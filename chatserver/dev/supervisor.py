@@ -79,7 +79,7 @@ class Supervisor:
         await child.wait_ready(READY_S)
         took = time.monotonic() - child.started_at
         where = f" on {launch.address}" if launch.port else ""
-        self._screen.say(f"{child.name} is ready{where} ({took:.1f} s)")
+        self._screen.say(f"{child.name} is ready{where}, process {child.pid} ({took:.1f} s)")
         guard = self._guard(child, is_restarted=is_restarted)
         self._guards.append(asyncio.create_task(guard, name=f"guard of {child.name}"))
 
@@ -118,6 +118,7 @@ class Supervisor:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
             await child.start()
+            self._screen.say(f"{child.name} is started again, process {child.pid}")
 
     async def _end_all(self) -> None:
         """End the processes, last started first: who takes messages before who keeps them."""

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 from chatserver.domain.ids import Seq, UserId
 from chatserver.errors import BadRequest, Forbidden, NotFound
 
+ChatKind = Literal["direct", "group", "companion"]
 Role = Literal["owner", "admin", "member"]
 Joining = Literal["invited", "open"]
 HistoryFrom = Literal["joined", "all"]
@@ -63,8 +64,10 @@ class Group:
         role = self.roles.get(actor)
         if role is None:
             raise NotFound(NOT_A_MEMBER)
-        if self.kind == "direct":
-            raise BadRequest("chat: is a direct chat: its two members and settings cannot change")
+        if self.kind != "group":
+            raise BadRequest(
+                f"chat: is a {self.kind} chat: its two members and settings cannot change"
+            )
         return role
 
     def require_manager(self, actor: UserId) -> Role:
@@ -95,7 +98,7 @@ def plan_join(group: Group, actor: UserId) -> Changes:
         return {}
     # A chat that nobody is in any more is over: there is nobody to own it.
     # Who is banned learns no more than one who guesses.
-    is_closed = group.kind == "direct" or group.joining != "open" or group.count == 0
+    is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
         raise NotFound("chat: no such chat, or it is not open to join")
     return _add(group, {actor: "member"})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from chatserver.domain.ids import ChatId, Epoch, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.moderation import is_blocked_gate
+from chatserver.domain.moderation import is_blocked_gate, is_ended_gate
 from chatserver.errors import ChatError
 
 
@@ -41,11 +41,17 @@ class Audience:
     ref_prefix: bytes
     # Seqs above which it became large (positive) or small (negative), as far as that is news.
     turns: tuple[int, ...] = ()
+    retention_s: int = 0  # so long its messages live; 0: for ever
 
     @property
     def is_blocked(self) -> bool:
         """True of a direct chat whose users may not write to each other."""
         return is_blocked_gate(self.gate)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is a companion's session that is only read from now on."""
+        return is_ended_gate(self.gate)
 
     @property
     def is_turning(self) -> bool:
@@ -84,6 +90,8 @@ class Draft:
     number: int = 0  # rises with each draft of a process: the order in which they were taken
     loads: int = 0  # how often its chat had to be loaded for it
     made: str = ""  # digest of what a webhook made of it: the warm tier knows no other
+    bare: bytes = b""  # `tail` without the end of the message
+    ends: int | None = None  # seconds since 1970, as the sender wants it
 
 
 class Places(NamedTuple):

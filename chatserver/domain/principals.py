@@ -16,6 +16,7 @@ class Principal:
     """Who asks, and on whose behalf.
 
     `user` is the person; of a key the user whom it acts as, or None if it acts as none.
+    `is_admin`: a person who operates this installation (`auth.admins`).
     `device` is the one that a token was made for, where it was made for one; `key` the key's id.
     """
 
@@ -25,6 +26,7 @@ class Principal:
     device: DeviceId | None = None
     key: str | None = None
     issued_at: int = 0  # of a person's token, seconds since 1970
+    is_admin: bool = False
 
     @property
     def name(self) -> str:

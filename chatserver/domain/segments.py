@@ -47,11 +47,33 @@ class Segment:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Restored:
+    """Archived entries that were brought back to the warm tier for a while; inclusive both ends."""
+
+    first: Seq
+    last: Seq
+    first_ts: Ts
+    last_ts: Ts
+    until: int  # seconds since 1970
+    done: int  # up to here they are back
+    is_ending: bool = False  # somebody takes them away
+
+    def is_kept(self, now_s: float) -> bool:
+        """Tell whether they are to stay in the warm tier."""
+        return not self.is_ending and self.until > now_s
+
+    def serves(self, seq: int, now_s: float) -> bool:
+        """Tell whether the warm tier has an entry of the archive."""
+        return self.first <= seq <= self.done and self.is_kept(now_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ArchiveTop:
-    """How far a chat is in the archive: the last entry's place."""
+    """How far a chat is in the archive: the last entry's place, and what was restored of it."""
 
     seq: Seq
     ts: Ts
+    restored: tuple[Restored, ...] = ()
 
 
 NOTHING_ARCHIVED: Final = ArchiveTop(Seq(0), Ts(0))

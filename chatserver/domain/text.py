@@ -10,6 +10,7 @@ from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
 BODY_BYTES_MAX = 16_384
+BODY_TOP = 262_144  # characters, and bytes, that settings may allow: an item takes 400 KB
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
@@ -37,7 +38,7 @@ class BodyBounds:
 WIDEST = BodyBounds()
 
 
-def parse_body(text: str, bounds: BodyBounds = WIDEST) -> str:
+def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> str:
     """Return the text of a message, NFC-normalised.
 
     Raises:
@@ -46,12 +47,40 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST) -> str:
         TooLarge: it has more characters or bytes than `bounds` allow.
     """
     if len(text) > bounds.chars_max:
-        raise TooLarge(f"body: must be at most {bounds.chars_max} characters")
+        raise TooLarge(f"{field}: must be at most {bounds.chars_max} characters")
     if not text:
-        raise BadRequest("body: must not be empty")
+        raise BadRequest(f"{field}: must not be empty")
     if _ASCII_PLAIN.fullmatch(text) is not None and len(text) <= bounds.bytes_max:
         return text
-    return _parse_wide(text, "body", bounds.chars_max, bounds.bytes_max)
+    return _parse_wide(text, field, bounds.chars_max, bounds.bytes_max)
+
+
+def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
+    """Return what of a text may be the text of a message, from its beginning; perhaps nothing.
+
+    For what no user wrote, so that nobody could mend it: `parse_body` takes the result as it is,
+    unless it is empty.
+    """
+    text = text.encode("utf-8", "replace").decode().replace("\r\n", "\n")
+    kept: list[str] = []
+    run = 0
+    for char in unicodedata.normalize("NFC", _bounded_runs(_CONTROL.sub("", text))):
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run <= COMBINING_RUN_MAX:
+            kept.append(char)
+    text = unicodedata.normalize("NFC", "".join(kept))[: bounds.chars_max]
+    return text.encode()[: bounds.bytes_max].decode("utf-8", "ignore")
+
+
+def _bounded_runs(text: str) -> str:
+    """Return the text without the marks beyond so many in a row that sorting them takes long."""
+    kept: list[str] = []
+    run = 0
+    for char in text:
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run <= _UNSORTED_RUN_MAX:
+            kept.append(char)
+    return "".join(kept)
 
 
 def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:

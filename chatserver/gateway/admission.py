@@ -16,6 +16,7 @@ from websockets.http11 import Request
 from chatserver.domain.addresses import Network, client_address, subject_of
 from chatserver.hot.limits import Allowance, Limits
 from chatserver.protocol.codes import Close
+from chatserver.telemetry import metrics
 
 FORWARDED = "X-Forwarded-For"
 
@@ -54,6 +55,7 @@ class Admission:
             return
         wait_ms = allowance.wait_ms()
         if wait_ms:
+            metrics.RATE_LIMITED.labels("connections").inc()
             guest.bye(Close.OVERLOADED, "too many connections from this address", wait_ms)
         else:
             allowance.ask(lambda: self._pay(allowance, guest))

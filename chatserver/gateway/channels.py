@@ -56,7 +56,9 @@ class Channels:
         sessions_of: Callable[[UserId], Sequence[Subscriber]],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         told_epoch: Callable[[], Epoch],
+        note_fresh: Callable[[bytes, int], None] = lambda body, count: None,
     ) -> None:
+        self._note_fresh = note_fresh
         self._watched = watched
         self._log = entries
         self._open_chat = open_chat
@@ -322,8 +324,11 @@ class Channels:
         channel.head = max(channel.head, seq)
         frame = self._frame(body)
         # A session that turns out to be slow leaves while we are at it.
-        for session in list(channel.in_step):
+        in_step = list(channel.in_step)
+        for session in in_step:
             session.send_frame(frame)
+        if in_step:
+            self._note_fresh(body, len(in_step))
         if channel.apart:
             channel.let_in()
 

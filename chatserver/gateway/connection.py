@@ -11,7 +11,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
@@ -19,8 +19,6 @@ from websockets.protocol import State as WebSocketState
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from chatserver import config
-from chatserver.domain.ids import GatewayId
 from chatserver.gateway.framing import (
     NeedMore,
     frame_end,
@@ -29,6 +27,7 @@ from chatserver.gateway.framing import (
     text_frame,
     unmask,
 )
+from chatserver.gateway.host import Host, Receiver
 from chatserver.protocol import packed
 from chatserver.protocol.codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
@@ -57,38 +56,6 @@ class Phase(enum.Enum):
     OPEN = "open"
     CLOSING = "closing"
     CLOSED = "closed"
-
-
-class Receiver(Protocol):
-    """Who takes a connection's messages."""
-
-    def received(self, payload: bytes) -> None:
-        """A whole text message, valid UTF-8."""
-
-    def lost(self) -> None:
-        """The connection is over."""
-
-
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    settings: config.Gateway
-    gateway: GatewayId
-
-    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Answer a plain HTTP request; False if it is a handshake to be accepted."""
-
-    def address_of(self, peer: str, request: Request) -> str:
-        """Return the client's address, where `peer` may be a proxy."""
-
-    def opened(self, connection: Connection) -> Receiver:
-        """A handshake is done: who takes the messages?"""
-
-    def gone(self, connection: Connection) -> None:
-        """A connection is over, opened or not."""
-
-    def flush_soon(self, connection: Connection) -> None:
-        """Call `flush` at the end of this tick."""
 
 
 class Connection(asyncio.Protocol):
@@ -226,6 +193,7 @@ class Connection(asyncio.Protocol):
         self._cancel_slow_timer()
         self._transport = None
         self._out.clear()
+        self._host.slow.discard(self)
         self._wake_waiter()
         if self._receiver is not None:
             self._receiver.lost()
@@ -235,12 +203,14 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The kernel's buffer and ours are full: keep what comes, up to the bound, and not long."""
         self._is_paused = True
+        self._host.slow.add(self)
         timeout_s = self._host.settings.slow_timeout_s
         self._slow_timer = self._loop.call_later(timeout_s, self._drop_slow)
 
     def resume_writing(self) -> None:
         """There is room again."""
         self._is_paused = False
+        self._host.slow.discard(self)
         self._cancel_slow_timer()
         self.flush()
         self._wake_waiter()
@@ -356,6 +326,11 @@ class Connection(asyncio.Protocol):
     # sending
 
     @property
+    def receiver(self) -> Receiver | None:
+        """Who takes its messages; None before the handshake, and after the end."""
+        return self._receiver
+
+    @property
     def queued_bytes(self) -> int:
         """What the peer has not taken yet, in user space."""
         transport = self._transport
@@ -397,17 +372,19 @@ class Connection(asyncio.Protocol):
         if self._is_paused and self.queued_bytes > self._host.settings.send_queue_bytes_max:
             self._drop_slow()
 
-    def flush(self) -> None:
-        """Write what was sent, in one piece."""
-        if not self._is_paused:
-            self._write_out()
+    def flush(self) -> int:
+        """Write what was sent, in one piece; return how many bytes that were."""
+        return 0 if self._is_paused else self._write_out()
 
-    def _write_out(self) -> None:
+    def _write_out(self) -> int:
         if not self._out or self._transport is None:
-            return
+            return 0
         out, self._out, self._out_bytes = self._out, [], 0
         joined = out[0] if len(out) == 1 else b"".join(out)
-        self._transport.write(repack(joined) if self._is_packed else joined)
+        if self._is_packed:
+            joined = repack(joined)
+        self._transport.write(joined)
+        return len(joined)
 
     async def wait_for_room(self) -> None:
         """Return when the peer has taken enough for more to be sent; at once if it has.
@@ -472,6 +449,8 @@ class Connection(asyncio.Protocol):
 
     def _drop_slow(self) -> None:
         """The peer does not read: a close frame would only queue behind the rest."""
+        if self._receiver is not None and self.phase is Phase.OPEN:
+            self._receiver.dropped_slow(self.queued_bytes)
         self._forget_out()
         self.close(Close.SLOW, "slow")
 

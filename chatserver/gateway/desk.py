@@ -16,19 +16,47 @@ if TYPE_CHECKING:  # they know sessions, which know the desk
     from chatserver.gateway.channels import Channels
     from chatserver.gateway.places import Places
     from chatserver.gateway.registry import Registry
+    from chatserver.gateway.slowclients import SlowClients
     from chatserver.gateway.tokenends import TokenEnds
 
 
 class Tally:
-    """Plain counts of a gateway's hot path; the server adds them to the metrics each second."""
+    """Plain counts of a gateway's hot path; the server adds them to the metrics each second.
 
-    __slots__ = ("acked", "dups", "pushed", "refused")
+    Of the events `pushed`, those above `noted` are of this loop turn, and of now: not what a device
+    missed. `first` is the body of one of them, committed before the others as a rule; `traced` has
+    them all, if traces are on.
+    """
+
+    __slots__ = (
+        "acked",
+        "dups",
+        "first",
+        "noted",
+        "pushed",
+        "refused",
+        "stored",
+        "traced",
+        "written_bytes",
+    )
 
     def __init__(self) -> None:
         self.acked = 0
+        self.stored = 0  # of `acked`: those that waited for the warm tier
         self.dups = 0
         self.refused: dict[str, int] = {}
         self.pushed = 0
+        self.written_bytes = 0
+        self.first: bytes | None = None
+        self.noted = 0
+        self.traced: list[tuple[bytes, int]] | None = None
+
+    def note_fresh(self, body: bytes, count: int) -> None:
+        """Note an event of now that goes to `count` devices with the end of this turn."""
+        if self.first is None:
+            self.first = body
+        if self.traced is not None:
+            self.traced.append((body, count))
 
 
 class Desk(Protocol):
@@ -45,6 +73,7 @@ class Desk(Protocol):
     channels: Channels
     ends: TokenEnds
     tally: Tally
+    slow_clients: SlowClients
 
     def spawn(
         self,

@@ -9,15 +9,16 @@ import os
 import signal
 
 from chatserver.app import open_gateway_parts
-from chatserver.config import Settings
+from chatserver.config import Settings, Telemetry
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError
 from chatserver.gateway.listener import open_socket
 from chatserver.gateway.server import GatewayServer, end_all
-from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import arm_failpoint
+from chatserver.telemetry.probes import serve_probes
+from chatserver.telemetry.tracing import open_tracing
 
-METRICS_RETRY_S = 0.5
+PROBES_RETRY_S = 0.5
 
 
 def calm_collector() -> None:
@@ -36,6 +37,11 @@ async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
         ConfigError: a setting does not allow it to start.
         Unavailable: there is no Redis; the message names the address and how to start one.
     """
+    with open_tracing(settings.telemetry, "gateway"):
+        await _run_gateway(settings, ready_fd)
+
+
+async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
     arm_failpoint()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,10 +61,10 @@ async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
 
     helpers: set[asyncio.Task[None]] = set()
     if ready_fd is None:
-        metrics.serve_metrics(settings.telemetry.metrics_port)
+        _serve_probes(settings.telemetry, server)
     else:
         loop.add_signal_handler(signal.SIGUSR1, leave)
-        helpers.add(asyncio.create_task(_serve_metrics_soon(settings.telemetry.metrics_port)))
+        helpers.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
     with contextlib.closing(sock):
         async with open_gateway_parts(
             settings, server.gateway, SystemClock(), server.make_router
@@ -69,12 +75,16 @@ async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
     await end_all(helpers)
 
 
-async def _serve_metrics_soon(port: int | None) -> None:
-    """Serve metrics as soon as the process that this one replaces has left their port."""
+def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:
+    serve_probes(settings.metrics_host, settings.metrics_port, server.find_trouble)
+
+
+async def _serve_probes_soon(settings: Telemetry, server: GatewayServer) -> None:
+    """Serve probes as soon as the process that this one replaces has left their port."""
     while True:
         try:
-            metrics.serve_metrics(port)
+            _serve_probes(settings, server)
         except ConfigError:
-            await asyncio.sleep(METRICS_RETRY_S)
+            await asyncio.sleep(PROBES_RETRY_S)
         else:
             return

@@ -10,12 +10,14 @@ from chatserver.domain.logins import Marks
 from chatserver.domain.messages import Places
 from chatserver.domain.presence import Sight, State
 from chatserver.gateway.channels import Channels
+from chatserver.gateway.desk import Tally
 from chatserver.gateway.framing import text_frame, text_header
 from chatserver.gateway.registry import Registry
 from chatserver.hot.mailbox import (
     Answer,
     AnyRecord,
     ChannelSignal,
+    Echo,
     EndSessions,
     Nudge,
     Postman,
@@ -42,7 +44,9 @@ class Router:
         postman: Postman,
         stored: StoredWaits,
         warm: WarmCalls,
+        tally: Tally | None = None,
     ) -> None:
+        self._tally = tally or Tally()
         self._far = Poster(postman, gateway)
         self._registry = registry
         self._by_user = registry.by_user
@@ -59,6 +63,7 @@ class Router:
         self.on_sight: Callable[[UserId, Sight], None] = lambda user, sight: None
         self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
         self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, why: None
+        self.on_echo: Callable[[Echo], None] = lambda echo: None
 
     # what this gateway has to tell
 
@@ -68,6 +73,8 @@ class Router:
             self._turn_to(epoch)
         by_user, head, offset, told = self._by_user, self._head, places.offset, self._told
         shared = len(head) + len(body)
+        tally = self._tally
+        pushed = tally.pushed
         for user, first in zip(users, places.firsts, strict=True):
             sessions = by_user.get(user)
             if sessions:
@@ -79,6 +86,9 @@ class Router:
                 parts = (header, head, place, body)
                 for session in sessions:
                     session.push(told, seq, parts, length + len(header))
+        # Once in a turn, if traces are off: what is late is late for all that is written together.
+        if (tally.first is None or tally.traced is not None) and tally.pushed != pushed:
+            tally.note_fresh(body, tally.pushed - pushed)
         if places.far is not None:
             self._far.push(users, epoch, places, body)
 
@@ -164,6 +174,8 @@ class Router:
                 self.on_revoked(UserId(record.user), marks, record.reason)
             case Answer():
                 self._warm.answered(record)
+            case Echo():
+                self.on_echo(record)
             case _ as never:
                 assert_never(never)
 

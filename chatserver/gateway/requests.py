@@ -13,6 +13,7 @@ from chatserver.domain.cursors import Coverage, judge_cursor
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
+from chatserver.gateway.companions import ask_of_companions
 from chatserver.protocol import codec, frames
 from chatserver.service.screening import screen_edit
 from chatserver.service.sync import EventsLost
@@ -32,6 +33,9 @@ Request = (
     | frames.CreateChat
     | frames.AnyChange
     | frames.AnyModeration
+    | frames.StopTurn
+    | frames.JoinTurn
+    | frames.AnySessionRequest
 )
 
 
@@ -81,8 +85,22 @@ class Requests:
                 | frames.UnbanMember()
             ):
                 return frames.Ok(frame.id, await self._parts.warm.change_chat(user, frame))
+            case frames.StopTurn():
+                return await self._parts.asking.stop(user, frame)
+            case frames.JoinTurn():
+                return await self._parts.asking.join(user, frame)
             case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
                 return await self._moderate(user, frame)
+            case (
+                frames.Companions()
+                | frames.CreateSession()
+                | frames.GetSession()
+                | frames.RenewSession()
+                | frames.DeleteSession()
+                | frames.UpdateSession()
+                | frames.Sessions()
+            ):
+                return await ask_of_companions(self._parts.warm, user, frame)
 
     async def get_snapshot(
         self, user: UserId, state: InboxState, coverage: Coverage, request: int | None

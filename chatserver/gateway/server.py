@@ -16,6 +16,7 @@ import functools
 import os
 import random
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -42,15 +43,21 @@ from chatserver.gateway.places import Places
 from chatserver.gateway.push import Router
 from chatserver.gateway.registry import Registry
 from chatserver.gateway.requests import Requests
+from chatserver.gateway.selfmail import SelfMail
 from chatserver.gateway.session import Session
+from chatserver.gateway.slowclients import SlowClients
 from chatserver.gateway.talk import Talk
 from chatserver.gateway.tokenends import TokenEnds
+from chatserver.hot.figures import FigureLog
 from chatserver.hot.mailbox import Postman
 from chatserver.hot.rpc import WarmCalls
+from chatserver.protocol import codec
 from chatserver.protocol.codes import Close
+from chatserver.service.figures import Publisher, Who
 from chatserver.service.stored import StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.looplag import watch_loop_lag
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 
 log = structlog.get_logger()
 
@@ -70,7 +77,13 @@ class GatewayServer:
         self.registry = Registry()
         self.stored = StoredWaits(settings.gateway.stored_timeout_s)
         self.tally = Tally()
+        self.slow: set[Connection] = set()
+        self._tracer = tracer()
+        if self._tracer is not None:
+            self.tally.traced = []
+        self._clock = SystemClock()
         self.ends = TokenEnds()
+        self.slow_clients = SlowClients(self.slow, SystemClock())
         self.parts: GatewayParts
         self.requests: Requests
         self.channels: Channels
@@ -82,6 +95,7 @@ class GatewayServer:
         self._connections: set[Connection] = set()
         self._dirty: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._self_mail: SelfMail | None = None  # from its start on
         self._is_draining = False
         self._has_siblings = False
         self._leaving: list[UserId] = []
@@ -112,20 +126,29 @@ class GatewayServer:
         if path == "/healthz":
             return HTTPStatus.OK, "ok\n"
         if path == "/readyz":
-            if self._is_draining:
-                return HTTPStatus.SERVICE_UNAVAILABLE, "draining\n"
-            if not self.parts.hot.is_up:
-                return HTTPStatus.SERVICE_UNAVAILABLE, "no redis\n"
-            if self.parts.hot.refusal:
-                return HTTPStatus.SERVICE_UNAVAILABLE, "redis takes no writes\n"
+            if trouble := self.find_trouble():
+                return HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n"
             return HTTPStatus.OK, "ok\n"
         if self._is_draining or len(self._connections) > self.settings.connections_max:
             return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining: try another gateway\n"
         if not self._is_origin_allowed(request):
             return HTTPStatus.FORBIDDEN, "this origin may not connect\n"
         if self.admission.wait_s(address):
+            metrics.RATE_LIMITED.labels("connections").inc()
             return HTTPStatus.TOO_MANY_REQUESTS, "too many connections from this address\n"
         return None
+
+    def find_trouble(self) -> str:
+        """Return why no client should be sent here, in words; empty if it is welcome."""
+        if self._self_mail is None:
+            return "starting"
+        if self._is_draining:
+            return "draining"
+        if not self.parts.hot.is_up:
+            return "no redis"
+        if self.parts.hot.refusal:
+            return "redis takes no writes"
+        return self._self_mail.find_trouble()
 
     def _is_origin_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")
@@ -161,8 +184,32 @@ class GatewayServer:
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
+        written = 0
         for connection in dirty:
-            connection.flush()
+            written += connection.flush()
+        tally = self.tally
+        tally.written_bytes += written
+        if tally.first is not None:
+            self._note_delivered(tally.first)
+        tally.noted = tally.pushed
+
+    def _note_delivered(self, first: bytes) -> None:
+        """Note how long ago what was written in this turn had been committed."""
+        tally = self.tally
+        if ts := codec.ts_of_event(first):
+            late_s = max(0.0, self._clock.time() - ts / 1e6)
+            metrics.DELIVERY_LATENCY.observe(late_s, max(1, tally.pushed - tally.noted))
+        tally.first = None
+        if self._tracer is not None and tally.traced:
+            self._tell_delivered(self._tracer, tally.traced)
+            tally.traced.clear()
+
+    def _tell_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
+        now_ns = time.time_ns()
+        for body, devices in events:
+            if mid := codec.mid_of_event(body):
+                place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
+                tracer.tell(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
 
     # Desk
 
@@ -207,7 +254,8 @@ class GatewayServer:
 
     def make_router(self, postman: Postman, warm: WarmCalls) -> Router:
         """Make the router, once Redis is connected."""
-        self._router = Router(self.gateway, self.registry, postman, self.stored, warm)
+        parts = (self.gateway, self.registry, postman, self.stored, warm)
+        self._router = Router(*parts, self.tally)
         postman.on_gone = self._prune_soon
         return self._router
 
@@ -227,6 +275,7 @@ class GatewayServer:
             self.registry.sessions_of,
             self.spawn,
             lambda: parts.hot.whole_epoch,
+            self.tally.note_fresh,
         )
         self._router.channels = self.channels
 
@@ -251,8 +300,18 @@ class GatewayServer:
         listener = Listener(sock, self.accept)
         self.port = listener.port
         await listener.open()
+        self._self_mail = SelfMail(self.parts.mailbox, SystemClock())
+        self._router.on_echo = self._self_mail.heard
+        figures = Publisher(
+            Who("gateway"),
+            FigureLog(self.parts.hot),
+            SystemClock(),
+            self.slow_clients.find_figures,
+        )
         helpers = [
+            asyncio.create_task(figures.run(), name="figures"),
             asyncio.create_task(self._beat(), name="heartbeat"),
+            asyncio.create_task(self._self_mail.run(), name="self-mail"),
             asyncio.create_task(self._refresh(), name="refresh"),
             asyncio.create_task(self._read_mail(), name="mail"),
             asyncio.create_task(self.parts.attendance.run(), name="attendance"),
@@ -348,12 +407,18 @@ class GatewayServer:
         tally = self.tally
         metrics.CONNECTIONS.set(len(self._connections))
         metrics.SESSIONS.set(self.registry.count)
+        metrics.SLOW_CONNECTIONS.set(len(self.slow))
+        metrics.SEND_QUEUE_BYTES.set(sum(each.queued_bytes for each in self.slow))
         metrics.PUSHES.inc(tally.pushed)
+        metrics.PUSH_BYTES.inc(tally.written_bytes)
+        metrics.ACKS.labels("hot").inc(tally.acked - tally.stored)
+        metrics.ACKS.labels("stored").inc(tally.stored)
         metrics.SENDS.labels("ok").inc(tally.acked - tally.dups)
         metrics.SENDS.labels("dup").inc(tally.dups)
         for code, count in tally.refused.items():
             metrics.SENDS.labels(code).inc(count)
-        tally.pushed = tally.acked = tally.dups = 0
+        tally.pushed = tally.noted = tally.written_bytes = 0
+        tally.acked = tally.stored = tally.dups = 0
         tally.refused = {}
 
     # the end

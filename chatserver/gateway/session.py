@@ -105,8 +105,8 @@ class Session:
             except Unavailable as exc:
                 # The hot tier alone can serve the session (promise P9); the next hello tries again.
                 log.warning("session.user_not_loaded", user=self.user, error=exc.message)
-            else:
-                (state,) = await parts.presence.announce([self.user])
+            # Either way time has passed, and the inbox may have grown.
+            (state,) = await parts.presence.announce([self.user])
         return state
 
     def enter(self, entry: Entry, *, is_loaded: bool) -> None:
@@ -140,7 +140,7 @@ class Session:
         self._cursor = DeviceCursor(epoch, seq, Seq(max(head, self._seen_head)))
         self._seen_head = 0
         self.life.stage = LIVE
-        self._pump_if_behind()
+        self._pump_if_behind(is_resuming=True)
         self.on_live()
 
     # events
@@ -221,27 +221,35 @@ class Session:
                     self._desk.channels.attach(self, *found)
             return
 
-    def _pump_if_behind(self) -> None:
+    def _pump_if_behind(self, *, is_resuming: bool = False) -> None:
         if self._cursor.is_behind and not self._is_pumping:
             self._is_pumping = True
-            self._desk.spawn(self._pump(), f"pump-{self.id}", self._crashed)
+            pump = self._pump(is_resuming=is_resuming)
+            self._desk.spawn(pump, f"pump-{self.id}", self._crashed)
 
     def _crashed(self) -> None:
         """What the device lacks cannot be sent: it has to come back, not to wait."""
         self.bye(Close.OVERLOADED, "the session failed; it is our fault", 1000)
 
-    async def _pump(self) -> None:
-        """Read the inbox until the device has all of it, no faster than the device reads."""
+    async def _pump(self, *, is_resuming: bool) -> None:
+        """Read the inbox until the device has all of it, no faster than the device reads.
+
+        `is_resuming`: it is what came while the device was away, and says nothing of our speed.
+        """
         cursor = self._cursor
         try:
-            while cursor.is_behind and self.life.stage is LIVE and cursor is self._cursor:
+            while cursor.is_behind and self._is_current(cursor):
                 await self._connection.wait_for_room()
                 head = cursor.head
                 missed = await self._desk.parts.sync.list_missed(self.user, cursor.seq, PUMP_PAGE)
-                if self.life.stage is not LIVE or cursor is not self._cursor:
+                if not self._is_current(cursor):
                     break
+                if missed and not is_resuming:
+                    self._desk.tally.note_fresh(missed[0].body, len(missed))
                 for event in missed:
                     await self._send_missed(cursor, event)
+                    if is_resuming:
+                        self._desk.tally.noted += 1
                 if not missed and cursor.head == head:
                     cursor.head = cursor.seq  # what announced more was of another life
         except EventsLost:
@@ -252,6 +260,17 @@ class Session:
             cursor.head = cursor.seq
         finally:
             self._is_pumping = False
+
+    def _is_current(self, cursor: DeviceCursor) -> bool:
+        """Say whether `cursor` is where the device is, in the life that the hot tier is in.
+
+        Of another life the inbox has other events at its places; the device is to start over.
+        """
+        return (
+            self.life.stage is LIVE
+            and cursor is self._cursor
+            and cursor.epoch == self._desk.parts.hot.whole_epoch
+        )
 
     async def _send_missed(self, cursor: DeviceCursor, event: Missed) -> None:
         """Send an event of the inbox; one that turns a chat large or small between its two ways."""

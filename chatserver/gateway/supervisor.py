@@ -27,7 +27,7 @@ import sys
 
 import structlog
 
-from chatserver.config import Settings
+from chatserver.config import Settings, Telemetry
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.gateway.child import GatewayProcess, StartFailed
 from chatserver.gateway.listener import reserve_port
@@ -222,7 +222,7 @@ async def run_gateways(settings: Settings, count: int) -> None:
         ConfigError: a port is taken.
         Unavailable: the processes cannot be started.
     """
-    _check_metrics_ports(settings.telemetry.metrics_port, count)
+    _check_metrics_ports(settings.telemetry, count)
     sock = reserve_port(settings.gateway.host, settings.gateway.port)
     with contextlib.closing(sock):
         fleet = Fleet(settings, count, sock.getsockname()[1])
@@ -233,15 +233,16 @@ async def run_gateways(settings: Settings, count: int) -> None:
         await fleet.run()
 
 
-def _check_metrics_ports(base: int | None, count: int) -> None:
+def _check_metrics_ports(settings: Telemetry, count: int) -> None:
     """See that each process will find its metrics port free.
 
     Raises:
         ConfigError: one is taken, or there is none with such a number.
     """
+    base = settings.metrics_port
     for port in range(base, base + count) if base is not None else ():
         try:
-            with socket.create_server(("127.0.0.1", port)):
+            with socket.create_server((settings.metrics_host, port)):
                 pass
         except (OSError, OverflowError) as exc:
             raise ConfigError([f"telemetry.metrics_port: cannot listen on {port} ({exc})"]) from exc

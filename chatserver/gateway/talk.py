@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from chatserver.domain.companions import is_session_chat
 from chatserver.domain.cursors import Coverage
 from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxState
@@ -39,6 +40,7 @@ from chatserver.gateway.welcome import find_start, make_welcome
 from chatserver.hot.limits import Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
+from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -69,7 +71,7 @@ class Talk:
         self._life = session.life
         self._early: collections.deque[tuple[float, bytes]] = collections.deque()  # and since when
         self._held_timer: asyncio.TimerHandle | None = None
-        self._is_looking = False  # for the files of a send
+        self._is_looking = False  # whether a send may be
         self._sends_allowed: Allowance
         self._others_allowed: Allowance
         session.on_live = self._go_on
@@ -107,6 +109,21 @@ class Talk:
         """The connection is over; what is still on its way is answered to nobody."""
         self._session.lost()
 
+    def dropped_slow(self, waiting_bytes: int) -> None:
+        """The device does not take what is sent, and is let go."""
+        if self._life.stage is LIVE:
+            self._desk.slow_clients.closed(self.user, self.device, waiting_bytes)
+
+    @property
+    def user(self) -> UserId:
+        """Whose session it is."""
+        return self._session.user
+
+    @property
+    def device(self) -> DeviceId:
+        """On which device."""
+        return self._session.device
+
     def _hold(self, payload: bytes) -> None:
         """Keep a frame until this session is live and allowed to go on."""
         if len(self._early) < EARLY_FRAMES_MAX + self._desk.settings.sends_in_flight_max:
@@ -117,6 +134,7 @@ class Talk:
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._life.stage is LIVE:
             why = "wait for answers before sending more"
+            metrics.RATE_LIMITED.labels("held").inc()
             self._refuse(codec.find_request_id(payload), RateLimited(why, retry_after_ms=100))
         else:
             self._session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
@@ -150,6 +168,7 @@ class Talk:
             allowance.ask(self._go_on)
             return
         error = RateLimited(f"too many {allowance.key[0]}: slow down", retry_after_ms=wait_ms)
+        metrics.RATE_LIMITED.labels(allowance.key[0]).inc()
         self._count_refused(error)
         self._refuse(codec.find_request_id(payload), error)
 
@@ -190,6 +209,7 @@ class Talk:
     def _ask(self, frame: Request | frames.Watch | frames.Auth) -> None:
         """Have a request answered; its failure is its answer."""
         if self._life.asked >= REQUESTS_IN_FLIGHT_MAX:
+            metrics.RATE_LIMITED.labels("requests_in_flight").inc()
             raise RateLimited(
                 f"at most {REQUESTS_IN_FLIGHT_MAX} requests may wait for an answer",
                 retry_after_ms=200,
@@ -312,8 +332,15 @@ class Talk:
 
     # sending
 
-    def _send(self, frame: frames.Send, files: Sequence[frames.Attachment] = ()) -> None:
+    def _send(
+        self,
+        frame: frames.Send,
+        files: Sequence[frames.Attachment] = (),
+        *,
+        is_looked_up: bool = False,
+    ) -> None:
         if self._life.sending >= self._desk.settings.sends_in_flight_max:
+            metrics.RATE_LIMITED.labels("sends_in_flight").inc()
             self._refuse(
                 frame.id,
                 RateLimited(
@@ -322,8 +349,8 @@ class Talk:
                 ),
             )
             return
-        if frame.attachments and not files:
-            self._look_up_files(frame)
+        if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):
+            self._look_up(frame)
             return
         try:
             self._desk.parts.messaging.send(self._session.user, frame, self, files)
@@ -335,15 +362,23 @@ class Talk:
             if not self._session.attention.is_fresh:
                 self._desk.parts.attendance.turned(self._session.user, self._session.attention)
 
-    def _look_up_files(self, frame: frames.Send) -> None:
-        """Send a message with attachments; what is said meanwhile waits, to keep its order."""
+    def _look_up(self, frame: frames.Send) -> None:
+        """Send a message with attachments, or to a companion, once Redis says that it may be.
+
+        What is said meanwhile waits, to keep its order.
+        """
         self._life.asked += 1
         self._life.is_held = self._is_looking = True
-        sendable, chat = self._desk.parts.sendable, ChatId(frame.chat)
+        parts, chat = self._desk.parts, ChatId(frame.chat)
 
         async def look() -> None:
             try:
-                self._send(frame, await sendable.take(self._session.user, chat, frame.attachments))
+                files: Sequence[frames.Attachment] = ()
+                if parts.asking.is_asked(chat):
+                    await parts.asking.admit(self._session.user, frame)
+                if frame.attachments:
+                    files = await parts.sendable.take(self._session.user, chat, frame.attachments)
+                self._send(frame, files, is_looked_up=True)
             except ChatError as exc:
                 self._count_refused(exc)
                 self._refuse(frame.id, exc)
@@ -355,7 +390,7 @@ class Talk:
         def crashed() -> None:
             self._refuse(frame.id, ChatError("the request failed; it is our fault"))
 
-        self._desk.spawn(look(), f"files-{self._session.id}", crashed)
+        self._desk.spawn(look(), f"look-{self._session.id}", crashed)
 
     def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """Tell the client where its message stands."""
@@ -385,6 +420,7 @@ class Talk:
         def on_stored() -> None:
             self._life.sending -= 1
             self._desk.tally.acked += 1
+            self._desk.tally.stored += 1
             self._connection.send_text(
                 codec.encode_ack(
                     draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="stored"

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 
+from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.moderation import parse_standing
 from chatserver.hot.backlog import BacklogEntry, parse_entry
@@ -120,7 +121,7 @@ class ChatFacts:
 
     top: Seq
     name: str
-    is_direct: bool
+    is_direct: bool  # its title is the other one's name
     is_large: bool
 
 
@@ -142,7 +143,7 @@ class Absence:
         if gate is None or not gate.startswith(f"{epoch}:".encode()):
             return None
         return ChatFacts(
-            Seq(int(seq or 0)), (name or b"").decode(), kind == b"direct", large not in (None, b"0")
+            Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
         )
 
     async def find_joined(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
@@ -178,7 +179,8 @@ class Absence:
         """
         groups: dict[int, list[UserId]] = {}
         for user in users:
-            groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
+            if not is_companion(user):  # has no devices
+                groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
         found: dict[UserId, tuple[Need, Seq]] = {}
         for partition, group in groups.items():
             for start in range(0, len(group), USERS_AT_ONCE):

@@ -7,9 +7,16 @@ import collections
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 
+from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.messages import Audience
-from chatserver.domain.moderation import is_blocked_gate, parse_standing, slow_s_of
+from chatserver.domain.moderation import (
+    is_blocked_gate,
+    is_ended_gate,
+    parse_standing,
+    retention_s_of,
+    slow_s_of,
+)
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.keys import Keys
@@ -44,7 +51,9 @@ def make_audience(
         joined[user] = Seq(standing.joined)
         if standing.muted_until is not None or (slow_s and standing.role == "member"):
             looked_up.add(user)
-        users[user] = Seq(max(base, joined[user] - 1))
+        # A companion has no devices, and thus no inbox: those of its chats would all be in one.
+        if not is_companion(user):
+            users[user] = Seq(max(base, joined[user] - 1))
     names = tuple(users)
     home = keys.partition_of(chat)
     is_large = _is_large(head)
@@ -54,8 +63,8 @@ def make_audience(
     receiver_of: dict[UserId, UserId] = {}
     if kind == "direct" and len(names) == 2:
         receiver_of = {names[0]: names[1], names[1]: names[0]}
-    if is_blocked_gate(gate):
-        looked_up.update(names)
+    if is_blocked_gate(gate) or is_ended_gate(gate):
+        looked_up.update(joined)
     chat_keys = [keys.chat(chat), keys.members(chat), keys.log(chat)]
     if is_large:
         chat_keys.append(keys.watchers(chat))
@@ -75,10 +84,11 @@ def make_audience(
         turns=tuple(int(turn) for turn in head.get(b"turns", b"").split(b",") if turn),
         inline_users=inline_users,
         gate=gate,
+        retention_s=retention_s_of(gate),
         keys_packed=pack(*(key.encode() for key in chat_keys)),
         keys_count=len(chat_keys),
         args_packed=pack(chat.encode(), gate.encode(), b"%d" % recipients),
-        sender_packed={user: pack(user.encode(), b"1") for user in names if user not in looked_up},
+        sender_packed={user: pack(user.encode(), b"1") for user in joined if user not in looked_up},
         prefix_of={user: f"{other}\n".encode() for user, other in receiver_of.items()},
         ref_prefix=keys.ref_prefix(chat).encode(),
     )
@@ -232,6 +242,6 @@ class Audiences:
             joined = await self.find_members(chat, [user])
             after = {user: Seq(first - 1) for user, first in joined.items()}
             audience = dataclasses.replace(audience, users=after, joined=joined)
-        if user not in audience.users:
+        if user not in audience.joined:
             raise NotFound(NOT_A_MEMBER)
         return audience

@@ -129,7 +129,7 @@ def following_id(entry_id: str) -> str:
     return f"{ms}-{int(n) + 1}"
 
 
-def _place_of(entry_id: str) -> tuple[int, int]:
+def place_of(entry_id: str) -> tuple[int, int]:
     ms, _, n = entry_id.partition("-")
     return int(ms), int(n)
 
@@ -161,6 +161,32 @@ class Backlog:
         )
         return value.decode() if value else "0-0"
 
+    async def get_ahead(self) -> str:
+        """Return the newest entry of which something may be persisted; ``0-0``: none is known."""
+        key = self._hot.keys.checkpoint(self._partition)
+        value: bytes | None = await self._hot.call("HGET", key, "ahead")
+        return value.decode() if value else "0-0"
+
+    async def note_ahead(self, lease: Lease, entry_id: str) -> bool:
+        """Note that entries up to `entry_id` are persisted before the checkpoint is at them.
+
+        False if the lease is lost.
+        """
+        noted: int = await self._hot.run(
+            load_script("ahead"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "checkpoint": self._hot.keys.checkpoint(self._partition),
+            },
+            {"token": lease.token, "id": entry_id},
+        )
+        return bool(noted)
+
+    async def list_upto(self, entry_id: str, upto: str) -> list[BacklogEntry]:
+        """Return the entries after one and up to another, oldest first."""
+        reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", upto)
+        return [parse_entry(name, fields) for name, fields in reply]
+
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
         """Return the entries after `entry_id`, oldest first."""
         reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", "+", "COUNT", limit)
@@ -178,7 +204,7 @@ class Backlog:
 
     async def is_persisted(self, entry_id: str) -> bool:
         """Tell whether an entry, and all before it, is persisted."""
-        return _place_of(await self.get_checkpoint()) >= _place_of(entry_id)
+        return place_of(await self.get_checkpoint()) >= place_of(entry_id)
 
     async def count_waiting(self) -> int:
         """Return how many messages and marks wait."""

@@ -45,6 +45,21 @@ class ChatLog:
         """Return up to which seq the warm tier has the chat."""
         return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "stored") or 0))
 
+    async def find_newest_ts(self, chat: ChatId) -> Ts | None:
+        """Return a ts that no entry of the chat is beyond by now, committed ones included.
+
+        A ts is the time of Redis, or follows the one before. None: the chat is not open, so its
+        next one may be anything.
+        """
+        keys = self._hot.keys
+        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        (ts, gate), (seconds, micros) = await self._hot.transaction(
+            ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
+        )
+        if not (gate or b"").startswith(f"{epoch}:".encode()):
+            return None
+        return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
+
     async def count_asides(self, chat: ChatId, after: Seq) -> int:
         """Return how many entries above `after` are no messages; of the newest 500 such."""
         found = await self._hot.call("ZCOUNT", self._hot.keys.asides(chat), f"({after}", "+inf")

@@ -219,11 +219,11 @@ class HotClient(abc.ABC):
             self.doubt(partition)
 
     @abc.abstractmethod
-    def _keys_by_server(self) -> dict[str, str]:
+    def keys_by_server(self) -> dict[str, str]:
         """Return a key of ours on each server that we are connected to, by the server's name."""
 
     async def _look_for_refusal(self) -> None:
-        keys, before = self._keys_by_server(), self.refusals
+        keys, before = self.keys_by_server(), self.refusals
         found = await asyncio.gather(*map(self._find_refusal, keys.values()))
         self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
         self.refusal = next(iter(found)) if keys and all(found) else ""

@@ -288,7 +288,7 @@ class ClusterClient(HotClient):
                 log.warning("hot.look_failed", redis=self.name, error=exc.message)
             await asyncio.sleep(_LOOK_PAUSE_S)
 
-    def _keys_by_server(self) -> dict[str, str]:
+    def keys_by_server(self) -> dict[str, str]:
         return {
             route.node.name: self.keys.epoch(route.partitions[0])
             for route in self._routes.values()

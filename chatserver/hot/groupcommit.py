@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import time
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
 from chatserver.domain.messages import Audience, Draft, Places
 from chatserver.domain.moderation import refusal_of
-from chatserver.errors import CorruptData, Overloaded, Unavailable
+from chatserver.errors import CorruptData, Overloaded, RateLimited, Unavailable
 from chatserver.hot.client import HotClient, translate_reply_error
 from chatserver.hot.scripts import load_script
 from chatserver.hot.wire import Packed, Reply, pack
+from chatserver.telemetry import metrics
+from chatserver.telemetry.tracing import Tracer, tracer
 
+# With more, drafts of a chat could be in a call behind the one that finds the chat closed.
 BATCHES_IN_FLIGHT_MAX = 1
 
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL, _RESTRAINED = 1, 2, 3, 5, 6, 7
@@ -43,10 +47,12 @@ class GroupCommit:
         self._queue_max = settings.queue_max
         self._batch_max = settings.batch_max
         self._in_flight = 0
+        self._since = 0.0  # when the oldest of the queue came, at the latest (monotonic, s)
         self._is_scheduled = False
         self._is_reloading = False
         self._sent_back: list[list[Submission]] = []
         self._script = load_script("accept")
+        self._tracer = tracer()
         self._backlog = hot.keys.backlog(partition)
         keys = (
             self._backlog,
@@ -66,6 +72,8 @@ class GroupCommit:
 
         Guarantees:
             Order: with all other drafts of its chat; a call takes its chats one after the other.
+            Of a chat that is not open, all drafts that wait here go back together: somebody else
+            may open it at any moment, and what was sent later must not be committed first.
             Answer: exactly one method of `draft.owner` is called, later.
 
         Raises:
@@ -73,6 +81,8 @@ class GroupCommit:
         """
         if len(self._queue) >= self._queue_max:
             raise Overloaded("too many messages wait for Redis; slow down", retry_after_ms=500)
+        if not self._queue:
+            self._since = time.monotonic()
         self._queue.append((draft, audience))
         self._schedule()
 
@@ -83,25 +93,56 @@ class GroupCommit:
 
     def _flush(self) -> None:
         self._is_scheduled = False
-        queue = self._queue
-        while queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
-            size = min(len(queue), self._batch_max)
-            self._send([queue.popleft() for _ in range(size)])
+        while self._queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
+            size = min(len(self._queue), self._batch_max)
+            self._send([self._queue.popleft() for _ in range(size)])
+            self._since = time.monotonic()  # of what did not fit, if anything
 
     def _send(self, batch: list[Submission]) -> None:
         epoch = self._hot.epoch_of(self._partition)
         chats: dict[ChatId, list[Submission]] = {}
         for submission in batch:
             chats.setdefault(submission[0].chat, []).append(submission)
+        for chat, submissions in list(chats.items()):
+            # Audiences only become newer: if the first is the last, all are the same.
+            if submissions[0][1].retention_s != submissions[-1][1].retention_s:
+                # Some do not know when messages of their chat end; all go back, as they came.
+                del chats[chat]
+                batch = [each for some in chats.values() for each in some]
+                self._give_back(chat, submissions)
+        if not batch:
+            return
         self._in_flight += 1
+        since, sent_ns = self._since, 0 if self._tracer is None else time.time_ns()
 
         def on_reply(reply: Reply) -> None:
             self._in_flight -= 1
+            if self._tracer is not None:
+                self._tell(self._tracer, batch, sent_ns)
             self._answered(batch, chats, epoch, reply)
+            metrics.SEND_LATENCY.observe(time.monotonic() - since)
             if self._queue:
                 self._schedule()
 
         self._hot.commit(on_reply, self._pack(epoch, chats, len(batch)))
+        metrics.COMMIT_BATCH.observe(len(batch))
+        first = batch[0][1]
+        if not first.is_large:
+            metrics.FAN_OUT.observe(len(first.users))
+
+    def _tell(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
+        now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
+        for draft, _ in batch:
+            tracer.tell(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
+
+    def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
+        """Have a chat loaded again for these drafts, and for those that wait behind them."""
+        waiting = [each for each in self._queue if each[0].chat == chat]
+        if waiting:
+            others = (each for each in self._queue if each[0].chat != chat)
+            self._queue = collections.deque(others)
+        for draft, _ in (*submissions, *waiting):
+            draft.owner.chat_closed(draft)
 
     def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
         """Return the call as bytes: what belongs to an audience was packed with it."""
@@ -161,18 +202,19 @@ class GroupCommit:
                 draft.owner.failed(draft, error)
         else:
             at = 0
-            for submissions in chats.values():
-                at = self._dispatch(submissions, epoch, reply, at)
+            for chat, submissions in chats.items():
+                at = self._dispatch(chat, submissions, epoch, reply, at)
         if self._is_reloading and self._in_flight == 0:
             self._resume()
 
-    def _dispatch(self, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int) -> int:
+    def _dispatch(
+        self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int
+    ) -> int:
         """Tell the drafts of one chat, whose part of the reply is at `at`; return where it ends."""
         is_open = reply[at]
         at += 1
         if not is_open:
-            for draft, _ in submissions:
-                draft.owner.chat_closed(draft)
+            self._give_back(chat, submissions)
             return at
         audience = submissions[-1][1]
         committed: list[tuple[Draft, Seq, Ts]] = []
@@ -188,7 +230,10 @@ class GroupCommit:
                 draft.owner.known(draft, reply[at + 1])
                 at += 2
             elif code == _RESTRAINED:
-                draft.owner.failed(draft, refusal_of(reply[at + 1], reply[at + 2]))
+                refusal = refusal_of(reply[at + 1], reply[at + 2])
+                if isinstance(refusal, RateLimited):
+                    metrics.RATE_LIMITED.labels("slow_mode").inc()
+                draft.owner.failed(draft, refusal)
                 at += 3
             else:
                 at += 1

@@ -68,10 +68,27 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{pN}:hooks``          | stream | events that a webhook has to be told of                     |
 | ``{pN}:hooks-late``     | zset   | events to be told of again → when (ms)                      |
 | ``{pN}:hooks-dead``     | stream | events that could not be told, with a reason                |
+| ``{pN}:likes``          | stream | likes that wait to be counted, bounded                      |
+| ``{social}:posts``      | string | rises with each job for timelines: where workers look       |
 | ``{pN}:blocks:<user>``  | set    | users who block that user, or whom that user blocks         |
 | ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and what readers    |
 |                         |        | get of it, msgpack; expires when it may no longer be sent   |
+| ``{pN}:asked``          | zset   | session with a companion → when to look at it (ms)          |
+| ``{pN}:asking:<chat>``  | hash   | what a session waits for: ``begun``, ``newest``, ``stop``,  |
+|                         |        | ``changed`` (chat seqs), ``tries``                          |
+| ``{pN}:deltas:<chat>``  | stream | what a companion says, while it says it; expires            |
+| ``{pN}:tokens:<user>``  | hash   | tokens of models: ``day``, ``used``, and what is reserved;  |
+|                         |        | expires                                                     |
+| ``{cost}:units:<day>``  | hash   | what was spent in DynamoDB on what; expires                 |
+| ``{cost}:reads:<day>``  | zset   | chat → read units, of those that take the most; expires     |
+| ``{cost}:writes:<day>`` | zset   | chat → write units, likewise; expires                       |
+| ``{cost}:flushes:<day>`` | hash  | process → number of the newest part that is in there;       |
+|                         |        | expires                                                     |
 | ``{media}:jobs``        | stream | uploads to be looked at, bounded; one consumer group        |
+| ``{figures}:log``       | stream | what processes say of themselves every other second,        |
+|                         |        | bounded; expires                                            |
+| ``{audit}:rounds``      | hash   | partition → how the audit's last round went                 |
+| ``{audit}:findings``    | stream | what the audit found last, bounded                          |
 """
 
 from __future__ import annotations
@@ -150,13 +167,25 @@ class Keys:
     def hooks(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks"
 
+    def likes(self, partition: int) -> str:
+        return f"{{p{partition}}}:likes"
+
     def hooks_late(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks-late"
 
     def hooks_dead(self, partition: int) -> str:
         return f"{{p{partition}}}:hooks-dead"
 
+    def asked(self, partition: int) -> str:
+        return f"{{p{partition}}}:asked"
+
     # of a chat
+
+    def asking(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:asking:{chat}"
+
+    def deltas(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:deltas:{chat}"
 
     def chat(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:chat:{chat}"
@@ -189,6 +218,9 @@ class Keys:
         return f"{self.ref_prefix(chat)}{sender}:{ref}"
 
     # of a user
+
+    def tokens(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:tokens:{user}"
 
     def inbox(self, user: UserId) -> str:
         return f"{{p{self.partition_of(user)}}}:inbox:{user}"
@@ -245,6 +277,20 @@ class Keys:
     def media_jobs(self) -> str:
         return "{media}:jobs"
 
+    # of a day
+
+    def cost_units(self, day: str) -> str:
+        return f"{{cost}}:units:{day}"
+
+    def cost_reads(self, day: str) -> str:
+        return f"{{cost}}:reads:{day}"
+
+    def cost_writes(self, day: str) -> str:
+        return f"{{cost}}:writes:{day}"
+
+    def cost_flushes(self, day: str) -> str:
+        return f"{{cost}}:flushes:{day}"
+
     # of a process
 
     def mail(self, gateway: GatewayId) -> str:
@@ -256,8 +302,20 @@ class Keys:
     def jwks_fetching(self) -> str:
         return "{jwks}:fetching"
 
+    def social_posts(self) -> str:
+        return "{social}:posts"
+
     def hook_calls(self) -> str:
         return "{hook}:calls"
 
     def rpc_calls(self) -> str:
         return "{rpc}:calls"
+
+    def figures(self) -> str:
+        return "{figures}:log"
+
+    def audit_rounds(self) -> str:
+        return "{audit}:rounds"
+
+    def audit_findings(self) -> str:
+        return "{audit}:findings"

@@ -23,6 +23,7 @@ from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, RateLimited
 from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import Value, load_script
+from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -97,6 +98,7 @@ class Allowance:
         while not self.take():
             wait_ms = self.wait_ms()
             if wait_ms:
+                metrics.RATE_LIMITED.labels(self.key[0]).inc()
                 raise RateLimited(f"too many {what}: slow down", retry_after_ms=wait_ms)
             answered = asyncio.Event()
             self.ask(answered.set)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, UserId
 from chatserver.errors import ChatError, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.wire import Reply
+from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
@@ -120,6 +122,12 @@ class Answer(Record, tag="a", array_like=True):
     payload: bytes
 
 
+class Echo(Record, tag="h", array_like=True):
+    """What a gateway sends to itself, to see that mail comes."""
+
+    number: int
+
+
 AnyRecord = (
     Push
     | Nudge
@@ -131,6 +139,7 @@ AnyRecord = (
     | Replaced
     | EndSessions
     | Answer
+    | Echo
 )
 
 _decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(list[AnyRecord])
@@ -244,7 +253,7 @@ class Postman:
 
 
 def _users_of(record: AnyRecord) -> Sequence[str]:
-    if isinstance(record, (Answer, Publish, ChannelSignal)):
+    if isinstance(record, (Answer, Publish, ChannelSignal, Echo)):
         return ()
     return record.users if isinstance(record, Push) else (record.user,)
 
@@ -263,6 +272,15 @@ class Mailbox:
         self._key = hot.keys.mail(gateway)
         # What was read last, kept over a lost connection: what was mailed meanwhile comes after it.
         self._last: Any = None
+
+    def send_to_self(self, echo: Echo) -> None:
+        """Put mail of its owner into it; best effort."""
+        settings = self._hot.settings
+        self._hot.send(
+            lambda _: None,
+            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", settings.mail_max, "*",
+            "r", _encode([echo]),
+        )  # fmt: skip
 
     async def keep(self) -> None:
         """Make it, or keep it for another `ttl_s`."""
@@ -312,6 +330,8 @@ class Mailbox:
                     log.warning("mail.overrun")
                     yield None
                     continue
+                late_s = time.time() - int(entries[0][0].partition(b"-")[0]) / 1000
+                metrics.MAILBOX_LAG.observe(max(0.0, late_s))
                 self._last = entries[-1][0]
                 for _, fields in entries:
                     yield _decoder.decode(fields[b"r"])

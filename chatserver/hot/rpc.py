@@ -123,6 +123,54 @@ class Report(Operation, tag="report"):
     reason: str
 
 
+class ListCompanions(Operation, tag="list_companions"):
+    """Who there is to talk to, by id."""
+
+    after: str | None
+    limit: int
+
+
+class BeginSession(Operation, tag="begin_session"):
+    """Begin a session with a companion; with `is_renewal`, in place of the active one."""
+
+    user: str
+    companion: str
+    ref: str
+    is_renewal: bool = False
+
+
+class GetSession(Operation, tag="get_session"):
+    """The active session with a companion. NotFound if there is none."""
+
+    user: str
+    companion: str
+
+
+class EndSession(Operation, tag="end_session"):
+    """End the active session with a companion, or the one that `chat` is."""
+
+    user: str
+    companion: str
+    chat: str | None
+
+
+class MoveSession(Operation, tag="move_session"):
+    """Let another version of the companion answer in a session."""
+
+    user: str
+    chat: str
+    version: int | None
+
+
+class ListSessions(Operation, tag="list_sessions"):
+    """A user's sessions, a page."""
+
+    user: str
+    companion: str | None
+    after: str | None
+    limit: int
+
+
 class Ask(Operation, tag="ask"):
     """Ask the webhook `before_send`. It has a stream of its own, and workers of its own."""
 
@@ -147,6 +195,12 @@ AnyOperation = (
     | Block
     | ListBlocks
     | Report
+    | ListCompanions
+    | BeginSession
+    | GetSession
+    | EndSession
+    | MoveSession
+    | ListSessions
     | Ask
 )
 
@@ -170,6 +224,27 @@ class WarmPage(msgspec.Struct):
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"
+
+
+class CompanionsPage(msgspec.Struct):
+    """Answer of `ListCompanions`."""
+
+    companions: list[frames.CompanionInfo]
+    next: str | None
+
+
+class SessionsPage(msgspec.Struct):
+    """Answer of `ListSessions`."""
+
+    sessions: list[frames.SessionInfo]
+    next: str | None
+
+
+class OpenedSession(msgspec.Struct):
+    """Answer of all that is about one session; `chat` where it is open."""
+
+    session: frames.SessionInfo
+    chat: frames.ChatInfo | None = None
 
 
 class BlocksPage(msgspec.Struct):
@@ -289,6 +364,28 @@ class WarmCalls:
     async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
         """See `Report`."""
         await self._call(Report(user, chat, seq, reason))
+
+    async def list_companions(
+        self, after: str | None, limit: int
+    ) -> tuple[list[frames.CompanionInfo], str | None]:
+        """See `ListCompanions`."""
+        payload = await self._call(ListCompanions(after, limit))
+        page = msgspec.msgpack.decode(payload, type=CompanionsPage)
+        return page.companions, page.next
+
+    async def list_sessions(
+        self, user: UserId, companion: str | None, after: str | None, limit: int
+    ) -> tuple[list[frames.SessionInfo], str | None]:
+        """See `ListSessions`."""
+        payload = await self._call(ListSessions(user, companion, after, limit))
+        page = msgspec.msgpack.decode(payload, type=SessionsPage)
+        return page.sessions, page.next
+
+    async def ask_session(
+        self, operation: BeginSession | GetSession | EndSession | MoveSession
+    ) -> OpenedSession:
+        """See there."""
+        return msgspec.msgpack.decode(await self._call(operation), type=OpenedSession)
 
     async def ask(self, question: hooks.BeforeSend) -> hooks.Verdict:
         """See `Ask`."""

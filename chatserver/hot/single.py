@@ -139,7 +139,7 @@ class SingleClient(HotClient):
         except ChatError as exc:
             wire.abort(exc.message)
 
-    def _keys_by_server(self) -> dict[str, str]:
+    def keys_by_server(self) -> dict[str, str]:
         return {self.name: self.keys.epoch(0)} if self.is_up else {}
 
     def doubt(self, partition: int) -> None:

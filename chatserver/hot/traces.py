@@ -9,12 +9,12 @@ gateway has read them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Final
 
 import msgspec
 
-from chatserver.domain.ids import GatewayId, UserId
+from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.hot.client import HotClient
 from chatserver.hot.rpc import find_author
 from chatserver.protocol import hooks
@@ -23,12 +23,15 @@ PAGE_MAX: Final = 500
 
 
 class Traces:
-    """Takes out what is found. Every method may be repeated; each returns how much it took out."""
+    """Takes out what is found. Every method may be repeated; each returns how much it took out.
+
+    `chats`: chats that are the user's alone, where what others say is told of the user, too.
+    """
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def remove_mail(self, user: UserId, read_s: float) -> int:
+    async def remove_mail(self, user: UserId, read_s: float, chats: Collection[ChatId] = ()) -> int:
         """Remove pushes of the user's entries from the mailboxes of all gateways."""
         keys, gateways = self._hot.keys, set[bytes]()
         for partition in range(keys.partitions):
@@ -36,7 +39,9 @@ class Traces:
             gateways.update(found)
         # A push has them as clients do; an answer to a gateway's question as processes do.
         packed = msgspec.msgpack.encode({"sender": user})[1:]
-        marks, count = (_sender_mark(user), packed), 0
+        marks, count = [_sender_mark(user), packed], 0
+        for chat in chats:
+            marks += [_chat_mark(chat), msgspec.msgpack.encode({"chat": chat})[1:]]
 
         def is_meant(fields: list[bytes]) -> bool:
             return any(mark in fields[1] for mark in marks)
@@ -55,19 +60,23 @@ class Traces:
             count += await self._sift(key, lambda fields: find_author(fields[1]) == user)
         return count
 
-    async def remove_dead_letters(self, user: UserId) -> int:
+    async def remove_dead_letters(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
         """Remove entries of the user that could not be persisted."""
-        mark, count = _sender_mark(user), 0
+        marks, count = [_sender_mark(user), *map(_chat_mark, chats)], 0
+
+        def is_meant(fields: list[bytes]) -> bool:
+            return any(mark in _field(fields, b"m") for mark in marks)
+
         for partition in range(self._hot.keys.partitions):
             key = self._hot.keys.dead(partition)
-            count += await self._sift(key, lambda fields: mark in _field(fields, b"m"))
+            count += await self._sift(key, is_meant)
         return count
 
-    async def remove_events(self, user: UserId) -> int:
+    async def remove_events(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
         """Remove events of webhooks that hold words of the user, wherever they wait."""
 
         def is_meant(event: bytes) -> bool:
-            return holds_words(event, user)
+            return holds_words(event, user, chats)
 
         count, keys = 0, self._hot.keys
         for partition in range(keys.partitions):
@@ -133,21 +142,26 @@ class Traces:
                 return count
 
 
-def holds_words(event: bytes, user: UserId) -> bool:
-    """Tell whether an event of a webhook holds something that the user wrote."""
+def holds_words(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
+    """Tell whether an event of a webhook holds what the user wrote, or was said in `chats`."""
     try:
         found = hooks.decode_event(event)
     except msgspec.MsgspecError:
         return False
     message, data = found.message, found.data or {}
     if message is not None:
-        return message.sender == user and bool(message.body or message.attachments)
+        is_told = message.sender == user or message.chat in chats
+        return is_told and bool(message.body or message.attachments)
     return data.get("reporter") == user and bool(data.get("reason"))
 
 
 def _sender_mark(user: UserId) -> bytes:
     # As our own encoder writes it; in a text the quotation marks would be escaped.
     return b'"sender":"%b"' % user.encode()
+
+
+def _chat_mark(chat: ChatId) -> bytes:
+    return b'"chat":"%b"' % chat.encode()
 
 
 def _field(fields: list[bytes], name: bytes) -> bytes:

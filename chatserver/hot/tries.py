@@ -12,6 +12,7 @@ from chatserver import config
 from chatserver.errors import RateLimited, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import Value, load_script
+from chatserver.telemetry import metrics
 
 Kind = Literal["logins", "entries"]
 
@@ -35,6 +36,7 @@ class Tries:
         """
         taken, wait_ms = await self._ask(kind, subject, 1)
         if not taken:
+            metrics.RATE_LIMITED.labels(kind).inc()
             why = "too many tries: wait a little"
             raise RateLimited(why, retry_after_ms=int(wait_ms))
 

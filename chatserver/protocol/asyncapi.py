@@ -52,6 +52,15 @@ ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = 
     frames.Unblock: (frames.Ok,),
     frames.Blocks: (frames.BlocksPage,),
     frames.Report: (frames.Ok,),
+    frames.StopTurn: (frames.Ok,),
+    frames.JoinTurn: (frames.Turn,),
+    frames.Companions: (frames.CompanionsPage,),
+    frames.CreateSession: (frames.Ok,),
+    frames.GetSession: (frames.Ok,),
+    frames.RenewSession: (frames.Ok,),
+    frames.DeleteSession: (frames.Ok,),
+    frames.UpdateSession: (frames.Ok,),
+    frames.Sessions: (frames.SessionsPage,),
 }
 
 _SCHEMAS = "#/components/schemas/"
@@ -169,6 +178,8 @@ def _pushes() -> dict[str, Any]:
         frames.Event,
         frames.Signal,
         frames.PresenceSignal,
+        frames.AiSignal,
+        frames.PostSignal,
         frames.Stored,
         frames.TooLong,
         frames.Reset,

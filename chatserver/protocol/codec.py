@@ -99,6 +99,7 @@ def encode_message_tail(
     reply_to: int | None,
     expires_at: int | None = None,
     attachments: Sequence[frames.Attachment] = (),
+    ai: frames.Ai | None = None,
 ) -> bytes:
     """Return a message's JSON from ``"chat"`` on, to stand behind what `join_message` adds."""
     # All but the body are ids or of a bound grammar: nothing in them needs escaping.
@@ -107,11 +108,17 @@ def encode_message_tail(
     ).encode() + encode(body)
     if reply_to is not None:
         tail += b',"reply_to":%d' % reply_to
-    if expires_at is not None:
-        tail += b',"expires_at":%d' % expires_at
     if attachments:
         tail += b',"attachments":' + encode(attachments)
-    return tail + b"}"
+    if ai is not None:
+        tail += b',"ai":' + encode(ai)
+    tail += b"}"
+    return tail if expires_at is None else end_tail(tail, expires_at)
+
+
+def end_tail(tail: bytes, expires_at: int) -> bytes:
+    """Return the tail of a message that ends, in seconds since 1970, from one that does not."""
+    return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 
 
 def tail_of(message: frames.Message) -> bytes:
@@ -153,6 +160,24 @@ def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
         ts,
         tail,
     )
+
+
+def ts_of_event(body: bytes) -> int:
+    """Return the ts of the entry in an event's shared part; 0 if it tells of no entry."""
+    at = body.find(b',"message":{"seq":', 0, 256)
+    if at < 0:
+        return 0
+    start = body.index(b'"ts":', at) + 5
+    return int(body[start : body.index(b",", start)])
+
+
+def mid_of_event(body: bytes) -> str:
+    """Return the mid of the entry in an event's shared part; empty if it tells of no entry."""
+    at = body.find(b'"mid":"', 0, 512)
+    if at < 0 or body.find(b',"message":{"seq":', 0, at) < 0:
+        return ""
+    start = at + 7
+    return body[start : body.index(b'"', start)].decode()
 
 
 def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:

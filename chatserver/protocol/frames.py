@@ -17,9 +17,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from chatserver.domain.companions import ID_PATTERN as COMPANION_PATTERN
+from chatserver.domain.companions import VERSIONS_MAX
 from chatserver.domain.ids import ID_PATTERN
-from chatserver.domain.membership import HistoryFrom, Joining, Role
-from chatserver.domain.moderation import MUTE_S_MAX, REASON_CHARS_MAX, SLOW_S_MAX
+from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
+from chatserver.domain.moderation import (
+    MUTE_S_MAX,
+    REASON_CHARS_MAX,
+    RETENTION_S_MAX,
+    SLOW_S_MAX,
+)
 from chatserver.domain.pages import ITEMS_MAX
 
 PROTOCOL_VERSION = 1
@@ -35,6 +42,7 @@ WATCH_MAX = 100  # users in one frame
 TOKEN_CHARS_MAX = 4096
 LARGE_MAX = 1000  # large chats of a user
 ATTACHMENTS_MAX = 10  # of one message
+CURSOR_CHARS_MAX = 1024  # of a place in a list that is sealed
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages. No message may call itself so.
@@ -42,10 +50,12 @@ ENTRY_KINDS = ("edit", "delete", "reaction", "member", "update")
 KIND_PATTERN = rf"^(?!(?:{'|'.join(ENTRY_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
 Id = Annotated[str, Meta(pattern=ID_PATTERN)]
+Retention = Annotated[int, Meta(ge=0, le=RETENTION_S_MAX)]
 RequestId = Annotated[int, Meta(ge=0, le=INT_MAX)]
 SeqField = Annotated[int, Meta(ge=0, le=INT_MAX)]
 ChatSeq = Annotated[int, Meta(ge=1, le=INT_MAX)]
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+CompanionIdField = Annotated[str, Meta(pattern=COMPANION_PATTERN)]
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -234,6 +244,7 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     """Changes what a group is called, who may join, and from where members may read it.
 
     `slow_s` is slow mode: seconds between two messages of a member who is no more than that.
+    `retention_s`: messages sent from now on end so long after they were sent; 0: they stay.
     """
 
     id: RequestId
@@ -243,6 +254,7 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
     joining: Joining | None = None
     history: HistoryFrom | None = None
     slow_s: Annotated[int, Meta(ge=0, le=SLOW_S_MAX)] | None = None
+    retention_s: Retention | None = None
 
 
 class MuteMember(ClientFrame, tag="mute_member", frozen=True):
@@ -312,6 +324,97 @@ class Report(ClientFrame, tag="report", frozen=True):
 AnyModeration = Block | Unblock | Blocks | Report
 
 
+class StopTurn(ClientFrame, tag="stop", frozen=True):
+    """Ends the answer that a companion is making: what it has said so far is its message."""
+
+    id: RequestId
+    chat: Id
+
+
+class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
+    """Asks for what a companion has said so far of the answer that it is making."""
+
+    id: RequestId
+    chat: Id
+
+
+class Companions(ClientFrame, tag="companions", frozen=True):
+    """Asks which AI companions there are, by id; `after` is the `next` of the last page."""
+
+    id: RequestId
+    after: Id | None = None
+    limit: Limit = 50
+
+
+class CreateSession(ClientFrame, tag="create_session", frozen=True):
+    """Begins a session with a companion; `conflict` names the chat of one that is active.
+
+    The same `ref` finds the same session again while it is the active one.
+    """
+
+    id: RequestId
+    companion: CompanionIdField
+    ref: Id
+
+
+class GetSession(ClientFrame, tag="get_session", frozen=True):
+    """Asks for the active session with a companion."""
+
+    id: RequestId
+    companion: CompanionIdField
+
+
+class RenewSession(ClientFrame, tag="renew_session", frozen=True):
+    """Ends the active session with a companion and begins another, in one step."""
+
+    id: RequestId
+    companion: CompanionIdField
+    ref: Id
+
+
+class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
+    """Ends the active session with a companion; with `chat`, only if it is that one.
+
+    What was said stays there to be read.
+    """
+
+    id: RequestId
+    companion: CompanionIdField
+    chat: Id | None = None
+
+
+class UpdateSession(ClientFrame, tag="update_session", frozen=True):
+    """Lets another version of the companion answer in a session: the newest, unless told."""
+
+    id: RequestId
+    chat: Id
+    version: Annotated[int, Meta(ge=1, le=VERSIONS_MAX)] | None = None
+
+
+class Sessions(ClientFrame, tag="sessions", frozen=True):
+    """Asks for the user's sessions: active ones first, then each companion's old ones, by time.
+
+    With `companion`, those with one: the active one, then the old ones, the newest first. `after`
+    is the `next` of the last page.
+    """
+
+    id: RequestId
+    companion: CompanionIdField | None = None
+    after: Annotated[str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX)] | None = None
+    limit: Limit = 50
+
+
+AnySessionRequest = (
+    Companions
+    | CreateSession
+    | GetSession
+    | RenewSession
+    | DeleteSession
+    | UpdateSession
+    | Sessions
+)
+
+
 class Typing(ClientFrame, tag="typing", frozen=True):
     """Tells the other members that the user is writing. Never stored, never answered."""
 
@@ -352,6 +455,9 @@ AnyClientFrame = (
     | CreateChat
     | AnyChange
     | AnyModeration
+    | StopTurn
+    | JoinTurn
+    | AnySessionRequest
     | Typing
     | Watch
     | Unwatch
@@ -411,6 +517,21 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     thumb: bool = False
 
 
+class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a companion's message was made: the model, its tokens as counted or estimated, the end.
+
+    `end`: ``done`` as the model wanted; ``length`` at a bound; ``refused`` by the model;
+    ``stopped`` by the user; ``broken`` or ``late``: the stream died or fell silent; ``failed``:
+    there is no answer, `body` says why in words and `code` in one of the error codes.
+    """
+
+    model: str
+    end: str = "done"  # a word of the above; newer servers may have others
+    tokens_in: int = 0
+    tokens_out: int = 0
+    code: str = ""
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a chat, the same in an event, on a history page and as `last` of a chat.
 
@@ -419,6 +540,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     `muted_until` (seconds since 1970, 0: for ever) is of a `member` who may not write until then;
     `MUTE_OVER` of one who may write again. `banned` is of one who is out and may not come back.
     `rev` is the seq of the last entry that changed this message; a `deleted` one has no body.
+    `ai` is of messages that a model made.
     """
 
     seq: int
@@ -443,6 +565,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: list[Attachment] = []
     muted_until: int | None = None
     banned: bool = False
+    ai: Ai | None = None
 
 
 class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -459,10 +582,11 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     `roles` has those of them who are more than a member, `muted` those who may not write and until
     when (seconds since 1970, 0: for ever). `blocked`: its two users cannot write to each other.
     `large`: its events carry `seq` 0, and `cs` is the place; in an event, above chat seq `since`.
+    `ended`: a session with a companion that is over; it is read, and not written to.
     """
 
     chat: str
-    kind: Literal["direct", "group"]
+    kind: ChatKind
     members: list[str]
     name: str | None = None
     count: int = 0
@@ -470,10 +594,33 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     joining: Joining = "invited"
     history: HistoryFrom = "joined"
     slow_s: int = 0
+    retention_s: int = 0
     muted: dict[str, int] = {}
     blocked: bool = False
     large: bool = False
     since: int | None = None
+    ended: bool = False
+
+
+class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An AI companion as users see it. `id` is its user id in chats, `version` the newest one."""
+
+    id: str
+    name: str
+    version: int
+
+
+class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session of the user with a companion, which `ai_version` of it answers.
+
+    Times are milliseconds since 1970; one with a `delete_time` is over, and its chat is only read.
+    """
+
+    companion: str
+    chat: str
+    ai_version: int
+    create_time: int
+    delete_time: int | None = None
 
 
 class Event(ServerFrame, tag="event", frozen=True):
@@ -514,6 +661,46 @@ class PresenceSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False
     last_seen: int | UnsetType = UNSET
 
 
+class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
+    """What a companion says, while it says it: piece `index` of an answer to the message at `seq`.
+
+    `turn` names the answer; another one for the same `seq` is begun anew. Index 0 has no text. The
+    last piece has `end`; the message comes as an event.
+    """
+
+    kind: Literal["ai.delta"]
+    chat: str
+    from_: str = msgspec.field(name="from")
+    turn: str
+    seq: int
+    index: int
+    text: str
+    end: str | UnsetType = UNSET
+
+
+class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
+    """Answers `join_turn`: `text` is that of the pieces up to `index`; the next ones are signals.
+
+    `turn` is empty where no answer is being made, nor was a short time ago.
+    """
+
+    id: int
+    chat: str
+    turn: str
+    seq: int
+    index: int
+    text: str
+    end: str | UnsetType = UNSET
+
+
+class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
+    """Somebody whom the user follows has posted; `post` is its id."""
+
+    kind: Literal["post"]
+    from_: str = msgspec.field(name="from")
+    post: str
+
+
 class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
     """The entry is committed. `dup`: it already was, under the same `ref`."""
 
@@ -534,17 +721,18 @@ class Stored(ServerFrame, tag="stored", frozen=True):
 
 
 class Ok(ServerFrame, tag="ok", frozen=True):
-    """The request was done. `chat` where it was about one."""
+    """The request was done. `chat` where it was about one, `session` likewise."""
 
     id: int
     chat: ChatInfo | None = None
+    session: SessionInfo | None = None
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the chat list. `top` is the newest seq; `peer` the other side's marks (direct)."""
 
     chat: str
-    kind: Literal["direct", "group"]
+    kind: ChatKind
     top: int = 0
     read: int = 0
     unread: int = 0
@@ -552,6 +740,7 @@ class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     last: Message | None = None
     peer: Marks | None = None
+    ended: bool = False
 
 
 class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
@@ -605,6 +794,24 @@ class BlocksPage(ServerFrame, tag="page", frozen=True):
     next: str | None = None
 
 
+class CompanionsPage(ServerFrame, tag="page", frozen=True):
+    """Answers `companions`."""
+
+    id: int
+    companions: list[CompanionInfo]
+    more: bool
+    next: str | None = None
+
+
+class SessionsPage(ServerFrame, tag="page", frozen=True):
+    """Answers `sessions`. `next` is opaque."""
+
+    id: int
+    sessions: list[SessionInfo]
+    more: bool
+    next: str | None = None
+
+
 class TooLong(ServerFrame, tag="too_long", frozen=True):
     """The hot tier no longer holds all that was missed: start from this snapshot."""
 
@@ -644,6 +851,9 @@ AnyServerFrame = (
     | Event
     | Signal
     | PresenceSignal
+    | AiSignal
+    | Turn
+    | PostSignal
     | Ack
     | Stored
     | Ok
@@ -651,6 +861,8 @@ AnyServerFrame = (
     | HistoryPage
     | ChatsPage
     | BlocksPage
+    | CompanionsPage
+    | SessionsPage
     | TooLong
     | Reset
     | Error

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from chatserver.config import Auth
 from chatserver.domain.clock import Clock
+from chatserver.domain.companions import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.logins import BANNED, Login
 from chatserver.domain.text import parse_name, parse_note
@@ -158,6 +159,7 @@ class Accounts:
             Conflict: there is a user of this name.
         """
         shown = None if name is None else parse_name(name)
+        parse_person_id(user, "user")
         await self._rows.create(user, shown, self._now_ms(), None, None)
 
     async def set_password(self, user: UserId, password: str) -> None:
@@ -318,7 +320,7 @@ def parse_user_name(text: str) -> UserId:
     name = text.strip().lower() if len(text) <= 64 else text
     if _USER_NAME.fullmatch(name) is None:
         raise BadRequest("user: must be 3 to 32 characters of a-z 0-9 _ -, a letter or digit first")
-    return UserId(name)
+    return parse_person_id(name, "user")
 
 
 def _device_name(text: str | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
 from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
+from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.domain.text import parse_name
@@ -204,15 +205,16 @@ class Chats:
             return None
         head = await self._hot.get_head(box.chat)
         peer = audience.receiver_of.get(user)
-        names: list[str] = [] if audience.is_large else list(audience.users)
+        names: list[str] = [] if audience.is_large else list(audience.joined)
         return frames.ChatSummary(
             chat=box.chat,
-            kind="direct" if audience.kind == "direct" else "group",
+            kind=kind_of(audience.kind),
             top=head.seq,
             read=box.read,
             unread=await self._count_unread(box.chat, box.read, head.seq),
             members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
             name=audience.name or None,
+            ended=audience.is_ended,
             last=await self._find_last(user, audience, head.seq),
             peer=(
                 None
@@ -346,6 +348,15 @@ class Chats:
         gateways = await self._boxes.list_gateways(others)
         for member, where in zip(others, gateways, strict=True):
             self._told.signal(member, signal, where)
+
+
+def kind_of(text: str) -> ChatKind:
+    """Return what kind of a chat a word of the hot tier stands for."""
+    match text:
+        case "direct" | "companion":
+            return text
+        case _:
+            return "group"
 
 
 def _tells(entry: LogEntry) -> bool:

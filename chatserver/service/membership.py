@@ -391,8 +391,10 @@ def _settings_of(frame: frames.AnyChange) -> dict[str, str | int]:
         settings["history"] = frame.history
     if frame.slow_s is not None:
         settings["slow_s"] = frame.slow_s
+    if frame.retention_s is not None:
+        settings["retention_s"] = frame.retention_s
     if not settings:
-        raise BadRequest("name, joining, history, slow_s: give at least one")
+        raise BadRequest("name, joining, history, slow_s, retention_s: give at least one")
     return settings
 
 

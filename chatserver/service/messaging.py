@@ -17,6 +17,7 @@ import bisect
 import collections
 import math
 import operator
+import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -30,6 +31,7 @@ from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 
 log = structlog.get_logger()
 
@@ -121,6 +123,8 @@ class Messaging:
         self._pushes = pushes
         self._watchers = watchers
         self._mids = MidSource()
+        self._tracer = tracer()
+        self._traced_fan_outs: dict[ChatId, list[tuple[Draft, Seq, int]]] = {}
         self._count = 0
         self._waiting: dict[ChatId, list[Draft]] = {}
         self._waiting_count = 0
@@ -134,11 +138,13 @@ class Messaging:
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment] = (),
         said: str | None = None,
+        ai: frames.Ai | None = None,
     ) -> None:
         """Take a message; `on_answer` hears of it exactly once, later.
 
         `attachments` are what the frame's ids stand for (`chatserver.service.attachments`). `said`
-        is what the sender wrote where a webhook gave the message another body.
+        is what the sender wrote where a webhook gave the message another body. `ai` tells of the
+        model that made it.
 
         Guarantees:
             Order: messages of one sender to one chat get rising seqs in the order of `send`.
@@ -149,8 +155,12 @@ class Messaging:
             Overloaded: too many messages wait; nothing was taken.
         """
         body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
+        began_ns = 0 if self._tracer is None else time.time_ns()
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
-        reply_to, expires_at = frame.reply_to, self._expiry_of(frame)
+        reply_to, ends = frame.reply_to, self._expiry_of(frame)
+        bare = codec.encode_message_tail(
+            chat, mid, sender, ref, frame.kind, body, reply_to, attachments=attachments, ai=ai
+        )
         draft = Draft(
             chat,
             sender,
@@ -158,9 +168,7 @@ class Messaging:
             mid,
             # A retry is the same message if the sender says the same, whatever was made of it.
             digest_of(frame.kind, body if said is None else said, reply_to, frame.attachments),
-            codec.encode_message_tail(
-                chat, mid, sender, ref, frame.kind, body, reply_to, expires_at, attachments
-            ),
+            bare,
             frame.id,
             frame.durability == "stored",
             self,
@@ -168,13 +176,29 @@ class Messaging:
             self._count,
         )
         self._count += 1
+        draft.bare, draft.ends = bare, ends
         if said is not None:
             draft.made = digest_of(frame.kind, body, reply_to, frame.attachments)
         audience = self._audiences.find(chat)
         if audience is None or chat in self._waiting:
             self._wait_for_chat(draft)
         else:
-            self._commits.submit(draft, audience)
+            self._submit(draft, audience)
+        if self._tracer is not None:
+            self._tracer.begin(mid, began_ns)
+
+    def _submit(self, draft: Draft, audience: Audience) -> None:
+        """Queue a draft, with its end: the sender's, or the chat's if that comes first.
+
+        Raises:
+            Overloaded: too many wait.
+        """
+        ends = draft.ends
+        if audience.retention_s:
+            latest = math.ceil(self._clock.time() + audience.retention_s)
+            ends = latest if ends is None else min(ends, latest)
+        draft.tail = draft.bare if ends is None else codec.end_tail(draft.bare, ends)
+        self._commits.submit(draft, audience)
 
     def _expiry_of(self, frame: frames.Send) -> int | None:
         """Return when the message ends, in seconds since 1970, rounded up; None if it does not."""
@@ -222,7 +246,7 @@ class Messaging:
                 draft.on_answer.refused(draft, error)
                 continue
             try:
-                self._commits.submit(draft, audience)
+                self._submit(draft, audience)
             except Overloaded as exc:
                 draft.on_answer.refused(draft, exc)
 
@@ -244,6 +268,8 @@ class Messaging:
     ) -> None:
         """Ack, and push to every device."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        if self._tracer is not None:
+            self._told(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._pushes.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
@@ -255,14 +281,27 @@ class Messaging:
     ) -> None:
         """Ack, and push to every device in the large chat."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        if self._tracer is not None:
+            self._told(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._pushes.publish(draft.chat, epoch, seq, body, gateways)
         if gateways:
             self._settler.settle_soon(draft.chat, seq)
 
+    def _told(self, tracer: Tracer, draft: Draft, seq: Seq) -> None:
+        tracer.end(draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender)
+
+    def _not_told(self, draft: Draft, error: str) -> None:
+        if self._tracer is not None:
+            self._tracer.end(draft.mid, time.time_ns(), chat=draft.chat, error=error)
+
     def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
         """Ack, and deliver what the commit could not."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
+        if self._tracer is not None:
+            self._told(self._tracer, draft, seq)
+            traced = self._traced_fan_outs.setdefault(draft.chat, [])
+            traced.append((draft, seq, time.time_ns()))
         self.fan_out(draft.chat, seq, draft.sender)
 
     def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None:
@@ -276,6 +315,7 @@ class Messaging:
 
     def known(self, draft: Draft, place: bytes) -> None:
         """Ack again, if it is the same message."""
+        self._not_told(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # Without a digest: the text is gone or changed since, and there is nothing to compare.
         if digest and digest not in (draft.digest, draft.made):
@@ -298,11 +338,13 @@ class Messaging:
 
     def not_member(self, draft: Draft) -> None:
         """Refuse, without telling whether the chat exists."""
+        self._not_told(draft, NotFound.code)
         self._audiences.drop(draft.chat)
         draft.on_answer.refused(draft, NotFound(NOT_A_MEMBER))
 
     def failed(self, draft: Draft, error: ChatError) -> None:
         """Refuse with the reason."""
+        self._not_told(draft, error.code)
         draft.on_answer.refused(draft, error)
 
     # fan-out in a call of its own
@@ -313,6 +355,7 @@ class Messaging:
             while pending:
                 upto = pending[-1]
                 pending.clear()
+                traced = self._traced_fan_outs.pop(chat, ())
                 # Read after these were committed: what the commit served meanwhile is in `done`.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
@@ -325,10 +368,17 @@ class Messaging:
                     gateways = await self._watchers.list_gateways(chat)
                     self._pushes.nudge_channel(chat, upto, gateways)
                 await self._settler.settle([(chat, upto)])
+                for draft, seq, from_ns in traced:
+                    self._tell_fan_out(draft, seq, from_ns, len(audience.users))
         except ChatError as exc:
             log.warning("fan_out.left_to_repair", chat=chat, error=exc.message)
         finally:
             del self._fan_outs[chat]
+
+    def _tell_fan_out(self, draft: Draft, seq: Seq, from_ns: int, members: int) -> None:
+        assert self._tracer is not None
+        place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
+        self._tracer.tell(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -55,8 +55,8 @@ class Rows(Protocol):
     async def list_reports(self, chat: str, after: str | None, limit: int) -> Sequence[Any]: ...
 
     async def list_open_reports(
-        self, after: str | None, limit: int
-    ) -> Sequence[tuple[str, Any]]: ...
+        self, after: str | None, limit: int, *, is_newest_first: bool = False
+    ) -> tuple[Sequence[Any], str | None]: ...
 
 
 class Users(Protocol):
@@ -111,6 +111,12 @@ class Told(Protocol):
     def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
 
 
+class Follows(Protocol):
+    """Who follows whom."""
+
+    async def part(self, user: str, other: str) -> None: ...
+
+
 class Readers(Protocol):
     """Who may read what of a chat."""
 
@@ -133,6 +139,7 @@ class Moderation:
         told: Told,
         feed: Feed,
         clock: Clock,
+        follows: Follows,
     ) -> None:
         self._rows = rows
         self._users = users
@@ -145,6 +152,7 @@ class Moderation:
         self._told = told
         self._feed = feed
         self._clock = clock
+        self._follows = follows
 
     # blocks
 
@@ -153,7 +161,8 @@ class Moderation:
 
         Guarantees:
             Idempotent.
-            From the return on no message of either is committed in their direct chat.
+            From the return on no message of either is committed in their direct chat, and neither
+            follows the other.
 
         Raises:
             BadRequest: the two are one.
@@ -171,6 +180,7 @@ class Moderation:
             raise TooLarge(f"user: at most {BLOCKS_MAX:,} users can be blocked")
         await self._rows.put_block(user, other, self._clock.time())
         await self._apart.part(user, other)
+        await self._follows.part(user, other)
         await self._mark_chat(user, other, is_blocked=True)
         await self._tell("user.blocked", user, other)
 
@@ -245,11 +255,13 @@ class Moderation:
             await self._feed(user, hooks.HookEvent(event_id, "report", int(now * 1e6), data=data))
 
     async def list_open_reports(
-        self, after: str | None, limit: int
+        self, after: str | None, limit: int, *, is_newest_first: bool = False
     ) -> tuple[list[Any], str | None]:
-        """Return a page of open reports of all chats, oldest first, and where the next starts."""
-        found = await self._rows.list_open_reports(after, limit)
-        return [report for _, report in found], found[-1][0] if len(found) == limit else None
+        """Return a page of open reports of all chats by time, and where the next starts."""
+        found, following = await self._rows.list_open_reports(
+            after, limit, is_newest_first=is_newest_first
+        )
+        return list(found), following
 
     async def list_reports(
         self, actor: UserId | None, chat: ChatId, after: str | None, limit: int

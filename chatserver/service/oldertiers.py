@@ -3,14 +3,16 @@
 Entries move from the warm tier to the cold one while they are read: they are in the archive before
 they leave the warm tier, so the warm tier is read first, and where it ends short the archive is
 asked. How far a chat is archived only ever rises; what is known of it saves asking the warm tier in
-vain.
+vain. What was restored of the archive (`chatserver restore`) is read from the warm tier; that it
+was, or is no more, is noticed within `KNOWN_S`, and what it lacks comes from the archive as ever.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
+from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.segments import ARCHIVED_KIND, ArchiveTop
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
@@ -18,6 +20,7 @@ from chatserver.protocol.frames import Message
 Tier = Literal["warm", "cold"]
 
 TOPS_MAX = 50_000  # chats of which it is remembered how far they are archived
+KNOWN_S: Final = 10.0  # how long it is believed what of a chat was restored
 
 
 class WarmMessages(Protocol):
@@ -60,20 +63,28 @@ class _Ask(NamedTuple):
     is_down: bool
 
 
+class _Known(NamedTuple):
+    """What was read of how far a chat is archived, and when (monotonic, s)."""
+
+    top: ArchiveTop
+    at: float
+
+
 class OlderTiers:
     """Reads by seq; see `chatserver.warm.messages` for what its methods guarantee."""
 
-    def __init__(self, warm: WarmMessages, cold: ColdMessages) -> None:
+    def __init__(self, warm: WarmMessages, cold: ColdMessages, clock: Clock | None = None) -> None:
         self._warm = warm
         self._cold = cold
-        self._tops: collections.OrderedDict[str, int] = collections.OrderedDict()
+        self._clock = clock or SystemClock()
+        self._tops: collections.OrderedDict[str, _Known] = collections.OrderedDict()
 
     async def find_head(self, chat: str) -> Message | None:
         """Return the newest entry of a chat, or what stands for it: its seq and ts are right."""
         # In this order: what leaves the warm tier in between is in the archive before.
         head = await self._warm.find_head(chat)
         top = await self._cold.get_top(chat)
-        self._learn(chat, top.seq)
+        self._learn(chat, top)
         if top.seq > (head.seq if head is not None else 0):
             return Message(top.seq, top.ts, chat, "-", "-", "-", ARCHIVED_KIND, "", deleted=True)
         return head
@@ -137,22 +148,38 @@ class OlderTiers:
 
     async def _read_piece(self, chat: str, ask: _Ask, *, has_some: bool) -> Run:
         """Return what one tier has of what is asked for, or none."""
-        top = self._tops.get(chat, 0)
+        known = self._tops.get(chat)
+        top = 0 if known is None else known.top.seq
         if ask.seq > top:
             if found := await self._ask_warm(chat, ask):
                 return Run(found, "warm")
             top = await self._get_top(chat)
             if ask.seq > top:
                 return Run([], "warm")
-        first, last = ask.seq, min(top, ask.seq + ask.limit - 1)
-        if ask.is_down:
-            first, last = max(1, ask.seq - ask.limit + 1), ask.seq
         try:
+            if found := await self._ask_restored(chat, ask):
+                return Run(found, "warm")
+            first, last = ask.seq, min(top, ask.seq + ask.limit - 1)
+            if ask.is_down:
+                first, last = max(1, ask.seq - ask.limit + 1), ask.seq
             return Run(await self._cold.read(chat, first, last), "cold")
         except Unavailable:
             if has_some:
                 return Run([], "warm")  # what there is of the other tier is served
             raise
+
+    async def _ask_restored(self, chat: str, ask: _Ask) -> list[Message]:
+        """Return what the warm tier has of the archive's entries because it was restored."""
+        known = self._tops.get(chat)
+        if known is None or self._clock.monotonic() - known.at > KNOWN_S:
+            await self._get_top(chat)
+        known = self._tops.get(chat)
+        now_s = self._clock.time()
+        for held in known.top.restored if known is not None else ():
+            if held.serves(ask.seq, now_s):
+                room = ask.seq - held.first if ask.is_down else held.done - ask.seq
+                return await self._ask_warm(chat, ask._replace(limit=min(ask.limit, room + 1)))
+        return []
 
     async def _ask_warm(self, chat: str, ask: _Ask) -> list[Message]:
         if ask.is_down:
@@ -160,13 +187,16 @@ class OlderTiers:
         return await self._warm.list_after(chat, ask.seq - 1, ask.limit, ask.ts)
 
     async def _get_top(self, chat: str) -> int:
-        top = (await self._cold.get_top(chat)).seq
+        top = await self._cold.get_top(chat)
         self._learn(chat, top)
-        return top
+        return top.seq
 
-    def _learn(self, chat: str, top: int) -> None:
-        if top:
-            self._tops[chat] = max(top, self._tops.get(chat, 0))
+    def _learn(self, chat: str, top: ArchiveTop) -> None:
+        if top.seq:
+            known = self._tops.get(chat)
+            if known is not None and known.top.seq > top.seq:
+                return  # an answer that was overtaken
+            self._tops[chat] = _Known(top, self._clock.monotonic())
             self._tops.move_to_end(chat)
             if len(self._tops) > TOPS_MAX:
                 self._tops.popitem(last=False)

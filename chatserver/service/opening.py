@@ -7,11 +7,12 @@ Redis second; what dies in between is mended by the next call, because both are 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import structlog
 
 from chatserver.domain.clock import Clock
+from chatserver.domain.companions import CompanionSession
 from chatserver.domain.ids import (
     ChatId,
     Epoch,
@@ -32,6 +33,7 @@ from chatserver.service.changes import ChangeRecord, encode_record
 
 log = structlog.get_logger()
 
+SESSIONS_PER_USER_MAX = 500  # with companions: the newest; who renews every day has many of them
 RECENT_MESSAGES = 100
 LOADS_MAX = 3
 CHATS_PER_USER_MAX = 2_000
@@ -60,7 +62,11 @@ class ChatRecord(Protocol):
     @property
     def slow_s(self) -> int: ...
     @property
+    def retention_s(self) -> int: ...
+    @property
     def blockers(self) -> Collection[str]: ...
+    @property
+    def ended_ms(self) -> int | None: ...
 
 
 class MemberRecord(Protocol):
@@ -91,6 +97,10 @@ class DirectoryShape(Protocol):
 
     async def create_direct(self, chat: str, a: str, b: str, now: float) -> ChatRecord: ...
 
+    async def create_session_chat(
+        self, chat: str, user: str, companion: str, name: str, now: float
+    ) -> ChatRecord: ...
+
     async def create_group(
         self,
         chat: str,
@@ -105,7 +115,14 @@ class DirectoryShape(Protocol):
         self, chat: str
     ) -> tuple[ChatRecord, Sequence[MemberRecord]]: ...
 
-    async def list_memberships(self, user: str, *, limit: int, start: Any = None) -> Any: ...
+    async def list_memberships(
+        self,
+        user: str,
+        *,
+        limit: int,
+        start: Any = None,
+        part: Literal["all", "sessions", "others"] = "all",
+    ) -> Any: ...
 
 
 class MessagesShape(Protocol):
@@ -179,7 +196,9 @@ class Opener:
         fanout_members_max: int = frames.MEMBERS_MAX,
         restore_revoked: Callable[[UserId], Awaitable[None]] | None = None,
         apart: Apartness | None = None,
+        revive: Callable[[ChatId], Awaitable[bool]] | None = None,
     ) -> None:
+        self._revive = revive
         self._restore_revoked = restore_revoked
         self._fanout_members_max = fanout_members_max
         self._hidden = hidden
@@ -199,21 +218,9 @@ class Opener:
         """
         epoch = self._opening.epoch_of_user(user)
         record = await self._directory.put_user_if_absent(user, None, self._clock.time())
-        chats: list[ListedChat] = []
-        hidden: dict[ChatId, tuple[int, ...]] = {}
-        start = None
-        while len(chats) < CHATS_PER_USER_MAX:
-            page = await self._directory.list_memberships(user, limit=_PAGE, start=start)
-            chats += [_list(row.chat, row.member) for row in page.items]
-            if self._hidden is not None:
-                hidden |= {
-                    ChatId(row.chat.chat): row.member.hidden
-                    for row in page.items
-                    if row.member.hidden
-                }
-            start = page.next
-            if start is None:
-                break
+        rows = await self._list_rows(user, "others", CHATS_PER_USER_MAX)
+        rows += await self._list_rows(user, "sessions", SESSIONS_PER_USER_MAX)
+        chats = [_list(row.chat, row.member) for row in rows]
         if self._restore_revoked is not None:
             # Before the box, too: who finds it filled trusts the marks that are there.
             await self._restore_revoked(user)
@@ -224,8 +231,24 @@ class Opener:
             await self._apart.restore(user)
         if self._hidden is not None:
             # Before the box: from then on the user counts as filled in.
+            hidden = {ChatId(row.chat.chat): row.member.hidden for row in rows if row.member.hidden}
             await self._hidden.open_hidden(user, hidden)
         await self._boxes.open_box(user, chats, epoch)
+
+    async def _list_rows(
+        self, user: UserId, part: Literal["sessions", "others"], rows_max: int
+    ) -> list[Any]:
+        """Return the first `rows_max` of a user's chats, and what he is in them."""
+        rows: list[Any] = []
+        start = None
+        while len(rows) < rows_max:
+            limit = min(_PAGE, rows_max - len(rows))
+            page = await self._directory.list_memberships(user, limit=limit, start=start, part=part)
+            rows += page.items
+            start = page.next
+            if start is None:
+                break
+        return rows
 
     async def load_chat(self, chat: ChatId) -> None:
         """Open a chat in the hot tier.
@@ -234,9 +257,14 @@ class Opener:
             NotFound: there is no such chat.
             Unavailable: it keeps changing while it is read.
         """
-        for _ in range(LOADS_MAX):
-            if await self._load_chat(chat):
-                return
+        for number in range(LOADS_MAX):
+            try:
+                if await self._load_chat(chat):
+                    return
+            except NotFound:
+                # Of a session whose beginning died in the middle there may be no chat yet.
+                if number or self._revive is None or not await self._revive(chat):
+                    raise
         raise Unavailable(f"chat {chat}: could not be opened, try again")
 
     async def _load_chat(self, chat: ChatId) -> bool:
@@ -256,7 +284,12 @@ class Opener:
             record.history,
             epoch,
             record.large,
-            format_strictness(record.slow_s, is_blocked=bool(record.blockers)),
+            format_strictness(
+                record.slow_s,
+                record.retention_s,
+                is_blocked=bool(record.blockers),
+                is_ended=record.ended_ms is not None,
+            ),
             {
                 UserId(member.user): member.muted_until
                 for member in members
@@ -387,6 +420,26 @@ class Opener:
             record.joining,
             record.history,
             large=record.large > 0,
+        )
+
+    async def open_session(self, session: CompanionSession, name: str) -> frames.ChatInfo:
+        """Return the chat of a session with a companion of this name, created if need be.
+
+        Guarantees:
+            Idempotent.
+        """
+        user, companion = session.user, session.companion
+        try:
+            record, _ = await self._directory.get_chat_with_members(session.chat)
+        except NotFound:
+            record = await self._directory.create_session_chat(
+                session.chat, user, companion, name, self._clock.time()
+            )
+        await self.load_chat(session.chat)
+        members: list[str] = sorted((user, companion))
+        is_ended = record.ended_ms is not None
+        return frames.ChatInfo(
+            session.chat, "companion", members, record.name, len(members), ended=is_ended
         )
 
     async def _require_users(self, users: Sequence[UserId]) -> None:

@@ -162,8 +162,12 @@ class ScreenedMessaging(Messaging):
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment] = (),
         said: str | None = None,
+        ai: frames.Ai | None = None,
     ) -> None:
-        """Take a message; see `Messaging.send`, whose promises hold."""
+        """Take a message; see `Messaging.send`, whose promises hold. A model's is not shown."""
+        if ai is not None:
+            super().send(sender, frame, on_answer, attachments, said, ai)
+            return
         if frame.body or not attachments:
             frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))
         if self._in_flight >= self._in_flight_max:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
 from chatserver.domain.inboxes import Delivery, MarkResult, Place
 from chatserver.domain.messages import Audience
@@ -171,8 +172,10 @@ class Turnover:
             Unavailable: a tier does not answer; later again.
         """
         record = await self._directory.get_chat(chat)
-        if record.kind == "direct":
+        if record.kind != "group":
             await self.restrict(record)  # all that changes in one
+            if record.ended_ms is not None:
+                await self.tell_ended(record)
             return
         if record.change is not None:
             await self.bring(record)
@@ -219,7 +222,12 @@ class Turnover:
             Unavailable: Redis does not answer, or the chat cannot be opened.
         """
         chat = ChatId(record.chat)
-        strictness = format_strictness(record.slow_s, is_blocked=bool(record.blockers))
+        strictness = format_strictness(
+            record.slow_s,
+            record.retention_s,
+            is_blocked=bool(record.blockers),
+            is_ended=record.ended_ms is not None,
+        )
         for _ in range(LOADS_MAX):
             if await self._hot.restrict(chat, record.version, strictness):
                 return
@@ -374,6 +382,14 @@ class Turnover:
             places += await self._boxes.append_marks(again, chat, body, _LISTED, record.version)
         self._tell_of(places)
 
+    async def tell_ended(self, record: ChangedChat) -> None:
+        """Tell a session's user that it is only read from now on; each inbox hears of it once."""
+        chat = ChatId(record.chat)
+        info = await self.describe(chat)
+        users = [UserId(user) for user in info.members if not is_companion(user)]
+        body = codec.chat_event_body(info)
+        self._tell_of(await self._boxes.append_marks(users, chat, body, _LISTED, record.version))
+
     def _tell_of(self, places: Sequence[Place]) -> None:
         for place in places:
             if place.appended:
@@ -401,12 +417,14 @@ class Turnover:
             history=record.history,
             large=record.large > 0,
             slow_s=record.slow_s,
+            retention_s=record.retention_s,
             muted={
                 member.user: member.muted_until
                 for member in members
                 if member.muted_until is not None
             },
             blocked=bool(record.blockers),
+            ended=record.ended_ms is not None,
         )
 
     async def try_to_tell(self, record: ChangedChat) -> bool:

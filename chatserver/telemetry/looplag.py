@@ -8,6 +8,7 @@ import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.telemetry.metrics import LOOP_LAG
+from chatserver.telemetry.probes import PULSE
 
 INTERVAL_S = 0.25
 WARN_S = 0.1
@@ -20,6 +21,7 @@ async def watch_loop_lag(clock: Clock) -> None:
     while True:
         due = clock.monotonic() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)
+        PULSE.beat()
         lag_s = max(0.0, clock.monotonic() - due)
         LOOP_LAG.observe(lag_s)
         if lag_s > WARN_S:

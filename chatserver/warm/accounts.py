@@ -22,19 +22,23 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from chatserver.config import Warm
+from chatserver.domain.ids import new_id
 from chatserver.domain.logins import Login
-from chatserver.errors import Conflict, CorruptData, NotFound
+from chatserver.errors import Conflict, CorruptData, NotFound, Unavailable
 from chatserver.warm import records
 from chatserver.warm.batches import get_items
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.records import User
 from chatserver.warm.rows import find_number, find_text, get_number, get_text
-from chatserver.warm.tables import DIRECTORY
+from chatserver.warm.social import INFO
+from chatserver.warm.social_profiles import SocialProfiles
+from chatserver.warm.tables import DIRECTORY, SOCIAL
 from chatserver.warm.tables import DirectoryField as Field
 
 LOGIN_PREFIX = "device#"
 AFTER_LOGINS = "device$"  # '$' follows '#'
 LOGINS_READ_MAX: Final = 2_000
+PROFILE_TRIES_MAX: Final = 3
 _ENDS_IN_FLIGHT_MAX: Final = 16
 
 
@@ -91,6 +95,8 @@ class AccountRows:
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
+        self._social = SOCIAL.name_in(settings)
+        self._profiles = SocialProfiles(client, settings)
 
     # accounts
 
@@ -144,14 +150,33 @@ class AccountRows:
     async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> User:
         """Set `name` and `about` of a user, or take them away where they are None.
 
+        What the user shows of himself (`chatserver.warm.social_profiles`) says the same, always.
+
         Raises:
             NotFound: there is no such user.
         """
         fields = {"name": Field.NAME, "about": Field.ABOUT}
-        wanted = {fields[name]: value for name, value in changes.items()}
-        return User.decode(
-            await self._update(user, records.user_key(user), wanted, what=f"user {user}")
-        )
+        wanted: dict[str, str | int | None] = {
+            fields[name]: value for name, value in changes.items()
+        }
+        row = _update_of(self._table, records.user_key(user), records.user_key(user), wanted)
+        # Both attributes are called the same in both tables.
+        shown = _update_of(self._social, records.user_key(user), INFO, wanted)
+        actions = [{"Update": row}, {"Update": shown}]
+        for _ in range(PROFILE_TRIES_MAX):
+            request = {"TransactItems": actions, "ClientRequestToken": new_id()}
+            try:
+                await self._client.call("transact_write_items", request)
+                break
+            except ConditionFailed:
+                # Of before there were such rows; of who does not exist it says so.
+                await self._profiles.make_info(user)
+        else:
+            raise Unavailable(f"user {user}: others keep changing the profile")
+        found = await self.find_user(user)
+        if found is None:
+            raise NotFound(f"user {user}: does not exist")
+        return found
 
     async def put_standing(
         self, user: str, *, before: int | None = None, banned_ms: int | None = None
@@ -342,33 +367,41 @@ class AccountRows:
     async def _update(
         self, user: str, sort: str, changes: Mapping[str, str | int | None], what: str
     ) -> Item:
-        sets = {name: value for name, value in changes.items() if value is not None}
-        gone = [name for name, value in changes.items() if value is None]
-        parts = []
-        if sets:
-            parts.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
-        if gone:
-            parts.append("REMOVE " + ", ".join(f"#{name}" for name in gone))
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Key": records.row_key(records.user_key(user), sort),
-            "UpdateExpression": " ".join(parts),
-            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
-            "ExpressionAttributeNames": {
-                "#pk": Field.PK,
-                "#erased": Field.ERASED,
-                **{f"#{name}": name for name in changes},
-            },
-            "ReturnValues": "ALL_NEW",
-        }
-        if sets:
-            request["ExpressionAttributeValues"] = {
-                f":{name}": {"N": str(value)} if isinstance(value, int) else {"S": value}
-                for name, value in sets.items()
-            }
+        request = _update_of(self._table, records.user_key(user), sort, changes)
+        request["ReturnValues"] = "ALL_NEW"
         try:
             answer = await self._client.call("update_item", request)
         except ConditionFailed:
             raise NotFound(f"{what}: does not exist") from None
         item: Item = answer["Attributes"]
         return item
+
+
+def _update_of(
+    table: str, partition: str, sort: str, changes: Mapping[str, str | int | None]
+) -> dict[str, Any]:
+    """Return the update of a row of a user who is there and not erased."""
+    sets = {name: value for name, value in changes.items() if value is not None}
+    gone = [name for name, value in changes.items() if value is None]
+    parts = []
+    if sets:
+        parts.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
+    if gone:
+        parts.append("REMOVE " + ", ".join(f"#{name}" for name in gone))
+    request: dict[str, Any] = {
+        "TableName": table,
+        "Key": records.row_key(partition, sort),
+        "UpdateExpression": " ".join(parts),
+        "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#erased)",
+        "ExpressionAttributeNames": {
+            "#pk": Field.PK,
+            "#erased": Field.ERASED,
+            **{f"#{name}": name for name in changes},
+        },
+    }
+    if sets:
+        request["ExpressionAttributeValues"] = {
+            f":{name}": {"N": str(value)} if isinstance(value, int) else {"S": value}
+            for name, value in sets.items()
+        }
+    return request

@@ -1,36 +1,79 @@
-"""Old entries of table `messages`, for who moves them away: by time, with what each one's item is.
+"""Old entries of table `messages`, for who moves them away and back: by time, with their items.
 
-Owns nothing: the items are those of `chatserver.warm.messages`. The archive takes a chat's oldest
-entries in order of seq and removes an item only if it still is what it took.
+`ttl` of an item says that TTL removes it, and when (`chatserver.warm.removal`).
+
+Owns attribute `restored` N (seconds since 1970), of items that were brought back from the archive
+for a while; the items are those of `chatserver.warm.messages`. The archive takes a chat's oldest
+entries in order of seq and removes an item only if it still is what it took, and if it is not
+`restored` for longer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import CorruptData, Unavailable
 from chatserver.protocol import expiry
 from chatserver.protocol.frames import Message
-from chatserver.warm import markers
+from chatserver.warm import markers, versions
+from chatserver.warm.bodies import Bodies, NoBodies, object_of
+from chatserver.warm.chatrows import ChatRows, place_item
+from chatserver.warm.checksums import Verdict, verify
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.messages import decode_item
+from chatserver.warm.messages import (
+    PersistItem,
+    decode_each,
+    decode_item,
+    decode_items,
+    encode_item,
+)
 from chatserver.warm.paging import Span
+from chatserver.warm.removal import find_ttl
 from chatserver.warm.seqsearch import TS_MAX
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import MESSAGES
 from chatserver.warm.tables import MessageField as Field
+
+RUN_BYTES_MAX = 16_777_216  # of bodies in the bucket that are read at once
+
+
+class AgedRun(NamedTuple):
+    """Entries in rising seq, and of those that have an item its `ttl`, by seq; None: it has none"""
+
+    entries: list[Message]
+    ttls: dict[int, int | None]
+
+
+class CheckedItem(NamedTuple):
+    """What an item, or a marker, says of the place `ts`; and whether it is what was written."""
+
+    ts: int
+    message: Message | None  # None: it is none of ours
+    verdict: Verdict
 
 
 class AgedMessages:
     """Reads and removes items of table `messages`."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
         self._client = client
+        self._bodies = bodies or NoBodies()
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
 
     async def list_between(
         self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
@@ -39,26 +82,79 @@ class AgedMessages:
 
         Consistent. Without `limit` all of them.
         """
-        return [decode_item(item) for item in await self._read(chat, from_ts, to_ts, limit)]
+        return await decode_items(await self._read(chat, from_ts, to_ts, limit), self._bodies)
+
+    async def list_untimed(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]:
+        """Return those entries of `list_between` that TTL does not remove.
+
+        Cost: that of reading all of them.
+        """
+        items = await self._read(
+            chat, from_ts, to_ts, limit, "attribute_not_exists(#of)", Field.TTL
+        )
+        return await decode_items(items, self._bodies)
+
+    async def list_amending(self, chat: str, after_ts: int) -> list[Message]:
+        """Return the entries after a time that change other entries, oldest first.
+
+        Cost: that of reading all entries of that time.
+        """
+        items = await self._read(chat, after_ts + 1, TS_MAX, None, "attribute_exists(#of)")
+        return await decode_items(items, self._bodies)
+
+    async def list_checked(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[CheckedItem]:
+        """Return what has items in ``[from_ts, to_ts]``, oldest first, whatever they say.
+
+        Consistent. An item that cannot be read is no error here.
+        """
+        items = await self._read(chat, from_ts, to_ts, limit)
+        checked = await asyncio.gather(*map(self._check_whole, items))
+        return [each for each in checked if each is not None]
+
+    async def _check_whole(self, item: Item) -> CheckedItem | None:
+        """Check an item with its body; None if it was moved meanwhile."""
+        if object_of(item) is None:
+            return _check(item, decode_item)
+        try:
+            (message,) = await decode_each([item], self._bodies)
+        except (CorruptData, Unavailable):
+            return CheckedItem(int(item[Field.TS]["N"]), None, "wrong")
+        if message is None:
+            return None
+        return CheckedItem(message.ts, message, verify(item, message))
+
+    async def list_markers(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[CheckedItem]:
+        """Return the markers of ``[from_ts, to_ts]``, as tombstones. As `list_checked`."""
+        items = await self._read(markers.partition_of(chat), from_ts, to_ts, limit)
+        return [_check(item, markers.decode_marker) for item in items]
 
     async def list_run(
         self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
-    ) -> list[Message]:
+    ) -> AgedRun:
         """Return the run of entries that follows an entry, up to `to_ts`, in rising seq.
 
         Contiguous from ``after_seq + 1`` on; it ends before a hole that no marker explains. An
         entry whose item TTL has removed is its tombstone. As stored: what has expired is not told
-        from what has not.
+        from what has not. With long bodies it ends at some `RUN_BYTES_MAX` of them.
         """
         items = await self._read(chat, after_ts + 1, to_ts, limit)
-        end = int(items[-1][Field.TS]["N"]) if len(items) == limit else to_ts
-        held = {message.seq: message for message in map(decode_item, items)}
+        fitting = _within_bytes(items)
+        is_cut = len(items) == limit or len(fitting) < len(items)
+        end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
+        held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
         gone = await self._read(markers.partition_of(chat), after_ts + 1, end, None)
         held = {message.seq: message for message in map(markers.decode_marker, gone)} | held
         run: list[Message] = []
         while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
             run.append(found)
-        return run
+        ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
+        return AgedRun(run, ttls)
 
     async def find_oldest(self, chat: str) -> Message | None:
         """Return the oldest entry that has an item."""
@@ -66,22 +162,22 @@ class AgedMessages:
         return found[0] if found else None
 
     async def _read(
-        self, partition: str, from_ts: int, to_ts: int, limit: int | None
+        self,
+        partition: str,
+        from_ts: int,
+        to_ts: int,
+        limit: int | None,
+        filter_: str | None = None,
+        of: str = Field.TARGET,
     ) -> list[Item]:
         if from_ts > to_ts:
             return []
         span = Span(MESSAGES, partition, between=(from_ts, to_ts))
         request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
-        items: list[Item] = []
-        while True:
-            if limit is not None:
-                request["Limit"] = limit - len(items)
-            answer = await self._client.call("query", request)
-            items += answer["Items"]
-            last = answer.get("LastEvaluatedKey")
-            if last is None or (limit is not None and len(items) >= limit):
-                return items
-            request["ExclusiveStartKey"] = last
+        if filter_ is not None:
+            request["FilterExpression"] = filter_
+            request["ExpressionAttributeNames"] |= {"#of": of}
+        return await self._rows.list(span, request, limit)
 
     async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
         """Remove the items of entries that are still as given; return how many stay.
@@ -105,13 +201,64 @@ class AgedMessages:
     async def _remove(self, entry: Message) -> bool:
         request = {
             "TableName": self._table,
-            "Key": {Field.CHAT: {"S": entry.chat}, Field.TS: {"N": str(entry.ts)}},
-            "ConditionExpression": "attribute_not_exists(#rev) OR #rev = :rev",
-            "ExpressionAttributeNames": {"#rev": Field.REV},
-            "ExpressionAttributeValues": {":rev": {"N": str(entry.rev or 1)}},
+            "Key": await self._rows.key_of(entry.chat, entry.ts),
+            "ConditionExpression": (
+                "(attribute_not_exists(#rev) OR #rev = :rev) "
+                "AND (attribute_not_exists(#restored) OR #restored <= :now)"
+            ),
+            "ExpressionAttributeNames": {"#rev": Field.REV, "#restored": Field.RESTORED},
+            "ExpressionAttributeValues": {
+                ":rev": {"N": str(entry.rev or 1)},
+                ":now": {"N": str(int(self._clock.time()))},
+            },
+            "ReturnValues": "ALL_OLD",
         }
         try:
-            await self._client.call("delete_item", request)
+            answer = await self._client.call("delete_item", request)
         except ConditionFailed:
             return False
+        removed: Item | None = answer.get("Attributes")
+        if removed is not None and (key := object_of(removed)) is not None:
+            await self._bodies.drop(key)
         return True
+
+    async def put_back(self, item: PersistItem, until: int) -> float:
+        """Give an entry of the archive an item again, until then; return the write units.
+
+        Guarantees:
+            Idempotent. An item that is newer than the entry stays as it is.
+        """
+        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        encoded = place_item(await self._rows.layouts(), short)
+        request = {
+            "TableName": self._table,
+            "Item": encoded | {Field.RESTORED: {"N": str(until)}},
+            "ConditionExpression": "attribute_not_exists(#rev) OR #rev <= :rev",
+            "ExpressionAttributeNames": {"#rev": Field.REV},
+            "ExpressionAttributeValues": {":rev": encoded[Field.REV]},
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        try:
+            answer = await self._client.call("put_item", request)
+        except ConditionFailed:
+            return 1.0
+        return float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+
+
+def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
+    ts = int(item[Field.TS]["N"])
+    try:
+        message = decode(item)
+    except CorruptData:
+        return CheckedItem(ts, None, "wrong")
+    return CheckedItem(ts, message, verify(item, message))
+
+
+def _within_bytes(items: list[Item]) -> list[Item]:
+    """Return the first items, whose bodies in the bucket are not too many; at least one of any."""
+    left = RUN_BYTES_MAX
+    for index, item in enumerate(items):
+        left -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0
+        if left < 0 and index:
+            return items[:index]
+    return items

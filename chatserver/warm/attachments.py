@@ -27,6 +27,7 @@ from chatserver.config import Warm
 from chatserver.domain.attachments import Bounds, File, Phase, check_size
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import Conflict, CorruptData, RateLimited, Unavailable
+from chatserver.telemetry import metrics
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.records import row_key, user_key
 from chatserver.warm.tables import DIRECTORY, DirectoryField
@@ -82,6 +83,7 @@ class Attachments:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
             if exc.stored[0] is None:
+                metrics.RATE_LIMITED.labels("attachments").inc()
                 raise RateLimited(
                     f"attachments: {bounds.waiting_max} files or {bounds.waiting_bytes_max} bytes "
                     "wait to be sent; send them, or wait until they are removed",

@@ -5,7 +5,9 @@ rule (`chatserver.protocol.entries`) and written if nobody changed it meanwhile.
 older change that comes late, does nothing: all orders end with the same item.
 
 An entry that is in the archive gets an item again, as it is after the change: who reads the archive
-lays it over the segment, and the archive worker writes it into the segment.
+lays it over the segment, and the archive worker writes it into the segment. Such an item has no
+`ttl`, and loses the one that it has: TTL must not take it before it is in the segment. So
+it is with one that was restored: it has an item already.
 """
 
 from __future__ import annotations
@@ -14,19 +16,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import Unavailable
 from chatserver.protocol.entries import apply_entry, tombstone_of
 from chatserver.protocol.frames import Attachment, Message
 from chatserver.warm import versions
+from chatserver.warm.bodies import Bodies, NoBodies, object_of
+from chatserver.warm.chatrows import ChatRows, place_item
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.messages import PersistItem, decode_item, encode_item
+from chatserver.warm.messages import PersistItem, decode_item, decode_items, encode_item
+from chatserver.warm.removal import FOR_EVER, Keeping
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import MESSAGES
 from chatserver.warm.tables import MessageField as Field
 
 TRIES_MAX = 8
 
-_NEW = {Field.FILES_OF: versions.FILES}  # the schema that brought an attribute
-_ALL = {name for constant, name in vars(Field).items() if constant.isupper()}
+# The schema that brought an attribute.
+_NEW = {Field.FILES_OF: versions.FILES, Field.TTL: versions.TTL}
+_KEPT = {Field.RESTORED}  # about the item, not about its message
+_ALL = {name for constant, name in vars(Field).items() if constant.isupper()} - _KEPT
 
 
 class Archived(Protocol):
@@ -35,6 +44,14 @@ class Archived(Protocol):
     async def find_at(self, chat: str, ts: int) -> Message | None: ...
 
     async def note_late(self, chat: str) -> None: ...
+
+
+class KeptVersions(Protocol):
+    """Copies of what chats under a legal hold would lose."""
+
+    async def is_held(self, chat: str) -> bool: ...
+
+    async def keep(self, versions: Sequence[Message]) -> None: ...
 
 
 Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
@@ -49,13 +66,23 @@ class MessageChanges:
         settings: Warm,
         release: Release | None = None,
         archived: Archived | None = None,
+        holds: KeptVersions | None = None,
+        shards: ShardList | None = None,
+        keeping: Keeping = FOR_EVER,
+        clock: Clock | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         """`release` hears of the files that a message is about to lose, as often as it is tried."""
+        self._holds = holds
+        self._keeping = keeping
+        self._clock = clock or SystemClock()
         self._client = client
         self._archived = archived
+        self._bodies = bodies or NoBodies()
         self._release = release
         self._table = MESSAGES.name_in(settings)
         self._schema = versions.acting_version(settings)
+        self._rows = ChatRows(client, settings, None, shards)
 
     async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
         """Apply entries, in rising seq, to the message at `ts`; nothing if it is in no tier.
@@ -80,7 +107,8 @@ class MessageChanges:
     async def revive(self, item: PersistItem) -> bool:
         """Store an entry where a tombstone stands in its place; False if that changed or is gone.
 
-        Such a tombstone is written for what could not be persisted: its `rev` is its own seq.
+        Such a tombstone is written for what could not be persisted: its `rev` is its own seq. One
+        that may be archived stays, although TTL has yet to remove its item.
 
         Guarantees:
             Idempotent: True again. Nothing that came later is overwritten.
@@ -89,23 +117,27 @@ class MessageChanges:
             CorruptData: the entry cannot be stored as it is.
             Unavailable: it may be stored, or not.
         """
-        encoded = encode_item(item, self._schema)
+        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        encoded = place_item(await self._rows.layouts(), short)
         request = {
             "TableName": self._table,
             "Item": encoded,
             "ConditionExpression": (
-                "(#rev = :seq AND #deleted = :yes) OR (#mid = :mid AND #rev = :rev)"
+                "(#rev = :seq AND #deleted = :yes AND (attribute_not_exists(#ttl) OR #ttl > :old))"
+                " OR (#mid = :mid AND #rev = :rev)"
             ),
             "ExpressionAttributeNames": {
                 "#rev": Field.REV,
                 "#deleted": Field.DELETED,
                 "#mid": Field.MID,
+                "#ttl": Field.TTL,
             },
             "ExpressionAttributeValues": {
                 ":seq": {"N": str(item.message.seq)},
                 ":yes": {"BOOL": True},
                 ":mid": encoded[Field.MID],
                 ":rev": encoded[Field.REV],
+                ":old": {"N": str(self._keeping.latest_ttl_of_archived(self._clock.time()))},
             },
         }
         try:
@@ -123,7 +155,7 @@ class MessageChanges:
         await self._change(chat, ts, change)
 
     async def _change(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
-        key: Item = {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}}
+        key = await self._rows.key_of(chat, ts)
         place = {"TableName": self._table, "Key": key}
         for _ in range(TRIES_MAX):
             answer = await self._client.call("get_item", {**place, "ConsistentRead": True})
@@ -133,20 +165,70 @@ class MessageChanges:
                 return
             changed = change(message)
             if changed == message:
+                if message.deleted:  # who did it may have died before its text was out of S3
+                    await self._bodies.drop_all(chat, ts)
                 return
-            if self._release is not None and message.attachments and not changed.attachments:
+            is_lost = (
+                message.body != changed.body
+                or message.attachments != changed.attachments
+                or (changed.deleted and item is not None and object_of(item) is not None)
+            )
+            if is_lost and await self._keep(message, item):
+                pass  # its files stay with the copy
+            elif self._release is not None and message.attachments and not changed.attachments:
                 # First: a message without its files names none of them to the next try.
                 await self._release(message.seq, message.attachments)
             try:
                 if item is None:
                     await self._put_late(changed)
                 else:
-                    update = _difference(item, changed, self._schema)
-                    await self._client.call("update_item", {**place, **update})
+                    is_late = self._keeping.may_be_archived(item, self._clock.time())
+                    if (is_late or Field.RESTORED in item) and self._archived is not None:
+                        # Its segment has it, too, and is to learn of the change.
+                        await self._archived.note_late(chat)
+                    await self._update(place, item, message, changed, is_late=is_late)
             except ConditionFailed:
                 continue
             return
         raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+
+    async def _update(
+        self,
+        place: dict[str, Any],
+        item: Item,
+        message: Message,
+        changed: Message,
+        *,
+        is_late: bool,
+    ) -> None:
+        """Store a change. Raises ConditionFailed: the item has changed meanwhile."""
+        receiver, old = item.get(Field.RECEIVER), object_of(item)
+        user = None if receiver is None else str(receiver["S"])
+        wanted = encode_item(PersistItem(changed, user), self._schema)
+        has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
+        if old is not None and has_its_text:
+            # The text was not read, and need not be: it stays where it is.
+            pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
+            wanted |= {name: item[name] for name in pointer}
+            # The checksum is of a message with its text: without it, none can be told.
+            wanted.pop(Field.SUM, None)
+        else:
+            (wanted,) = await self._bodies.offload([wanted])
+        update = _difference(item, wanted, self._schema, is_late=is_late)
+        await self._client.call("update_item", {**place, **update})
+        if old is not None and old != object_of(wanted):
+            await self._bodies.drop(old)
+
+    async def _keep(self, version: Message, item: Item | None) -> bool:
+        """Copy what is about to be lost if its chat is under a legal hold; tell whether it is.
+
+        Here a long body has to be read, which no other change does.
+        """
+        if self._holds is None or not await self._holds.is_held(version.chat):
+            return False
+        whole = [version] if item is None else await decode_items([item], self._bodies)
+        await self._holds.keep(whole)
+        return True
 
     async def _find_archived(self, chat: str, ts: int) -> Message | None:
         return None if self._archived is None else await self._archived.find_at(chat, ts)
@@ -155,25 +237,28 @@ class MessageChanges:
         """Lay an item over an entry of the archive. Raises ConditionFailed: it has one by now."""
         if self._archived is not None:
             await self._archived.note_late(changed.chat)
+        (short,) = await self._bodies.offload(
+            [encode_item(PersistItem(changed, None), self._schema)]
+        )
         request = {
             "TableName": self._table,
-            "Item": encode_item(PersistItem(changed, None), self._schema),
+            "Item": place_item(await self._rows.layouts(), short),
             "ConditionExpression": "attribute_not_exists(#chat)",
             "ExpressionAttributeNames": {"#chat": Field.CHAT},
         }
         await self._client.call("put_item", request)
 
 
-def _difference(item: Item, changed: Message, schema: int) -> dict[str, Any]:
-    """Return the update that makes `item` store `changed`, if it still is at its `rev`.
+def _difference(item: Item, wanted: Item, schema: int, *, is_late: bool) -> dict[str, Any]:
+    """Return the update that makes `item` the one that is wanted, if it still is at its `rev`.
 
-    What a newer release put into the item stays: this one cannot know what it is for.
+    What a newer release put into the item stays: this one cannot know what it is for. So does
+    `ttl`, unless the entry may be archived (`is_late`).
     """
-    receiver = item.get(Field.RECEIVER)
-    user = None if receiver is None else str(receiver["S"])
-    wanted = encode_item(PersistItem(changed, user), schema)
+    wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # in the shard where it is
+    wanted.pop(Field.TTL, None)
     new = {name: value for name, value in wanted.items() if item.get(name) != value}
-    known = _known(schema)
+    known = _known(schema) - ({Field.TTL} if not is_late else set())
     # What a migration fills may have come since the item was read: that is no change of its `rev`.
     there = dict.fromkeys([*item, *_NEW])
     gone = [name for name in there if name not in wanted and name in known]

@@ -19,17 +19,20 @@ import structlog
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.shards import chat_of
 from chatserver.errors import ChatError
 from chatserver.protocol.frames import Message
 from chatserver.warm import versions
 from chatserver.warm.batches import get_items
+from chatserver.warm.bodies import Bodies, NoBodies
+from chatserver.warm.chatrows import ChatRows, chat_in
 from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.mending import Mend, mend_item
-from chatserver.warm.messages import decode_item
 from chatserver.warm.paging import Page, Span, Token, read_page
-from chatserver.warm.patterns import Sight, show
+from chatserver.warm.patterns import Sight, decode_present, show
 from chatserver.warm.schema import KnownSchema
 from chatserver.warm.seqsearch import TS_MAX
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import FILES_INDEX, MESSAGES
 from chatserver.warm.tables import MessageField as Field
 
@@ -44,7 +47,7 @@ def mend_files(item: Item) -> Mend | None:
     """Return what a message's item lacks to be listed, or no longer to be."""
     if Field.REV not in item:  # a marker
         return None
-    wanted = item[Field.CHAT] if Field.ATTACHMENTS in item else None
+    wanted = {"S": chat_in(item)} if Field.ATTACHMENTS in item else None
     if item.get(Field.FILES_OF) == wanted:
         return None
     return Mend({}, (Field.FILES_OF,)) if wanted is None else Mend({Field.FILES_OF: wanted})
@@ -53,11 +56,20 @@ def mend_files(item: Item) -> Mend | None:
 class ChatFiles:
     """Lists the messages that have files."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
         self._client = client
+        self._bodies = bodies or NoBodies()
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
         self._acts_by = versions.acting_version(settings)
         self._known = KnownSchema(client, settings, self._clock)
 
@@ -90,11 +102,7 @@ class ChatFiles:
             span = Span(MESSAGES, chat, FILES_INDEX, (from_ts, to_ts))
         else:
             span = Span(MESSAGES, chat, between=(from_ts, to_ts))
-        if start is not None and span.index is None:
-            # A page later, the walk may have begun with the index; its tokens say more.
-            start = {name: start[name] for name in span.names if name in start}
-        elif start is not None and span.index is not None:
-            start = {Field.FILES_OF: chat, **start}
+        start = await self._start_in(span, chat, start)
         now = {":now": {"N": str(int(self._clock.time()))}}
         query: dict[str, Any] = span.query(self._settings) | {"ScanIndexForward": not newest_first}
         query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
@@ -111,6 +119,18 @@ class ChatFiles:
 
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
+    async def _start_in(self, span: Span, chat: str, start: Token | None) -> Token | None:
+        """Return a token for this span: a page later, the walk may have begun in another one."""
+        if start is None or not isinstance(start.get(Field.TS), int):
+            return start  # what is none of ours is refused where it is read
+        if chat_of(str(start.get(Field.CHAT))) != chat:
+            return start
+        ts = int(start[Field.TS])
+        if span.index is None:
+            return {Field.CHAT: chat, Field.TS: ts}
+        partition = (await self._rows.layouts()).partition_of(chat, ts)
+        return {Field.FILES_OF: chat, **start, Field.CHAT: partition}
+
     async def _is_complete(self) -> bool:
         """Tell whether the index has all messages that have files, and this process knows it."""
         if self._acts_by < versions.FILES_ONLY:
@@ -124,10 +144,10 @@ class ChatFiles:
             item[Field.TS]["N"]: item for item in await get_items(self._client, self._table, keys)
         }
         items = [found.get(row[Field.TS]["N"]) for row in rows]
-        return [
-            None if item is None or Field.ATTACHMENTS not in item else decode_item(item)
-            for item in items
+        with_files = [
+            None if item is None or Field.ATTACHMENTS not in item else item for item in items
         ]
+        return await decode_present(with_files, self._bodies)
 
     async def _read_through(
         self,
@@ -141,11 +161,15 @@ class ChatFiles:
         held: dict[int, Item] = {}
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
-            messages = [decode_item(row) for row in rows]
-            held.update((message.seq, row) for message, row in zip(messages, rows, strict=True))
+            messages = await decode_present(rows, self._bodies)
+            pairs = zip(messages, rows, strict=True)
+            held.update((each.seq, row) for each, row in pairs if each is not None)
             return await show(sight, messages)
 
-        page = await read_page(self._client, span, query, load, limit=limit, start=start)
+        source = await self._rows.open(span, query, start)
+        page = await read_page(
+            self._client, span, query, load, limit=limit, start=start, source=source
+        )
         if self._acts_by >= versions.FILES:
             shown = [held[message.seq] for message in page.items]
             await self._mend([row for row in shown if mend_files(row) is not None])

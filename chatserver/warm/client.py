@@ -4,6 +4,9 @@ The SDK's own retries are off and its parameter validation too: we build the req
 them again costs a third of a call. `translate` turns everything that botocore raises into our
 tree, so nothing of it leaves the package.
 
+Every call asks for what it takes, and its answer is metered (`chatserver.warm.metering`) under what
+the client is for: `for_feature`. With a tenant, keys get its mark here (`chatserver.warm.tenancy`).
+
 All that goes through here may run twice, when an answer was lost and the call is tried again. Each
 repository's writes are therefore idempotent or conditional; see there.
 """
@@ -12,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import aioboto3
 import aiohttp
@@ -25,8 +29,11 @@ from botocore.exceptions import (
 )
 
 from chatserver.config import Warm
+from chatserver.domain.spending import Feature
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.sdkfailures import translate_silence
+from chatserver.warm.metering import Failure, Meter, ask_for_units
+from chatserver.warm.tenancy import Tenancy
 
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
@@ -61,12 +68,16 @@ _REFUSED_CREDENTIALS = {
     "UnrecognizedClientException",
 }
 # In the reasons of a cancelled transaction: another writer or a limit got in the way.
-_PASSING_REASONS = {
+_PASSING_REASONS = {"TransactionConflict"}
+_THROTTLED_REASONS = {
     "ProvisionedThroughputExceeded",
-    "ThrottlingError",
-    "TransactionConflict",
     "RequestLimitExceeded",
+    "ThrottlingError",
 }
+
+
+class Throttled(Unavailable):
+    """A table, a partition of it or the account is at its limit."""
 
 
 class TableMissing(ConfigError):
@@ -85,13 +96,30 @@ class ConditionFailed(Conflict):
         self.stored = stored
 
 
+class IteratorExpired(Conflict):
+    """The place in a Stream was asked for too long ago (15 minutes); ask for it again."""
+
+
+class StreamTrimmed(CorruptData):
+    """What was asked for has left the Stream: records are kept for 24 hours."""
+
+
 class DynamoClient:
     """Calls DynamoDB and answers with its answer or with one of our errors."""
 
     def __init__(self, sdk: DynamoDBClient, settings: Warm) -> None:
         self._sdk = sdk
         self._settings = settings
+        self._tenancy = Tenancy(settings) if settings.tenant else None
+        self.feature: Feature = "other"
+        self.meter = Meter(settings)
         self.endpoint: str = sdk.meta.endpoint_url
+
+    def for_feature(self, feature: Feature) -> Self:
+        """Return this client for calls that are metered under `feature`."""
+        client = copy.copy(self)
+        client.feature = feature
+        return client
 
     async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Do one operation, named as the SDK does (``"get_item"``), tried again when that helps.
@@ -111,13 +139,24 @@ class DynamoClient:
 
     async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """Do one operation, once, for callers whose own loop is inside `retry`. Raises as `call`"""
+        sent = request
+        if self._tenancy is not None:
+            sent = self._tenancy.outgoing(operation, request)
+        sent = ask_for_units(operation, sent)
         try:
-            answer: dict[str, Any] = await getattr(self._sdk, operation)(**request)
+            answer: dict[str, Any] = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
-            raise translate(exc, self.endpoint) from exc
+            error = translate(exc, self.endpoint)
+            self.meter.note_failure(self.feature, operation, _failure_of(error))
+            if self._tenancy is not None and isinstance(error, ConditionFailed):
+                error.stored = self._tenancy.stored(operation, request, error.stored)
+            raise error from exc
         if "RequestId" not in answer["ResponseMetadata"]:
             # Something else that says 200 must not pass for a write that was done.
             raise Unavailable(f"DynamoDB at {self.endpoint}: what answers there is no DynamoDB")
+        if self._tenancy is not None:
+            answer = self._tenancy.incoming(operation, request, answer)
+        self.meter.note(self.feature, operation, request, answer)
         return answer
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
@@ -139,6 +178,8 @@ class DynamoClient:
                     wait_max=RETRY_WAIT_S_MAX,
                 ):
                     with trial:
+                        if trial.num > 1:
+                            self.meter.note_retry(self.feature)
                         try:
                             return await attempt()
                         except Unavailable as exc:
@@ -174,6 +215,23 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
     Raises:
         ConfigError: the endpoint is no URL, or only one of the two keys is set.
     """
+    async with _open(settings, "dynamodb", settings.endpoint) as sdk:
+        yield DynamoClient(sdk, settings)
+
+
+@contextlib.asynccontextmanager
+async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
+    """Open a pool of connections to DynamoDB Streams, which has an endpoint of its own on AWS.
+
+    Raises as `open_dynamodb`.
+    """
+    endpoint = settings.streams_endpoint or settings.endpoint
+    async with _open(settings, "dynamodbstreams", endpoint) as sdk:
+        yield DynamoClient(sdk, settings)
+
+
+@contextlib.asynccontextmanager
+async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIterator[Any]:
     secret = settings.secret_key
     if (settings.access_key is None) != (secret is None):
         raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
@@ -196,13 +254,19 @@ async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
                 region_name=settings.region,
             )
             sdk = await stack.enter_async_context(
-                session.client("dynamodb", endpoint_url=settings.endpoint, config=config)
+                session.client(service, endpoint_url=endpoint, config=config)
             )
         except ValueError as exc:
             raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
         except BotoCoreError as exc:
-            raise translate(exc, settings.endpoint or "AWS") from exc
-        yield DynamoClient(sdk, settings)
+            raise translate(exc, endpoint or "AWS") from exc
+        yield sdk
+
+
+_OF_STREAMS: dict[str, type[ChatError]] = {
+    "ExpiredIteratorException": IteratorExpired,
+    "TrimmedDataAccessException": StreamTrimmed,
+}
 
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
@@ -219,7 +283,9 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
     code = error.get("Code", "")
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
-    if code in _THROTTLED or code in _PASSING or status >= 500:
+    if code in _THROTTLED:
+        return Throttled(text)
+    if code in _PASSING or status >= 500:
         return Unavailable(text)
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(text, [response.get("Item")])
@@ -231,7 +297,7 @@ def _translate_answer(exc: ClientError, where: str) -> ChatError:
         return TableMissing([f"{text}: `chatserver tables apply` creates the tables"])
     if code in _REFUSED_CREDENTIALS:
         return ConfigError([text])
-    return CorruptData(text)
+    return _OF_STREAMS.get(code, CorruptData)(text)
 
 
 def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
@@ -240,6 +306,20 @@ def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
     text = f"{where}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
     if "ConditionalCheckFailed" in codes:
         return ConditionFailed(text, [reason.get("Item") for reason in reasons])
+    if codes & _THROTTLED_REASONS:
+        return Throttled(text)
     if codes & _PASSING_REASONS:
         return Unavailable(text)
     return CorruptData(text)
+
+
+def _failure_of(error: ChatError) -> Failure:
+    match error:
+        case Throttled():
+            return "throttled"
+        case ConditionFailed():
+            return "condition"
+        case Unavailable():
+            return "failed"
+        case _:
+            return "refused"

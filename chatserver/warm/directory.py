@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from chatserver.config import Warm
 from chatserver.domain.membership import Role
@@ -38,6 +38,13 @@ MEMBERS_IN_TRANSACTION = 99
 MEMBERS_READ_MAX = 100_000
 MARKS_IN_FLIGHT_MAX = 16
 MARK_TRIES_MAX = 8
+Part = Literal["all", "sessions", "others"]
+# A session's chat has a ULID, which begins with a digit up to 7; other ids begin with a letter.
+_BETWEEN: Final[dict[Part, tuple[str, str] | None]] = {
+    "all": None,
+    "sessions": (records.chat_key("0"), records.chat_key("8")),
+    "others": (records.chat_key("8"), records.chat_key("~")),
+}
 
 
 class Mark(NamedTuple):
@@ -114,6 +121,13 @@ class Directory:
         """Create the direct chat of two users, or return it; see `create_group`."""
         roles: dict[str, Role] = {a: "member", b: "member"}
         return await self._create(Chat(chat, "direct", None, 1, int(now * 1000)), roles)
+
+    async def create_session_chat(
+        self, chat: str, user: str, companion: str, name: str, now: float
+    ) -> Chat:
+        """Create the chat of a session with a companion, or return it; see `create_group`."""
+        roles: dict[str, Role] = {user: "member", companion: "member"}
+        return await self._create(Chat(chat, "companion", name, 1, int(now * 1000)), roles)
 
     async def create_group(
         self,
@@ -240,17 +254,19 @@ class Directory:
                 request["ExclusiveStartKey"] = last
 
     async def list_memberships(
-        self, user: str, *, limit: int, start: Token | None = None
+        self, user: str, *, limit: int, start: Token | None = None, part: Part = "all"
     ) -> Page[Membership]:
-        """Return a page of a user's chats, by chat id.
+        """Return a page of a user's chats, by chat id; of `sessions` with companions the newest.
+
+        `part`: those sessions alone, or all `others`.
 
         Guarantees:
             What a chat and a mark are is read consistently; that a chat is in the list is not: one
             created a moment ago may be absent.
             Cost: a Query of the index, and a BatchGetItem for each 50 chats.
         """
-        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX)
-        query = span.query(self._settings)
+        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _BETWEEN[part])
+        query = {**span.query(self._settings), "ScanIndexForward": part != "sessions"}
         return await read_page(
             self._client, span, query, self._load_memberships, limit=limit, start=start
         )

@@ -3,25 +3,33 @@
 Both are made of the definition that `apply_tables` uses, and of items as the encoders make them.
 
 ``python -m chatserver.warm.documents cloudformation`` and ``… workbench`` print what is committed
-in ``deploy/dynamodb``. Tables that the template made and those that `chatserver tables apply` made
-are the same, so either may come first.
+in ``deploy/dynamodb``, ``… terraform`` what ``deploy/terraform`` reads, ``… iam-<name>`` what is in
+``deploy/iam`` (`chatserver.warm.policies`).
+Tables that the template made and those that `chatserver tables apply` made are the same, so either
+may come first.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
 import chatserver
 from chatserver.config import Warm
-from chatserver.protocol.frames import Attachment, Message
-from chatserver.warm import markers
+from chatserver.domain.companions import Companion, CompanionId, CompanionSession
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.protocol.frames import Ai, Attachment, Message
+from chatserver.warm import holds, markers, policies, versions
+from chatserver.warm.bodies import pointer_to
 from chatserver.warm.client import Item
+from chatserver.warm.companion_sessions import encode_session
+from chatserver.warm.companions import encode_head, encode_version
 from chatserver.warm.messages import PersistItem, encode_item
-from chatserver.warm.provisioning import creation_of
+from chatserver.warm.provisioning import creation_of, projection_of
 from chatserver.warm.records import READY, Chat, Member, User, describe_origin
 from chatserver.warm.tables import (
     CHAT_SESSION,
@@ -30,7 +38,7 @@ from chatserver.warm.tables import (
     SOCIAL,
     TABLES,
     Key,
-    SessionField,
+    MessageField,
     SocialField,
     Table,
 )
@@ -110,7 +118,7 @@ def _parameters() -> dict[str, Any]:
             "Type": "String",
             "Default": str(about["stream"]["default"]).lower(),
             "AllowedValues": ["true", "false"],
-            "Description": "CHAT_WARM_STREAM: the archive needs it",
+            "Description": "CHAT_WARM_STREAM: needed if CHAT_ARCHIVE_REMOVAL is ttl",
         },
     }
 
@@ -135,6 +143,43 @@ def _properties(table: Table) -> dict[str, Any]:
     if table.expiry is not None:
         made["TimeToLiveSpecification"] = {"AttributeName": table.expiry, "Enabled": True}
     return made
+
+
+def terraform() -> dict[str, Any]:
+    """Return the tables as ``deploy/terraform`` reads them, and the note of their schema."""
+    return {
+        "tables": [_terraform_table(table) for table in TABLES],
+        "schema": versions.newest_note(),
+    }
+
+
+def _terraform_table(table: Table) -> dict[str, Any]:
+    made = creation_of(table, Warm(stream=True))
+    stream = made.get("StreamSpecification", {}).get("StreamViewType", "")
+    return {
+        "name": table.name,
+        **_terraform_key(table.key),
+        "attributes": [
+            {"name": each["AttributeName"], "type": each["AttributeType"]}
+            for each in made["AttributeDefinitions"]
+        ],
+        "indexes": [
+            {
+                "name": index.name,
+                **_terraform_key(index.key),
+                "projection_type": projection_of(index)["ProjectionType"],
+                "non_key_attributes": list(index.includes),
+            }
+            for index in table.indexes
+        ],
+        "ttl": table.expiry or "",
+        "stream_view": stream,
+    }
+
+
+def _terraform_key(key: Key) -> dict[str, str]:
+    hash_key, range_key = (*key.names, "")[:2]
+    return {"hash_key": hash_key, "range_key": range_key}
 
 
 def workbench() -> dict[str, Any]:
@@ -201,8 +246,7 @@ def samples(table: Table) -> Iterable[Item]:
     if table is DIRECTORY:
         return _directory()
     if table is CHAT_SESSION:
-        fields = (SessionField.PK, SessionField.SK, SessionField.GSI1_PK)
-        return [_texts(fields, ("alice", "ACTIVE", "g-team"))]
+        return _sessions()
     assert table is SOCIAL
     return [_texts((SocialField.PK, SocialField.SK), ("u#alice", "info"))]
 
@@ -228,19 +272,44 @@ def _messages() -> Iterable[Item]:
     for message in direct:
         receiver = "bob" if message.sender == "alice" else "alice"
         yield encode_item(PersistItem(message, receiver))
+    long = made(6, "bob", "text", "")
+    yield encode_item(PersistItem(long, "alice")) | pointer_to(b"a very long text")
     yield markers.encode_marker(direct[-1])
+    yield holds.encode_copy(made(1, "alice", "text", "Hello, Bo"))
     group = [
         made(1, "alice", "text", "Welcome", chat="g-team"),
         made(2, "alice", "update", "", name="Team", chat="g-team"),
         made(3, "alice", "member", "", user="eve", role="member", muted_until=0, chat="g-team"),
         made(4, "alice", "member", "", user="eve", role="", banned=True, chat="g-team"),
+        made(
+            2, "ai-ada", "text", "Hello", reply_to=1, ai=_SPOKEN, chat="01KAJ5W3N0TBJ8QW6X1V7ZC2YD"
+        ),
     ]
     for message in group:
         yield encode_item(PersistItem(message, None))
+    back = made(6, "bob", "text", "Of long ago")
+    yield encode_item(PersistItem(back, "alice")) | {
+        MessageField.RESTORED: {"N": str(_TS // 1_000_000)}
+    }
+
+
+_SPOKEN: Final = Ai("echo", "done", 12, 4)
+_ADA: Final = Companion(
+    CompanionId(UserId("ai-ada")), 1, "Ada", "Be kind.", "scripted", "echo", 8192, 1024, _TS // 1000
+)
+
+
+def _sessions() -> Iterable[Item]:
+    user, start, later = UserId("alice"), _TS // 1000, _TS // 1000 + 86_400_000
+    old, active = ChatId("01KAJ4Q7R8M2E5S9T0B3C6D8FH"), ChatId("01KAJ5W3N0TBJ8QW6X1V7ZC2YD")
+    yield encode_session(CompanionSession(user, _ADA.id, active, 1, later))
+    yield encode_session(CompanionSession(user, _ADA.id, old, 1, start, later))
 
 
 def _directory() -> Iterable[Item]:
     created_ms = _TS // 1000
+    yield encode_head(_ADA)
+    yield encode_version(_ADA)
     for user, name in (("alice", "Alice"), ("bob", None)):
         yield User(user, name, created_ms).encode()
     for chat in (
@@ -255,7 +324,12 @@ def _directory() -> Iterable[Item]:
             yield Member(chat.chat, user, role, joined=1, read=2, received=2).encode()
 
 
-DOCUMENTS: Final = {"cloudformation": cloudformation, "workbench": workbench}
+DOCUMENTS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "cloudformation": cloudformation,
+    "workbench": workbench,
+    "terraform": terraform,
+    **{f"iam-{name}": functools.partial(policies.policy, name) for name in policies.POLICIES},
+}
 
 
 def encode_document(name: str) -> bytes:

@@ -27,10 +27,12 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.domain.privacy import Done, Job, Kind, State
 from chatserver.errors import Conflict, CorruptData, NotFound, RateLimited
+from chatserver.telemetry import metrics
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.records import row_key, user_key
 from chatserver.warm.rows import find_number, find_text, get_number, get_text
-from chatserver.warm.tables import DIRECTORY, DirectoryField
+from chatserver.warm.social import INFO
+from chatserver.warm.tables import DIRECTORY, SOCIAL, DirectoryField
 from chatserver.warm.tables import JobField as Field
 
 WAITING_READ_MAX: Final = 100
@@ -96,6 +98,7 @@ class JobRows:
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
         self._table = DIRECTORY.name_in(settings)
+        self._social = SOCIAL.name_in(settings)
 
     # asking
 
@@ -120,6 +123,7 @@ class JobRows:
                 count = get_number(pointer, Field.EXPORTS)
         if count >= per_day_max:
             wait_ms = ((day + 1) * DAY_S - now) * 1000
+            metrics.RATE_LIMITED.labels("exports").inc()
             raise RateLimited("export: no more of them today", retry_after_ms=wait_ms)
         exports = row_key(user_key(job.user), f"exports#{job.user}")
         exports |= {
@@ -189,7 +193,9 @@ class JobRows:
                 ":receipt": {"S": job.id},
             },
         }
-        actions = [*self._begin(job), {"Update": update}]
+        # What the user showed of himself goes at once, too.
+        info = {"TableName": self._social, "Key": row_key(user_key(job.user), INFO)}
+        actions = [*self._begin(job), {"Update": update}, {"Delete": info}]
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed:

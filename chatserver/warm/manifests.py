@@ -10,6 +10,8 @@
 | trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the user has words in the segment  |
 |         |             |                               | that holds this seq                      |
 
+What was restored has rows of its own (`chatserver.warm.restored`), below `a#<chat>` too.
+
 An object is noted before it is written, and a segment is made of it by one transaction: the note
 goes, the segment's row comes, the top moves, the object that it replaces is noted as dead. So every
 object that may be in the bucket has a row, whoever died when. A note can be declared dead only
@@ -28,8 +30,15 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.domain.segments import NOTHING_ARCHIVED, TRAIL_PREFIX, ArchiveTop, Segment
+from chatserver.domain.segments import (
+    NOTHING_ARCHIVED,
+    TRAIL_PREFIX,
+    ArchiveTop,
+    Restored,
+    Segment,
+)
 from chatserver.errors import Conflict, CorruptData
+from chatserver.warm import restored
 from chatserver.warm.batches import WRITES_MAX, put_items
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.paging import Span
@@ -74,25 +83,41 @@ class Manifests:
     # reading; all of it consistent
 
     async def get_top(self, chat: str) -> ArchiveTop:
-        """Return how far a chat is archived."""
-        request = {"Key": row_key(_partition(chat), _partition(chat)), "ConsistentRead": True}
-        item = (await self._client.call("get_item", {"TableName": self._table, **request})).get(
-            "Item"
-        )
-        if item is None:
+        """Return how far a chat is archived, and what of that was restored. Costs one Query."""
+        between = (_partition(chat), restored.RANGES_END)
+        request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
+        top: Item | None = None
+        ranges: list[Restored] = []
+        async for rows in self._iter_pages({**request, "ConsistentRead": True}):
+            for row in rows:
+                if restored.is_range(row):
+                    ranges.append(restored.decode_range(row))
+                else:
+                    top = row
+        if top is None:
             return NOTHING_ARCHIVED
-        return ArchiveTop(Seq(_number(item, Field.LAST)), Ts(_number(item, Field.LAST_TS)))
+        return ArchiveTop(
+            Seq(_number(top, Field.LAST)), Ts(_number(top, Field.LAST_TS)), tuple(ranges)
+        )
+
+    async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
+        """Return the next segments, at most `limit`, that end at `seq` or beyond, by their ends.
+
+        As the rows are, whatever they say: also such as overlap.
+        """
+        between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' follows '#'
+        request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
+        page = {"ConsistentRead": True, "Limit": limit}
+        return [
+            _decode(row) for row in (await self._client.call("query", {**request, **page}))["Items"]
+        ]
 
     async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
         """Return the segments that hold any of the seqs ``[first, last]``, in rising seq."""
         found: list[Segment] = []
         start = max(1, first)
         while start <= last:
-            between = (f"{_SEGMENT_PREFIX}{start:020d}", "s$")  # '$' follows '#'
-            request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
-            page = {"ConsistentRead": True, "Limit": _PAGE}
-            rows = (await self._client.call("query", {**request, **page}))["Items"]
-            segments = [_decode(row) for row in rows]
+            segments = await self.list_from(chat, start, _PAGE)
             found += [segment for segment in segments if segment.first <= last]
             if len(segments) < _PAGE or segments[-1].first > last:
                 return found
@@ -101,16 +126,25 @@ class Manifests:
 
     async def find_at(self, chat: str, ts: int) -> Segment | None:
         """Return the segment whose time holds `ts`. Costs a Query of all that the chat has."""
-        span = Span(DIRECTORY, _partition(chat), prefix=_SEGMENT_PREFIX)
-        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
-        request["FilterExpression"] = "#first <= :ts AND #last >= :ts"
-        names = {"#first": Field.FIRST_TS, "#last": Field.LAST_TS}
-        request["ExpressionAttributeNames"] |= names
-        request["ExpressionAttributeValues"] |= {":ts": {"N": str(ts)}}
-        async for rows in self._iter_pages(request):
+        async for rows in self._iter_at(chat, ts, ts):
             if rows:
                 return _decode(rows[0])
         return None
+
+    async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
+        """Return the segments whose time meets ``[from_ts, to_ts]``. Costs as `find_at`."""
+        pages = self._iter_at(chat, from_ts, to_ts)
+        return [_decode(row) async for rows in pages for row in rows]
+
+    def _iter_at(self, chat: str, from_ts: int, to_ts: int) -> AsyncIterator[list[Item]]:
+        span = Span(DIRECTORY, _partition(chat), prefix=_SEGMENT_PREFIX)
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        request["FilterExpression"] = "#first <= :to AND #last >= :from"
+        names = {"#first": Field.FIRST_TS, "#last": Field.LAST_TS}
+        request["ExpressionAttributeNames"] |= names
+        ends = {":from": {"N": str(from_ts)}, ":to": {"N": str(to_ts)}}
+        request["ExpressionAttributeValues"] |= ends
+        return self._iter_pages(request)
 
     async def list_notes(self, chat: str) -> list[tuple[Segment, bool]]:
         """Return the objects that no segment is made of, yet or any more, and which are dead."""

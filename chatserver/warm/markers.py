@@ -5,6 +5,7 @@ so), one item for each message that was sent to expire, written together with it
 place whose message was lost with Redis before it was stored, written when that is found out:
 
     chatid S "<chat>#gone"  ts N  seq N  mid S  ref S  kind S  author S  ends N (if it expires)
+    sum S (of the tombstone that it stands for)
 
 A marker holds nothing that the message said. It has no `expires_at`, so it stays, and neither
 `sender_id` nor `status_ts`, so no index holds it. It is the evidence by which a hole in a chat is
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
+from chatserver.warm.checksums import checksum_of
 from chatserver.warm.client import Item
 from chatserver.warm.tables import MESSAGES
 from chatserver.warm.tables import MessageField as Field
@@ -41,6 +43,7 @@ def encode_marker(message: Message) -> Item:
     }
     if message.expires_at is not None:
         marker[Field.ENDS] = {"N": str(message.expires_at)}
+    marker[Field.SUM] = {"S": checksum_of(decode_marker(marker))}
     return marker
 
 

@@ -153,8 +153,8 @@ class Memberships:
 
         `added` are new members, with the least chat seq at which they join; `roles` new roles of
         those who are members; `removed` those who no longer are; `settings` name, joining, history,
-        slow_s; `muted` members and until when they may not write, or None; `banned` are users who
-        may not come back, and who says so.
+        slow_s, retention_s; `muted` members and until when they may not write, or None; `banned`
+        are users who may not come back, and who says so.
         `large` is the version with which the chat has become a large one, 0 if it is none then.
 
         Guarantees:
@@ -183,6 +183,36 @@ class Memberships:
             if stored is None or (stored.version, stored.change) != (after.version, change):
                 return None
         return after
+
+    async def set_retention(self, chat: str, retention_s: int) -> bool:
+        """Note how long messages of a direct chat live; False if its row says so already.
+
+        Raises:
+            NotFound: there is no such direct chat.
+        """
+        key = records.chat_key(chat)
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": "SET #version = #version + :one, #retention = :s",
+            "ConditionExpression": "#kind = :direct AND (attribute_not_exists(#retention) "
+            "OR #retention <> :s)",
+            "ExpressionAttributeNames": {
+                "#kind": Field.KIND,
+                "#version": Field.VERSION,
+                "#retention": Field.RETENTION_S,
+            },
+            "ExpressionAttributeValues": {
+                ":one": {"N": "1"},
+                ":s": {"N": str(retention_s)},
+                ":direct": {"S": "direct"},
+            },
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
 
     def _ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
         ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))

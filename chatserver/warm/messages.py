@@ -3,16 +3,25 @@
 Owns table `messages`, one item a message, key ``(chatid, ts)``:
 
     chatid S  ts N  seq N  mid S  ref S  sender_id S  receiver_id S (direct chats only)  kind S
-    body S  reply_to N (if it is one)  status S  status_ts S "<status>#<ts, 20 digits>"  rev N
-    expires_at N (if it ends)  attachments S (if it has files: JSON)  files_of S (then, too: chat)
+    body S  body_sha256 S  body_bytes N (both if the body is an object)  reply_to N (if it is one)
+    status S  status_ts S "<status>#<ts, 20 digits>"  rev N
+    expires_at N (if it ends)  ttl N (if TTL is to remove it)
+    attachments S (if it has files: JSON)  files_of S (then, too: chat)
+    ai S (if a model made it: JSON)
+    sum S (`chatserver.warm.checksums`; what was written before there were any has none)
     if it was changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
     of other entries: target N  user S  role S  name S
 
 Entries that are not messages are items, too: seq has no holes. `status` tells them apart: `active`
 and `deleted` messages, and `event`.
 
-Invariants: an item is made from the message alone, so writing it again changes nothing; within a
-chat ts rises with seq. A body has at most 16 KB, so no item comes near DynamoDB's 400 KB.
+Invariants: an item is made from the message alone, but for `ttl` (`chatserver.warm.removal`), so
+writing it again changes nothing; within a chat ts rises with seq. A body has at most 256 KB, so
+every item fits into DynamoDB's 400 KB; a long one is an object in the bucket as a rule
+(`chatserver.warm.bodies`).
+
+An item is in partition ``<chat>``, or in ``<chat>#<n>`` if the chat was spread over shards when it
+was sent (`chatserver.domain.shards`): `encode_item` names the chat, who writes it the partition.
 
 Two ways to read, for two needs. The access patterns (`chatserver.warm.patterns`) page through the
 table by time. `find_head`, `list_before` and `list_after` go by seq, read consistently and return a
@@ -34,15 +43,21 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.shards import chat_of
 from chatserver.errors import CorruptData
 from chatserver.protocol import expiry
 from chatserver.protocol.entries import is_message
-from chatserver.protocol.frames import ENTRY_KINDS, Attachment, Message
+from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
 from chatserver.warm import markers, versions
 from chatserver.warm.batches import WRITES_MAX, put_items
+from chatserver.warm.bodies import Bodies, NoBodies, object_of
+from chatserver.warm.chatrows import ChatRows, place_item
+from chatserver.warm.checksums import checksum_of
 from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.paging import Span, check_limit
+from chatserver.warm.removal import FOR_EVER, Keeping
 from chatserver.warm.seqsearch import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import MESSAGES
 from chatserver.warm.tables import MessageField as Field
 
@@ -59,10 +74,13 @@ class PersistItem:
     receiver: str | None
 
 
-def encode_item(item: PersistItem, schema: int = versions.NEWEST) -> Item:
+def encode_item(
+    item: PersistItem, schema: int = versions.NEWEST, removed_at: int | None = None
+) -> Item:
     """Return the item that stores a message. The same message makes the same item, at any time.
 
-    `schema` is the one that the process acts by.
+    `schema` is the one that the process acts by. From `removed_at` on (seconds) TTL may remove the
+    item for its age; one whose text ends stays until then, because its text is nowhere else.
 
     Raises:
         CorruptData: its body is not Unicode, which not every server would say of itself.
@@ -92,13 +110,19 @@ def encode_item(item: PersistItem, schema: int = versions.NEWEST) -> Item:
         encoded[Field.REPLY_TO] = {"N": str(message.reply_to)}
     if message.expires_at is not None:
         encoded[Field.EXPIRES_AT] = {"N": str(message.expires_at)}
+        removed_at = message.expires_at
+    if removed_at is not None and schema >= versions.TTL:
+        encoded[Field.TTL] = {"N": str(removed_at)}
     if message.attachments:
         files = msgspec.json.encode(message.attachments)
         encoded[Field.ATTACHMENTS] = {"S": files.decode()}
         if schema >= versions.FILES:
             encoded[Field.FILES_OF] = encoded[Field.CHAT]
+    if message.ai is not None:
+        encoded[Field.AI] = {"S": msgspec.json.encode(message.ai).decode()}
     if message.rev or message.deleted or status == STATUS_EVENT:
         encoded |= _encode_more(message)
+    encoded[Field.SUM] = {"S": checksum_of(message)}
     return encoded
 
 
@@ -145,7 +169,7 @@ def decode_item(item: Item) -> Message:
         message = Message(
             seq=int(item[Field.SEQ]["N"]),
             ts=int(item[Field.TS]["N"]),
-            chat=item[Field.CHAT]["S"],
+            chat=chat_of(item[Field.CHAT]["S"]),
             mid=item[Field.MID]["S"],
             sender=item[Field.SENDER]["S"],
             ref=item[Field.REF]["S"],
@@ -154,6 +178,7 @@ def decode_item(item: Item) -> Message:
             reply_to=None if reply_to is None else int(reply_to["N"]),
             expires_at=None if ends is None else int(ends["N"]),
             attachments=_decode_files(item) if Field.ATTACHMENTS in item else [],
+            ai=_decode_ai(item) if Field.AI in item else None,
         )
         is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
         if is_as_sent and message.kind not in ENTRY_KINDS:
@@ -164,8 +189,32 @@ def decode_item(item: Item) -> Message:
         raise CorruptData(f"messages: the item at {key} is not a message: {exc!r}") from exc
 
 
+async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message | None]:
+    """Return the messages that items store, place by place, with bodies that are objects.
+
+    None for one that was moved to the archive since its item was read.
+
+    Raises:
+        CorruptData: one is not an item of ours.
+        Unavailable: a body cannot be read now.
+    """
+    messages = [decode_item(item) for item in items]
+    if not any(object_of(item) for item in items):
+        return messages
+    return await bodies.load(items, messages, decode_item)
+
+
+async def decode_items(items: Sequence[Item], bodies: Bodies) -> list[Message]:
+    """Return the messages that items store, without those that were moved. Raises as above."""
+    return [message for message in await decode_each(items, bodies) if message is not None]
+
+
 def _decode_files(item: Item) -> list[Attachment]:
     return msgspec.json.decode(item[Field.ATTACHMENTS]["S"], type=list[Attachment])
+
+
+def _decode_ai(item: Item) -> Ai:
+    return msgspec.json.decode(item[Field.AI]["S"], type=Ai)
 
 
 def _decode_more(message: Message, item: Item) -> Message:
@@ -198,11 +247,22 @@ def _decode_more(message: Message, item: Item) -> Message:
 class MessageRepository:
     """Reads and writes table `messages`."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        keeping: Keeping = FOR_EVER,
+        bodies: Bodies | None = None,
+    ) -> None:
         self._client = client
+        self._bodies = bodies or NoBodies()
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._keeping = keeping
         self._table = MESSAGES.name_in(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
         self._schema = versions.acting_version(settings)
 
     async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
@@ -222,16 +282,23 @@ class MessageRepository:
                 in all. Some may be.
             CorruptData: an item cannot be stored, for itself; some of the others may not be.
         """
+        if not items:
+            return
+        layouts, now_s = await self._rows.layouts(), self._clock.time()
         encoded = {
-            (item.message.chat, item.message.ts): encode_item(item, self._schema) for item in items
+            (item.message.chat, item.message.ts): encode_item(
+                item, self._schema, self._keeping.removed_at(item.message.ts, now_s)
+            )
+            for item in items
         }
         marked = {
             (item.message.chat, item.message.ts): markers.encode_marker(item.message)
             for item in items
             if item.message.expires_at is not None
         }
-        unique = [*marked.values(), *encoded.values()]
         give_up = self._clock.monotonic() + timeout_s
+        short = await self._bodies.offload(list(encoded.values()))
+        unique = [*marked.values(), *(place_item(layouts, item) for item in short)]
         for at in range(0, len(unique), WRITES_MAX):
             left_s = max(0.0, give_up - self._clock.monotonic())
             await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
@@ -258,7 +325,8 @@ class MessageRepository:
     async def find_head(self, chat: str) -> Message | None:
         """Return the newest stored message of a chat: the floor of seq and ts.
 
-        One that has expired counts, as a tombstone, even when its item is gone.
+        One that has expired counts, as a tombstone, even when its item is gone. A long body is left
+        out: who wants the floor does not wait for the bucket.
 
         Guarantees:
             Consistent: every message stored before the call counts.
@@ -284,7 +352,8 @@ class MessageRepository:
             Contiguous, and the last one has seq ``before - 1``. Empty if that one is not stored.
             It ends short of `limit` at the chat's beginning, or where a message is not stored.
             Consistent, whatever the hint is worth.
-            Cost: one Query with a good hint, else a search of 3 to 15 small ones more.
+            Cost: one Query with a good hint, else a search of 3 to 15 small ones more; of a chat
+            that is spread, as many times that as it has shards, side by side.
 
         Raises:
             CorruptData: ts does not rise with seq.
@@ -343,7 +412,8 @@ class MessageRepository:
     ) -> list[Message]:
         """Return the run that `items`, the answer to `probe`, and markers for its holes make up."""
         now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
-        held = {_place_of(item).seq: expiry.as_of(decode_item(item), now_s) for item in items}
+        found = await decode_items(items, self._bodies)
+        held = {message.seq: expiry.as_of(message, now_s) for message in found}
         run = _run(held, target, step, probe.count)
         if len(run) < probe.count and target + step * len(run) >= 1:
             # A message is not there. If it was sent to expire, a marker says so.
@@ -365,24 +435,16 @@ class MessageRepository:
     async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
         """Return what `probe` asks for, consistently. Large items may take several Queries."""
         between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
+        span = Span(MESSAGES, chat, between=between)
         request: dict[str, Any] = {
-            **Span(MESSAGES, chat, between=between).query(self._settings),
+            **span.query(self._settings),
             "ScanIndexForward": not probe.is_newest_first,
             "ConsistentRead": True,
         }
         if places_only:
             request["ProjectionExpression"] = "#seq, #sort"
             request["ExpressionAttributeNames"] |= {"#seq": Field.SEQ}
-        items: list[Item] = []
-        while True:
-            answer = await self._client.call(
-                "query", {**request, "Limit": probe.count - len(items)}
-            )
-            items += answer["Items"]
-            last = answer.get("LastEvaluatedKey")
-            if last is None or len(items) >= probe.count:
-                return items
-            request["ExclusiveStartKey"] = last
+        return await self._rows.list(span, request, probe.count)
 
 
 def _place_of(item: Item) -> Place:

@@ -324,11 +324,23 @@ class Moderation:
         except ConditionFailed:
             return
 
-    async def list_open_reports(self, after: str | None, limit: int) -> list[tuple[str, Report]]:
-        """Return open reports of all chats, the oldest first, each with its place for `after`."""
-        low = "" if after is None else f"{after}!"
-        span = Span(DIRECTORY, OPEN_REPORTS, between=(low or "0", ":"))
-        places = [row[Field.SK]["S"] for row in await self._query(span, limit)]
+    async def list_open_reports(
+        self, after: str | None, limit: int, *, is_newest_first: bool = False
+    ) -> tuple[list[Report], str | None]:
+        """Return open reports of all chats by time, and the place for `after` of the next page.
+
+        Guarantees:
+            Consistent. A page is short only where reports were resolved while it was read.
+            Cost: one Query of so many short rows, and one BatchGetItem of as many reports.
+        """
+        low, high = "0", ":"  # all: a place begins with a digit
+        if after is not None:
+            low, high = ("0", after) if is_newest_first else (f"{after}!", ":")
+        span = Span(DIRECTORY, OPEN_REPORTS, between=(low, high))
+        # An end belongs to its range: of the newest first, the last one comes again and is dropped.
+        more = 1 if is_newest_first and after is not None else 0
+        rows = await self._query(span, limit + more, is_newest_first=is_newest_first)
+        places = [place for row in rows if (place := row[Field.SK]["S"]) != after][:limit]
         keys = []
         for place in places:
             _, chat, seq, reporter = place.split("#")
@@ -336,15 +348,17 @@ class Moderation:
             keys.append({Field.PK: {"S": f"c#{chat}"}, Field.SK: {"S": sort}})
         reports = [Report.decode(item) for item in await get_items(self._client, self._table, keys)]
         by_place = {report.line_key[Field.SK]["S"]: report for report in reports}
-        return [(place, by_place[place]) for place in places if place in by_place]
+        found = [by_place[place] for place in places if place in by_place]
+        return found, places[-1] if len(places) == limit else None
 
     async def list_reports(self, chat: str, after: str | None, limit: int) -> list[Report]:
         """Return reports of a chat, open or not, in the order of their messages."""
         span = Span(DIRECTORY, f"c#{chat}", between=(_above(REPORT_PREFIX, after), AFTER_REPORTS))
         return [Report.decode(row) for row in await self._query(span, limit)]
 
-    async def _query(self, span: Span, limit: int) -> list[Item]:
+    async def _query(self, span: Span, limit: int, *, is_newest_first: bool = False) -> list[Item]:
         request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
+        request["ScanIndexForward"] = not is_newest_first
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         return rows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from chatserver.config import Warm
 from chatserver.errors import BadRequest
@@ -36,6 +36,24 @@ class Page(Generic[T]):
 
     items: list[T]
     next: Token | None
+
+
+class Chunk(NamedTuple):
+    """What one step of a Query found: rows, how many it looked at, and where to go on."""
+
+    rows: list[Item]
+    looked_at: int
+    after: Token | None
+
+
+class Rows(Protocol):
+    """A Query under way."""
+
+    async def read(self, limit: int) -> Chunk:
+        """Return what is next among about `limit` rows; not to be asked again at the end."""
+
+    def token_of(self, row: Item) -> Token:
+        """Return the token of the page that begins after `row`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,6 +137,31 @@ class Span:
         return self.prefix is None or str(sort).startswith(self.prefix)
 
 
+class PlainRows:
+    """The rows of a span as its one partition has them."""
+
+    def __init__(
+        self, client: DynamoClient, span: Span, query: Mapping[str, Any], start: Token | None
+    ) -> None:
+        """Raises BadRequest: the token is of another query."""
+        self._client = client
+        self._query = query
+        self._after = None if start is None else span.start_of(start)
+        self._span = span
+        self.token_of = span.token_of
+
+    async def read(self, limit: int) -> Chunk:
+        """Return what one Query finds."""
+        request = {**self._query, "Limit": limit}
+        if self._after is not None:
+            request["ExclusiveStartKey"] = self._after
+        answer = await self._client.call("query", request)
+        found: list[Item] = answer["Items"]
+        self._after = answer.get("LastEvaluatedKey")
+        after = None if self._after is None else self._span.token_of(self._after)
+        return Chunk(found, answer.get("ScannedCount", len(found)), after)
+
+
 async def read_page(
     client: DynamoClient,
     span: Span,
@@ -128,9 +171,11 @@ async def read_page(
     limit: int,
     start: Token | None,
     choose: Callable[[list[Item]], Awaitable[list[Item]]] | None = None,
+    source: Rows | None = None,
 ) -> Page[T]:
     """Return the next `limit` things of `query`, over as many Queries as that takes.
 
+    `source`: what runs the query from `start` on, if not a Query of one partition does.
     `choose` returns those of some rows that are worth loading. `load` makes the things of them, in
     their order, None for a row that stands for nothing.
 
@@ -145,19 +190,14 @@ async def read_page(
         Unavailable: DynamoDB did not answer in `call_timeout_s`, all Queries together.
     """
     check_limit(limit)
-    after = None if start is None else span.start_of(start)
+    source = source or PlainRows(client, span, query, start)
     rows: list[Item] = []
     things: list[T] = []
     evaluated, looked_at, loaded = limit + 1, 0, 0
     async with client.deadline():
         while True:
-            request = {**query, "Limit": min(evaluated, LOOKED_AT_MAX - looked_at)}
-            if after is not None:
-                request["ExclusiveStartKey"] = after
-            answer = await client.call("query", request)
-            found: list[Item] = answer["Items"]
-            looked_at += answer.get("ScannedCount", len(found))
-            after = answer.get("LastEvaluatedKey")
+            found, count, after = await source.read(min(evaluated, LOOKED_AT_MAX - looked_at))
+            looked_at += count
             while found:
                 # One more than the page holds: that tells whether there is a next one.
                 size = max(limit + 1 - len(things), CHUNK_MIN)
@@ -169,13 +209,13 @@ async def read_page(
                         rows.append(row)
                         things.append(thing)
                 if len(things) > limit:
-                    return Page(things[:limit], span.token_of(rows[limit - 1]))
+                    return Page(things[:limit], source.token_of(rows[limit - 1]))
                 if loaded >= LOADED_MAX and (found or after is not None):
-                    return Page(things, span.token_of(taken[-1]))
+                    return Page(things, source.token_of(taken[-1]))
             if after is None:
                 return Page(things, None)
             if looked_at >= LOOKED_AT_MAX:
-                return Page(things, span.token_of(after))
+                return Page(things, after)
             evaluated = min(evaluated * 2, EVALUATED_MAX)
 
 

@@ -25,10 +25,13 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import BadRequest
 from chatserver.protocol.frames import Message
 from chatserver.warm.batches import get_items
+from chatserver.warm.bodies import Bodies, NoBodies
+from chatserver.warm.chatrows import ChatRows, chat_in, key_of
 from chatserver.warm.client import DynamoClient, Item
-from chatserver.warm.messages import STATUS_ACTIVE, decode_item, status_ts
+from chatserver.warm.messages import STATUS_ACTIVE, decode_each, decode_items, status_ts
 from chatserver.warm.paging import Page, Span, Token, read_page
 from chatserver.warm.seqsearch import TS_MAX
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import MESSAGES, RECEIVER_INDEX, SENDER_INDEX, STATUS_INDEX, Index
 from chatserver.warm.tables import MessageField as Field
 
@@ -48,11 +51,20 @@ class Sight(Protocol):
 class MessagePatterns:
     """Reads table `messages` as its indexes allow."""
 
-    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
         self._client = client
+        self._bodies = bodies or NoBodies()
         self._settings = settings
         self._clock = clock or SystemClock()
         self._table = MESSAGES.name_in(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
 
     async def list_chat(
         self,
@@ -128,13 +140,12 @@ class MessagePatterns:
             Consistent; of what has expired nothing is returned.
             Cost: one BatchGetItem for 100 places.
         """
-        keys = [
-            {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}}
-            for chat, ts in dict.fromkeys(places)
-        ]
+        layouts = await self._rows.layouts()
+        keys = [key_of(layouts, chat, ts) for chat, ts in dict.fromkeys(places)]
         now_s = int(self._clock.time())
         items = await get_items(self._client, self._table, keys)
-        found = [decode_item(item) for item in items if not _has_expired(item, now_s)]
+        live = [item for item in items if not _has_expired(item, now_s)]
+        found = await decode_items(live, self._bodies)
         return {(message.chat, message.ts): message for message in found}
 
     async def _list(
@@ -153,18 +164,18 @@ class MessagePatterns:
         async def choose(rows: list[Item]) -> list[Item]:
             if sight is None:
                 return rows
-            chosen = set(await sight.choose({row[Field.CHAT]["S"] for row in rows}))
-            return [row for row in rows if row[Field.CHAT]["S"] in chosen]
+            chosen = set(await sight.choose({chat_in(row) for row in rows}))
+            return [row for row in rows if chat_in(row) in chosen]
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
             if span.index is None:
-                found: list[Message | None] = [decode_item(row) for row in rows]
-            else:
-                found = await self._load(rows, span.index, now_s)
-            return await show(sight, found)
+                return await show(sight, await decode_present(rows, self._bodies))
+            return await show(sight, await self._load(rows, span.index, now_s))
 
+        is_by_chat = span.index in (None, STATUS_INDEX)
+        source = await self._rows.open(span, query, start) if is_by_chat else None
         return await read_page(
-            self._client, span, query, load, limit=limit, start=start, choose=choose
+            self._client, span, query, load, limit=limit, start=start, choose=choose, source=source
         )
 
     async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
@@ -176,13 +187,24 @@ class MessagePatterns:
         keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
         items = await get_items(self._client, self._table, keys)
         found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
-        return [
-            decode_item(item)
+        still = [
+            item
             if (item := found.get(_key_of(row))) is not None
             and all(item.get(name) == row[name] for name in index.key.names)
             else None
             for row in rows
         ]
+        return await decode_present(still, self._bodies)
+
+
+async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:
+    """Return the messages of items, place by place, None where there is none."""
+    there = [item for item in items if item is not None]
+    found = {
+        _key_of(item): message
+        for item, message in zip(there, await decode_each(there, bodies), strict=True)
+    }
+    return [None if item is None else found[_key_of(item)] for item in items]
 
 
 async def show(sight: Sight | None, found: Sequence[Message | None]) -> Sequence[Message | None]:

@@ -15,11 +15,14 @@ from chatserver.config import Warm
 from chatserver.domain.segments import TRAIL_PREFIX
 from chatserver.protocol.frames import Message
 from chatserver.warm.batches import get_items
+from chatserver.warm.bodies import Bodies, NoBodies
+from chatserver.warm.chatrows import ChatRows
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
-from chatserver.warm.messages import decode_item
+from chatserver.warm.messages import decode_items
 from chatserver.warm.moderation import REPORT_PREFIX
 from chatserver.warm.paging import Span
 from chatserver.warm.records import chat_key, member_key, row_key, user_key
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
 from chatserver.warm.tables import MessageField as Field
 
@@ -31,9 +34,17 @@ REPORTED_PREFIX: Final = "reported#"
 class PersonalRows:
     """Reads and removes the rows of one user."""
 
-    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
         self._client = client
+        self._bodies = bodies or NoBodies()
         self._settings = settings
+        self._rows = ChatRows(client, settings, None, shards)
         self._directory = DIRECTORY.name_in(settings)
         self._messages = MESSAGES.name_in(settings)
 
@@ -135,7 +146,8 @@ class PersonalRows:
             answer = await self._client.call("query", request)
             keys = [{name: row[name] for name in MESSAGES.key.names} for row in answer["Items"]]
             items = await get_items(self._client, self._messages, keys)
-            found = [decode_item(item) for item in items if item[Field.SENDER]["S"] == user]
+            own = [item for item in items if item[Field.SENDER]["S"] == user]
+            found = await decode_items(own, self._bodies)
             if found:
                 yield sorted(found, key=lambda message: message.ts)
             if (last := answer.get("LastEvaluatedKey")) is None:
@@ -146,8 +158,9 @@ class PersonalRows:
         """Return an entry, as the table has it. Consistent."""
         request = {
             "TableName": self._messages,
-            "Key": {Field.CHAT: {"S": chat}, Field.TS: {"N": str(ts)}},
+            "Key": await self._rows.key_of(chat, ts),
             "ConsistentRead": True,
         }
         item = (await self._client.call("get_item", request)).get("Item")
-        return None if item is None else decode_item(item)
+        found = [] if item is None else await decode_items([item], self._bodies)
+        return found[0] if found else None

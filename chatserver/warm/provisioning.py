@@ -52,8 +52,7 @@ async def apply_tables(
     problems: list[str] = []
     for table, description in found.items():
         if description is not None:
-            problems += _differences(table, table.name_in(settings), description)
-            problems += await _expiry_problems(client, table, table.name_in(settings))
+            problems += await find_problems(client, table, settings, description)
     if problems:
         raise ConfigError(problems)
     changes: list[Change] = []
@@ -72,6 +71,17 @@ async def apply_tables(
         if found[MESSAGES] is None and found[DIRECTORY] is None:
             await versions.record_newest(client, DIRECTORY.name_in(settings))
     return changes
+
+
+async def find_problems(
+    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+) -> list[str]:
+    """Say how an existing table differs from ours in what `apply_tables` would not change."""
+    name = table.name_in(settings)
+    return [
+        *_differences(table, name, description),
+        *await _expiry_problems(client, table, name),
+    ]
 
 
 async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
@@ -125,7 +135,8 @@ def key_schema_of(key: Key) -> list[dict[str, str]]:
     ]
 
 
-async def _expiry(client: DynamoClient, name: str) -> dict[str, str]:
+async def expiry_of(client: DynamoClient, name: str) -> dict[str, str]:
+    """Return what a table's TTL is: `TimeToLiveStatus`, and `AttributeName` if it has one."""
     answer = await client.call("describe_time_to_live", {"TableName": name})
     description: dict[str, str] = answer["TimeToLiveDescription"]
     return description
@@ -134,9 +145,10 @@ async def _expiry(client: DynamoClient, name: str) -> dict[str, str]:
 async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
     if table.expiry is None:
         return []
-    state = await _expiry(client, name)
+    state = await expiry_of(client, name)
     attribute = state.get("AttributeName")
-    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and attribute != table.expiry:
+    is_ours = attribute in (table.expiry, table.expiry_before)
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and not is_ours:
         return [f"table {name}: TTL reads {attribute}, ours {table.expiry}"]
     return []
 
@@ -191,7 +203,7 @@ def projection_of(index: Index) -> dict[str, Any]:
     return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
 
 
-# The archive needs what a removed row held, and nothing of what is written.
+# Who looks after what TTL removes needs what it held, and nothing of what is written.
 _STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
 
 
@@ -217,8 +229,9 @@ async def _wait_active(
 async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
     if table.expiry is None:
         return []
-    if (await _expiry(client, name))["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
-        return [Change(name, "kept", f"TTL on {table.expiry}")]
+    state = await expiry_of(client, name)
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
+        return [Change(name, "kept", f"TTL on {state['AttributeName']}")]
     specification = {"Enabled": True, "AttributeName": table.expiry}
     await client.call(
         "update_time_to_live", {"TableName": name, "TimeToLiveSpecification": specification}

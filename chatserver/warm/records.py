@@ -19,14 +19,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import cast
 
-from chatserver.domain.membership import HistoryFrom, Joining, Role
+from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
 from chatserver.errors import CorruptData
 from chatserver.warm.client import Item
 from chatserver.warm.tables import DirectoryField as Field
-
-ChatKind = Literal["direct", "group"]
 
 FORMING = "forming"  # its members are being written; it does not exist for anybody
 READY = "ready"
@@ -110,7 +108,9 @@ class Chat:
     large: int = 0
     count: int | None = dataclasses.field(default=None, compare=False)
     slow_s: int = 0
+    retention_s: int = 0  # so long its messages live; 0: for ever
     blockers: frozenset[str] = frozenset()  # of a direct chat: which of its users block the other
+    ended_ms: int | None = None  # of a companion's chat: since when it is only read
 
     def encode(self, state: str, origin: str) -> Item:
         """Return the row of a chat in `state` that was asked for as `origin`."""
@@ -134,7 +134,7 @@ class Chat:
     def decode(cls, item: Item) -> Chat:
         """Return the chat of a row. Raises CorruptData."""
         kind = _text(item, Field.KIND)
-        if kind not in {"direct", "group"}:
+        if kind not in {"direct", "group", "companion"}:
             raise CorruptData(f"directory: chat {item.get(Field.PK)} has kind {kind!r}")
         return cls(
             chat=_id_of(item, Field.PK, "c#"),
@@ -148,7 +148,9 @@ class Chat:
             large=_number(item, Field.LARGE) if Field.LARGE in item else 0,
             count=_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
             slow_s=_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
+            retention_s=_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
             blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
+            ended_ms=_number(item, Field.ENDED) if Field.ENDED in item else None,
         )
 
 

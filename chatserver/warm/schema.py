@@ -176,6 +176,10 @@ class KnownSchema:
             self._until = now + self._for_s
         return self._state.version
 
+    async def reads_ttl(self) -> bool:
+        """Tell whether DynamoDB's TTL reads `ttl` of messages, and whoever changes one knows it."""
+        return await self.get_version() >= versions.TTL_ONLY
+
 
 @contextlib.asynccontextmanager
 async def watch_schema(

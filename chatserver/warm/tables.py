@@ -42,6 +42,8 @@ class MessageField:
     RECEIVER: Final = "receiver_id"  # direct chats only
     KIND: Final = "kind"
     BODY: Final = "body"
+    BODY_SHA256: Final = "body_sha256"  # hex: the body is an object in the bucket
+    BODY_BYTES: Final = "body_bytes"  # of such a body, in UTF-8
     REPLY_TO: Final = "reply_to"
     STATUS: Final = "status"
     STATUS_TS: Final = "status_ts"  # "<status>#<ts, 20 digits>"
@@ -56,11 +58,16 @@ class MessageField:
     EDITED_SEQ: Final = "edited_seq"  # of the edit that gave it its body
     REACTIONS: Final = "reactions"  # user to emoji
     DELETED: Final = "deleted"  # its text is gone, its place stays
-    EXPIRES_AT: Final = "expires_at"  # seconds since 1970; what DynamoDB's TTL reads
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: the end of its text
+    TTL: Final = "ttl"  # seconds since 1970: DynamoDB may remove the item; since schema 5
     ATTACHMENTS: Final = "attachments"  # JSON: the files, as readers get them
     FILES_OF: Final = "files_of"  # the chat again, of a message that has files; since schema 1
+    AI: Final = "ai"  # JSON: the model that made it, how it ended, and its tokens
     AUTHOR: Final = "author"  # of a marker: its message's sender, and in no index
+    COPY: Final = "copy"  # of what a legal hold keeps: the message, JSON
     ENDS: Final = "ends"  # of a marker: its message's `expires_at`, and no TTL
+    SUM: Final = "sum"  # checksum of what it says, see `chatserver.warm.checksums`
+    RESTORED: Final = "restored"  # until then it lies over its segment; seconds since 1970
 
 
 class SessionField:
@@ -69,13 +76,32 @@ class SessionField:
     PK: Final = "PK"
     SK: Final = "SK"
     GSI1_PK: Final = "GSI1PK"  # the chat id
+    CHAT: Final = "chat_id"
+    VERSION: Final = "ai_version"  # of the companion
+    CREATED: Final = "create_time"  # milliseconds since 1970
+    DELETED: Final = "delete_time"  # milliseconds since 1970; absent while the session is active
 
 
 class SocialField:
-    """Attributes of `social`."""
+    """Attributes of `social`; see `chatserver.warm.social`."""
 
     PK: Final = "PK"
     SK: Final = "SK"
+    NAME: Final = "name"
+    ABOUT: Final = "about"
+    AVATAR: Final = "avatar"  # key of an attachment
+    FOLLOWERS: Final = "follower#"  # how many follow the user
+    FOLLOWING: Final = "following#"  # how many the user follows
+    POSTS: Final = "post#"  # how many posts the user has
+    SINCE: Final = "since"  # of an edge: milliseconds since 1970
+    CONTENT: Final = "content"
+    IMAGE: Final = "image"  # key of an attachment
+    CREATED: Final = "created"  # milliseconds since 1970
+    EDITED: Final = "edited"  # milliseconds since 1970; absent of a post as it was made
+    AT: Final = "at"  # of a like: milliseconds since 1970
+    N: Final = "n"  # of a post: how many like it
+    BATCH: Final = "batch"  # of a count: the newest like that is in it
+    TTL: Final = "ttl"  # of a line of a timeline: seconds since 1970
 
 
 class DirectoryField:
@@ -85,7 +111,7 @@ class DirectoryField:
     SK: Final = "SK"
     NAME: Final = "name"
     CREATED: Final = "created"  # milliseconds since 1970
-    KIND: Final = "kind"  # of a chat: direct or group
+    KIND: Final = "kind"  # of a chat: direct, group or companion
     STATE: Final = "state"  # of a chat: forming or ready
     ORIGIN: Final = "origin"  # of a chat: digest of what it was created as
     VERSION: Final = "version"  # of a chat's membership and settings
@@ -102,6 +128,7 @@ class DirectoryField:
     HIDDEN: Final = "hidden"  # seqs that the member deleted for himself
     MUTED_UNTIL: Final = "muted_until"  # of a member: seconds since 1970, 0 for ever
     SLOW_S: Final = "slow_s"  # of a chat: slow mode
+    RETENTION_S: Final = "retention_s"  # of a chat: its messages end so long after they were sent
     BLOCKED: Final = "blocked"  # of a direct chat: which of its users block the other
     REASON: Final = "reason"  # of a report
     AUTHOR: Final = "author"  # of a ban: who banned
@@ -117,7 +144,8 @@ class DirectoryField:
     GENERATION: Final = "generation"  # of a login: number of its newest refresh token
     ROTATED: Final = "rotated"  # of a login: when that one was made, milliseconds since 1970
     SEEN: Final = "seen"  # of a login or a key: last used, milliseconds since 1970
-    ENDED: Final = "ended"  # of a login or a key: milliseconds since 1970; absent while it holds
+    # Of a login, a key, a companion, a chat that is only read now: milliseconds since 1970.
+    ENDED: Final = "ended"
     DIGEST: Final = "digest"  # of the secret of a key
     OLD_DIGEST: Final = "old_digest"  # of the secret that it had before
     OLD_UNTIL: Final = "old_until"  # how long that one holds, seconds since 1970
@@ -173,6 +201,9 @@ class SegmentField:
     TAG: Final = "tag"  # of the object's key
     IS_DEAD: Final = "dead"  # of an object on its way: no segment may be made of it any more
     AT: Final = "at"  # of a chat with late changes: of the last one, milliseconds since 1970
+    UNTIL: Final = "until"  # of what was restored: it leaves the warm tier then, s since 1970
+    DONE: Final = "done"  # of what is restored: up to which seq it is
+    IS_ENDING: Final = "ending"  # of what was restored: it is being taken away
 
 
 class FileField:
@@ -195,6 +226,19 @@ class FileField:
     REV: Final = "rev"  # counts the writes
     UPLOADS: Final = "uploads"  # of a user: how many files no message has
     BYTES: Final = "bytes"  # of a user: how large they are together
+
+
+class CompanionField:
+    """Attributes of companions' versions, in `directory`."""
+
+    NAME: Final = "name"
+    VERSION: Final = "version"
+    CREATED: Final = "created"  # milliseconds since 1970
+    PROMPT: Final = "prompt"
+    PROVIDER: Final = "provider"  # bedrock, openai or scripted
+    MODEL: Final = "model"
+    CONTEXT_TOKENS: Final = "context_tokens"
+    ANSWER_TOKENS: Final = "answer_tokens"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,6 +276,7 @@ class Table:
     indexes: tuple[Index, ...] = ()
     numbers: frozenset[str] = frozenset()
     expiry: str | None = None
+    expiry_before: str | None = None  # what TTL reads until a migration has been
     is_streamed: bool = False
 
     def type_of(self, attribute: str) -> Literal["S", "N"]:
@@ -266,13 +311,14 @@ MESSAGES: Final = Table(
     Key(MessageField.CHAT, MessageField.TS),
     (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX, FILES_INDEX),
     numbers=frozenset({MessageField.TS}),
-    expiry=MessageField.EXPIRES_AT,
+    expiry=MessageField.TTL,
+    expiry_before=MessageField.EXPIRES_AT,
     is_streamed=True,
 )
 CHAT_SESSION: Final = Table(
     "chat_session", Key(SessionField.PK, SessionField.SK), (SESSION_CHAT_INDEX,)
 )
-SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK))
+SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK), expiry=SocialField.TTL)
 DIRECTORY: Final = Table(
     "directory",
     Key(DirectoryField.PK, DirectoryField.SK),

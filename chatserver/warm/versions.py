@@ -9,18 +9,22 @@ schema would, and leaves what it would not know as it is.
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chatserver.config import Warm
 from chatserver.errors import ConfigError, Conflict
-from chatserver.warm.client import DynamoClient
 from chatserver.warm.fields import SchemaField as Field
+
+if TYPE_CHECKING:
+    from chatserver.warm.client import DynamoClient  # which knows the tables, which know this
 
 FILES: Final = 1  # messages with files carry `files_of`, index `files` lists them
 PINS: Final = 3  # chats have pinned messages
 FILES_ONLY: Final = 4  # what has files is read by the index alone
-NEWEST: Final = 4
-OLDEST: Final = 1  # whose processes may use tables that are made anew
+TTL: Final = 5  # items that are to be removed carry `ttl`
+TTL_ONLY: Final = 7  # the table's TTL reads `ttl`
+NEWEST: Final = 7
+OLDEST: Final = 5  # whose processes may use tables that are made anew
 SCHEMA_KEY: Final = "schema"  # partition of all that is known of it, in `directory`
 
 
@@ -43,20 +47,24 @@ def acting_version(settings: Warm) -> int:
     return version
 
 
-async def record_newest(client: DynamoClient, directory: str) -> None:
-    """Note that the tables were made by the newest schema, so that nothing is to be migrated.
-
-    `directory` is the table's name. What is noted already stays.
-    """
-    item = {
+def newest_note() -> dict[str, dict[str, str]]:
+    """Return the item of `directory` that says: the tables were made by the newest schema."""
+    return {
         Field.PK: {"S": SCHEMA_KEY},
         Field.SK: {"S": SCHEMA_KEY},
         Field.VERSION: {"N": str(NEWEST)},
         Field.OLDEST: {"N": str(OLDEST)},
     }
+
+
+async def record_newest(client: DynamoClient, directory: str) -> None:
+    """Note that the tables were made by the newest schema, so that nothing is to be migrated.
+
+    `directory` is the table's name. What is noted already stays.
+    """
     request = {
         "TableName": directory,
-        "Item": item,
+        "Item": newest_note(),
         "ConditionExpression": "attribute_not_exists(#pk)",
         "ExpressionAttributeNames": {"#pk": Field.PK},
     }

@@ -2,6 +2,7 @@
 // the parts.
 
 import { logOut, refreshLogin } from "./account.js";
+import { createAdmin } from "./admin.js";
 import { ChatClient } from "./client.js";
 import { createFiles } from "./files.js";
 import { isId } from "./format.js";
@@ -24,6 +25,7 @@ import {
   saveOutbox,
   saveSession,
 } from "./storage.js";
+import { createSocial } from "./social.js";
 import { createStore } from "./store.js";
 import { createAccount } from "./views/account.js";
 import { fill, h } from "./views/dom.js";
@@ -181,6 +183,8 @@ function showChats(config, first) {
       user: session.user,
       account,
       moderation: createModeration({ session: currentSession }),
+      social: createSocial({ session: currentSession, newId }),
+      admin: createAdmin({ session: currentSession }),
       demoUsers: config.demoUsers,
       newId,
       onLeave: logOutHere,

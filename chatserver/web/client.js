@@ -3,8 +3,9 @@
 
 import { Connection } from "./connection.js";
 import { cleanBody } from "./format.js";
+import { CHANGE_WORDS, LOAD_WORDS, SEND_WORDS, reasonOf } from "./refusals.js";
 import { seenWith } from "./state/messages.js";
-import { nextRetry, newEntry, sendable } from "./state/outbox.js";
+import { frameOf, nextRetry, newEntry, sendable } from "./state/outbox.js";
 
 const PAGE = 50;
 const HOLE_PAGE = 200;
@@ -13,32 +14,7 @@ const TYPING_EVERY_MS = 3000;
 const TYPING_IDLE_MS = 4500;
 const TICK_MS = 1000;
 const RETRY_MS = 1000;
-
-/** What a refusal means to the person who wrote the message. */
-const SEND_WORDS = new Map([
-  ["forbidden", "You may not send this here."],
-  ["not_found", "This chat does not exist any more."],
-  ["too_large", "The message is too long."],
-  ["conflict", "Something else was sent under this name. Delete it and write it again."],
-]);
-
-/** Reasons of the server that say more than the code. */
-const REASONS = new Map([
-  ["chat: you may not write here", "You are muted here. Ask those who run the group."],
-  ["chat: you and this user cannot write to each other", "You cannot write to each other."],
-]);
-
-/** The same for somebody who wanted to change a message. */
-const CHANGE_WORDS = new Map([
-  ["forbidden", "You may not change this message."],
-  ["not_found", "This message does not exist any more."],
-  ["too_large", "The text is too long."],
-]);
-
-const LOAD_WORDS = new Map([
-  ["forbidden", "You are not a member of this chat."],
-  ["not_found", "This chat does not exist, or you are not a member of it."],
-]);
+const PATIENCE_MS = 60_000; // who is told to wait for longer hears so, and decides himself
 
 export class ChatClient {
   #marks = new Map(); // chat → seq that the server is to learn
@@ -47,6 +23,8 @@ export class ChatClient {
   #flushTimer = null;
   #isSyncing = false;
   #isListing = false;
+  #joined = new Set(); // chats in which this connection knows what a companion is saying
+  #joining = new Set(); // chats in which it is being asked
   #tick = null;
 
   /** `env`: openSocket, setTimeout, clearTimeout, now, random, newId. */
@@ -111,6 +89,7 @@ export class ChatClient {
     const wasOpen = this.state.link.status === "open";
     if (link.isReplaced) this.device.renew();
     this.store.dispatch({ type: "link", link });
+    if (link.status !== "open") this.#joined.clear();
     if (wasOpen && link.status !== "open") {
       this.#typing = null;
       this.store.dispatch({ type: "disconnected", now: this.env.now() });
@@ -138,7 +117,9 @@ export class ChatClient {
       case "page":
         return this.#takeEvents(frame);
       case "signal":
-        return this.store.dispatch({ type: "signal", frame, now });
+        if (frame.kind === "post") return this.onPost?.(frame);
+        this.store.dispatch({ type: "signal", frame, now });
+        return frame.kind === "ai.delta" ? this.#settle() : undefined;
       case "stored":
         return this.store.dispatch({ type: "stored", frame });
       default:
@@ -168,9 +149,27 @@ export class ChatClient {
     if (state.ahead.length > 0) this.#sync();
     if (!state.isListLoaded || state.needsList) this.#loadList();
     const chat = state.chats.get(state.open);
+    if (chat?.kind === "companion" && !chat.isEnded) this.#joinTurn(chat.id);
     if (chat === undefined || chat.loading !== null || chat.trouble !== null) return;
     if (chat.older === "unknown") this.#loadNewest(chat);
     else if (chat.hole !== null) this.#loadHole(chat);
+  }
+
+  /** Ask what a companion has said so far, once a connection, and when a piece is missing. */
+  async #joinTurn(id) {
+    const isBroken = this.state.turns.get(id)?.isBroken === true;
+    if (this.#joined.has(id) && !isBroken) return;
+    if (this.#joining.has(id)) return;
+    this.#joining.add(id);
+    this.#joined.add(id);
+    try {
+      const frame = await this.connection.request({ type: "join_turn", chat: id });
+      this.store.dispatch({ type: "turn", frame });
+    } catch {
+      // The message comes in any case; the next connection asks again.
+    } finally {
+      this.#joining.delete(id);
+    }
   }
 
   async #sync() {
@@ -300,6 +299,38 @@ export class ChatClient {
     return this.#takeChat(await this.connection.request(request));
   }
 
+  /** Who there is to talk to: `[{id, name, version}, …]`, at most a page. */
+  async listCompanions() {
+    const answer = await this.connection.request({ type: "companions", limit: PAGE });
+    return answer.companions;
+  }
+
+  /**
+   * Return the chat of the session with a companion, begun if need be; of a renewal, another one.
+   * The same `ref` again is the same session.
+   */
+  async startSession(companion, ref, { isRenewal = false } = {}) {
+    const type = isRenewal ? "renew_session" : "create_session";
+    try {
+      return this.#takeChat(await this.connection.request({ type, companion, ref }));
+    } catch (error) {
+      const other = { conflict: "get_session", not_found: "create_session" }[error.code];
+      if (other === undefined || (error.code === "not_found" && !isRenewal)) throw error;
+      const request = other === "get_session" ? { type: other, companion } : { type: other, companion, ref };
+      return this.#takeChat(await this.connection.request(request));
+    }
+  }
+
+  /** End the session that a chat is; it can be read from then on. */
+  async endSession(companion, chat) {
+    await this.connection.request({ type: "delete_session", companion, chat });
+  }
+
+  /** End the answer that is being made; what was said so far becomes the message. */
+  async stopAnswer(chat) {
+    await this.connection.request({ type: "stop", chat });
+  }
+
   #takeChat({ chat: info }) {
     this.store.dispatch({ type: "info", info, now: this.env.now() });
     return info.chat;
@@ -384,7 +415,7 @@ export class ChatClient {
 
   #sendFailed(ref, error, words) {
     if (error.code === "disconnected") return; // `disconnected` puts it back in the queue
-    if (error.isTemporary) {
+    if (error.isTemporary && !(error.retryAfterMs > PATIENCE_MS)) {
       const retryAt = this.env.now() + Math.max(error.retryAfterMs || 0, RETRY_MS);
       this.store.dispatch({ type: "delayed", ref, retryAt });
       return;
@@ -461,24 +492,4 @@ export class ChatClient {
     if (isVisible) this.connection.suspect();
     else this.stopTyping();
   }
-}
-
-/** What says more than the code: why a member may not write, or what the host application said. */
-function reasonOf({ code, message }) {
-  if (code !== "forbidden") return undefined;
-  const [, told] = /^body: (.+)$/s.exec(message) ?? [];
-  return REASONS.get(message) ?? (told && `${told.charAt(0).toUpperCase()}${told.slice(1)}.`);
-}
-
-/** What the server is asked for an entry of the outbox. */
-function frameOf({ ref, chat, body, replyTo, files = [], deed }) {
-  if (!deed) {
-    const reply = replyTo ? { reply_to: replyTo } : {};
-    const with_ = files.length > 0 ? { attachments: files.map((file) => file.id) } : {};
-    return { type: "send", chat, ref, body, ...reply, ...with_ };
-  }
-  const change = { chat, seq: deed.target, ref };
-  if (deed.kind === "edit") return { type: "edit", ...change, body };
-  if (deed.kind === "reaction") return { type: "react", ...change, emoji: body };
-  return { type: "delete", ...change, for: deed.kind === "hide" ? "me" : "all" };
 }

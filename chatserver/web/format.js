@@ -198,3 +198,8 @@ export function fileSize(bytes) {
   const value = bytes / 1000 ** power;
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[power - 1]}`;
 }
+
+/** Whether an id is a companion's: such names are for them alone. */
+export function isCompanion(user) {
+  return user.startsWith("ai-");
+}

@@ -44,6 +44,8 @@ export function createModeration({ session }) {
       (await call("GET", `/v1/users?user=${encodeURIComponent(user)}`)).items[0],
     /** `seconds` between two messages of a member; 0 ends slow mode. */
     slowDown: (chat, seconds) => call("PATCH", chatPath(chat), { slow_s: seconds }),
+    /** New messages disappear `seconds` after they were sent; 0: they stay. */
+    keepFor: (chat, seconds) => call("PATCH", chatPath(chat), { retention_s: seconds }),
     /** The reports that nobody has looked at yet: `[{seq, reporter, reason}]`. */
     listReports: async (chat) =>
       (await listAll(`${chatPath(chat)}/reports`)).filter(({ state }) => state === "open"),

@@ -9,9 +9,11 @@ import { applyEntry, countReactions, isAmending, isMessage } from "./state/chang
 import { shownText } from "./state/expiry.js";
 import { findMessage } from "./state/messages.js";
 import { withoutDeeds } from "./state/outbox.js";
+import { turnOf } from "./state/turns.js";
 import { chatTitle, entryMark, markOf, readersOf, typingUsers } from "./select.js";
 
 const GROUP_MS = 5 * 60_000;
+const NO_QUOTE = { quoteOf: null, quoteFrom: null, quoteText: null };
 
 /** The rows of the open chat. */
 export function timelineRows(state, chat, now) {
@@ -40,13 +42,24 @@ export function timelineRows(state, chat, now) {
       previous !== null && previous.sender === item.sender && item.at - previous.at < GROUP_MS;
     if (previous !== null && continues) previous.isLast = false;
     const row = { ...item, isFirst: !continues, isLast: true };
+    // A companion answers what stands right above: nobody has to be shown that again.
+    if (chat.kind === "companion" && previous !== null && row.quoteOf === previous.seq) {
+      Object.assign(row, NO_QUOTE);
+    }
     rows.push(row);
     previous = row;
   }
   for (const row of rows) if (row.type === "message") showFoot(row);
+  const answer = turnOf(state.turns, chat);
+  if (answer !== null) rows.push(answerRow(answer, chatTitle(chat, state.me)));
   const typing = typingUsers(state, chat.id);
   if (typing.length > 0) rows.push({ key: "typing", type: "typing", users: typing.join(" ") });
   return markRepeats(rows);
+}
+
+/** What a companion is saying. */
+function answerRow({ turn, text, end }, name) {
+  return { key: `a:${turn}`, type: "answer", text, name, isOver: end !== null };
 }
 
 /** What stands above the first message: the chat's beginning, a wait, or why there is none. */
@@ -78,7 +91,7 @@ function* itemsOf(state, chat) {
     if (isAmending(entry)) continue;
     if (isMessage(entry)) {
       if (!roles.get(entry.sender)) roles.set(entry.sender, "member"); // who writes, is one
-      yield messageItem(chat, entry, state.me, deeds.get(entry.seq) ?? []);
+      yield messageItem(chat, entry, state, deeds.get(entry.seq) ?? []);
     } else yield { key: `s:${entry.seq}`, type: "system", ...systemItem(entry, state.me, roles) };
   }
   acked.sort((a, b) => a.seq - b.seq);
@@ -86,6 +99,13 @@ function* itemsOf(state, chat) {
 }
 
 const MUTE_OVER = 1; // a time long ago: may write again
+
+const SPANS = [
+  [86_400, "day"],
+  [3_600, "hour"],
+  [60, "minute"],
+  [1, "second"],
+];
 
 /** What happened to the chat, in words. `roles`: user → role, of the entries before. */
 function systemItem(entry, me, roles) {
@@ -102,7 +122,17 @@ function updateText({ sender, name, body }, me) {
   const slowS = /^\{"slow_s":(\d{1,6})\}$/u.exec(body)?.[1];
   if (slowS === "0") return `${who} turned slow mode off`;
   if (slowS) return `${who} turned slow mode on: one message in ${slowS} seconds`;
+  const retentionS = /^\{"retention_s":(\d{1,9})\}$/u.exec(body)?.[1];
+  if (retentionS === "0") return `${who} let new messages stay`;
+  if (retentionS) return `${who} let new messages disappear after ${spanText(Number(retentionS))}`;
   return `${who} changed the group’s settings`;
+}
+
+/** A span of time in words: the largest unit that it is a whole number of. */
+export function spanText(seconds) {
+  const [unit, name] = SPANS.find(([each]) => seconds % each === 0);
+  const count = seconds / unit;
+  return count === 1 ? `one ${name}` : `${count} ${name}s`;
 }
 
 function memberText({ sender, user, role = "", muted_until: until, banned }, me, before) {
@@ -132,7 +162,15 @@ function withDeeds(message, deeds, me) {
   }, message);
 }
 
-function messageItem(chat, stored, me, deeds) {
+/** What the foot of a companion's message says of how it ended; empty: as it should. */
+const ENDS = new Map([
+  ["stopped", "stopped"],
+  ["length", "cut short"],
+  ["broken", "broken off"],
+  ["late", "broken off"],
+]);
+
+function messageItem(chat, stored, { me }, deeds) {
   const message = withDeeds(stored, deeds, me);
   const own = message.sender === me;
   const isGroup = chat.kind === "group";
@@ -146,6 +184,8 @@ function messageItem(chat, stored, me, deeds) {
     seq: message.seq,
     at: message.ts / 1000,
     sender: message.sender,
+    name: nameOf(chat, message.sender, me),
+    note: ENDS.get(message.ai?.end) ?? "",
     body: message.deleted ? shownText(message) : message.body,
     files: filesOf(message.deleted ? [] : (message.attachments ?? [])),
     isGone: message.deleted === true,
@@ -156,8 +196,13 @@ function messageItem(chat, stored, me, deeds) {
     error: failed === undefined ? null : `Not changed. ${failed.error}`,
     troubleRef: failed?.ref ?? null,
     ref: message.ref,
-    ...quoteOf(chat, message.reply_to ?? null),
+    ...quoteOf(chat, message.reply_to ?? null, me),
   };
+}
+
+/** What a member is called: companions have a name that is no id. */
+function nameOf(chat, user, me) {
+  return chat.kind === "companion" && user !== me ? chatTitle(chat, me) : user;
 }
 
 /** As one text, so that rows can be compared. */
@@ -186,6 +231,8 @@ function entryItem(chat, entry, me) {
     seq: entry.seq,
     at: entry.ts === null ? entry.at : entry.ts / 1000,
     sender: me,
+    name: me,
+    note: "",
     body: entry.body,
     files: filesOf(entry.files ?? []),
     isGone: false,
@@ -196,23 +243,23 @@ function entryItem(chat, entry, me) {
     error: entry.error === null ? null : `Not sent. ${entry.error}`,
     troubleRef: entry.ref,
     ref: entry.ref,
-    ...quoteOf(chat, entry.replyTo),
+    ...quoteOf(chat, entry.replyTo, me),
   };
 }
 
-function quoteOf(chat, seq) {
-  if (seq === null) return { quoteOf: null, quoteFrom: null, quoteText: null };
+function quoteOf(chat, seq, me) {
+  if (seq === null) return NO_QUOTE;
   const quoted = findMessage(chat, seq);
   return {
     quoteOf: seq,
-    quoteFrom: quoted?.sender ?? null,
+    quoteFrom: quoted === null ? null : nameOf(chat, quoted.sender, me),
     quoteText: quoted === null ? "An earlier message" : oneLine(shownText(quoted)),
   };
 }
 
 /** Time and mark stand at the end of a group; what failed or was edited always says so. */
 function showFoot(row) {
-  row.hasFoot = row.isLast || row.isEdited || row.mark === "failed" || row.mark === "sending";
+  row.hasFoot = row.isLast || row.isEdited || row.note !== "" || row.mark === "failed" || row.mark === "sending";
 }
 
 /** A key must not come twice, whatever a server sends. */

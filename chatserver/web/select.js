@@ -1,6 +1,6 @@
 // Questions that the views ask of the state. Pure.
 
-import { nameList, oneLine } from "./format.js";
+import { isCompanion, nameList, oneLine } from "./format.js";
 import { unreadOf } from "./state/chats.js";
 import { fileNames, shownText } from "./state/expiry.js";
 import { withoutDeeds } from "./state/outbox.js";
@@ -13,6 +13,7 @@ export function peerOf(chat, me) {
 /** What a chat is called. */
 export function chatTitle(chat, me) {
   if (chat.kind === "direct") return peerOf(chat, me);
+  if (chat.kind === "companion") return chat.name ?? peerOf(chat, me);
   if (chat.name) return chat.name;
   const others = chat.members.filter((member) => member !== me);
   return others.length > 0 ? nameList(others, 3) : "Group"; // of a large one the list has no names
@@ -43,7 +44,7 @@ export function knownPeople(state) {
   const people = new Set();
   for (const chat of listChats(state)) for (const member of chat.members) people.add(member);
   people.delete(state.me);
-  return [...people];
+  return [...people].filter((user) => !isCompanion(user));
 }
 
 export function unreadTotal(state) {

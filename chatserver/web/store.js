@@ -35,6 +35,7 @@ import {
   updateEntry,
   withoutDeeds,
 } from "./state/outbox.js";
+import { endTurn, takePiece, takeTurn } from "./state/turns.js";
 
 const TYPING_MS = 6000; // a sign of writing is repeated every 3 s; two lost ones end it
 
@@ -56,6 +57,7 @@ export function initialState() {
     outbox: [],
     unstored: [],
     typing: new Map(), // chat → Map user → until (ms)
+    turns: new Map(), // chat → the answer that a companion is making there
     drafts: new Map(),
     facts: new Map(), // chat → {stored, marks}, from before a reload
   };
@@ -90,6 +92,7 @@ const HANDLERS = {
   ack,
   stored: (state, { frame }) => takeStored(state, frame),
   page: takePage,
+  turn: (state, { frame }) => withTurns(state, takeTurn(state.turns, frame)),
   // from the connection
   link: (state, { link }) => ({ ...state, link }),
   disconnected: (state, { now }) => disconnected(state, now),
@@ -236,7 +239,11 @@ function takeEntry(state, entry) {
   const known = state.chats.get(entry.chat);
   const isWatched = state.open === entry.chat && state.isWatched;
   const chat = receiveEntry(known ?? blankChat(entry.chat), entry, state.me, isWatched);
-  const changed = { ...state, chats: withChat(state.chats, chat) };
+  const changed = {
+    ...state,
+    chats: withChat(state.chats, chat),
+    turns: endTurn(state.turns, entry),
+  };
   if (known === undefined) changed.needsList = true;
   if (entry.sender === state.me) changed.outbox = removeEntry(state.outbox, entry.ref);
   else if (isMessage(entry)) changed.typing = withoutTyping(state.typing, entry.chat, entry.sender);
@@ -296,7 +303,12 @@ function takePage(state, { chat: id, frame, want, before }) {
   return outbox.length === changed.outbox.length ? changed : { ...changed, outbox };
 }
 
+function withTurns(state, turns) {
+  return turns === state.turns ? state : { ...state, turns };
+}
+
 function signal(state, { frame, now }) {
+  if (frame.kind === "ai.delta") return withTurns(state, takePiece(state.turns, frame));
   if (frame.kind !== "typing" || frame.from === state.me) return state;
   if (!frame.on) {
     return { ...state, typing: withoutTyping(state.typing, frame.chat, frame.from) };

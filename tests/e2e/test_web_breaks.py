@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web_support import INBOX_MAX, Arrive, Person, WebStack
+from tests.support.servers import eventually
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -156,6 +157,11 @@ async def test_web_gateway_killed_while_sending_sends_everything_once(
         await expect(person.banner).to_have_count(0)
     await expect(alice.mark(texts[-1])).to_have_text("Read")
     chat = alice.page.url.rpartition("/")[2]
+
+    async def is_stored() -> bool:
+        return len(await web.stack.read_warm(chat)) >= len(texts)
+
+    await eventually(is_stored, 30, "the worker has stored what was sent")
     assert [row.body for row in await web.stack.read_warm(chat)] == texts
     for person in (alice, bob):
         await person.check_is_clean(had_outage=True)

@@ -8,19 +8,25 @@ A real stack, two real windows, a conversation; nothing in the picture is drawn.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
+import random
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright, expect
 
 from chatserver.dev.binaries import find_binary
-from tests.e2e.web_support import CHROMIUM_ARGS, Person, WebStack, open_web_stack
+from tests.e2e.web_support import ADMIN, CHROMIUM_ARGS, Person, WebStack, open_web_stack
+from tests.integration.companion_support import make_companion
 from tests.support.rawchat import RawChat
 
 FOLDER = Path("docs/images")
 BYTES_MAX = 250_000
 PEOPLE = ("alice", "bob", "carol", "dmitri", "emma")
 SIZE = (1200, 800)
+CHATTING_S = 150  # so long a past has the picture of the admin page
 
 # Who says what, in the chat that is open in the picture.
 TALK = [
@@ -33,17 +39,23 @@ TALK = [
     ("alice", "Reading it on the train. Fifty at a time feels right: the place you were reading "
               "stays where it was while older messages come in."),
 ]  # fmt: skip
+ASKED = (
+    "Tell me what comes in while you speak: an answer that arrives word by word, and a button "
+    "that ends it."
+)
 REPLY = ("bob", "Agreed. Ship it.")
 
 
 async def main() -> None:
-    """Start everything, talk, take a picture in the light and one in the dark."""
+    """Start everything, talk, take a picture in the light, one in the dark, one of an answer."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_web_stack(Path(folder), PEOPLE) as web, async_playwright() as playwright:
             chromium = str(find_binary("chromium"))
             browser = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
             await _talk(web)
             await _take(web, browser)
+            await _take_operations(web, browser)
+            await _take_companion(web, browser)
             await browser.close()
 
 
@@ -87,13 +99,58 @@ async def _take(web: WebStack, browser: Browser) -> None:
         await alice.page.emulate_media(color_scheme=scheme)
         await carol.field.press_sequentially("Now")
         await expect(alice.page.locator(".row-typing")).to_be_in_viewport()
-        picture = FOLDER / f"web-{scheme}.png"
-        await alice.page.screenshot(path=picture, animations="disabled")
-        assert picture.stat().st_size < BYTES_MAX, f"{picture} is too large"
+        await _shoot(alice, f"web-{scheme}.png")
         await carol.write("")
         await expect(alice.page.locator(".row-typing")).to_have_count(0)
     for person in (alice, carol):
         await person.context.close()
+
+
+async def _take_operations(web: WebStack, browser: Browser) -> None:
+    """Chat for a while, more and less, then take the admin page."""
+    people = [await web.stack.chat_of(name).start() for name in PEOPLE]
+    chats = []
+    for one, other in itertools.combinations(range(len(people)), 2):
+        answer = await people[one].ask("open_direct", user=PEOPLE[other])
+        chats.append((people[one], answer["chat"]["chat"]))
+    rng = random.Random(7)
+    ends = time.monotonic() + CHATTING_S
+    while time.monotonic() < ends:
+        share = 0.4 + 0.4 * math.sin(time.monotonic() / 9)
+        for number, (person, chat) in enumerate(chats):
+            if rng.random() < share * (number + 3) / len(chats):
+                await person.say(chat, "One more.")
+        await asyncio.sleep(rng.random() * 0.1)
+    admin = await _open(web, browser, ADMIN)
+    await admin.page.goto(f"{web.url}#/admin")
+    await expect(admin.page.locator(".chart-line").first).to_be_visible()
+    await _shoot(admin, "web-admin.png")
+    await admin.context.close()
+    for person in people:
+        await person.stop()
+
+
+async def _take_companion(web: WebStack, browser: Browser) -> None:
+    await make_companion(web.stack, "ai-echo", "Echo", "echo")
+    emma = await _open(web, browser, "emma")
+    await emma.page.get_by_role("button", name="New chat").first.click()
+    await emma.page.get_by_role("button", name="Companion", exact=True).click()
+    await emma.page.get_by_role("button", name="Echo, AI companion").click()
+    await expect(emma.title).to_have_text("Echo")
+    for question in ("Good morning, Echo!", "Which model are you?"):
+        await emma.send(question)
+        await expect(emma.bodies.last).to_have_text(f"You said: {question}")
+    await emma.send(ASKED)
+    answer = emma.page.locator(".row-answer")
+    await expect(answer.locator(".body")).to_contain_text("word by word")
+    await _shoot(emma, "web-companion.png")
+    await emma.context.close()
+
+
+async def _shoot(person: Person, name: str) -> None:
+    picture = FOLDER / name
+    await person.page.screenshot(path=picture, animations="disabled")
+    assert picture.stat().st_size < BYTES_MAX, f"{picture} is too large"
 
 
 async def _open(web: WebStack, browser: Browser, user: str) -> Person:

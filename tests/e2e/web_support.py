@@ -47,6 +47,7 @@ CHROMIUM_ARGS = [
 WIDE = (1280, 800)
 PHONE = (360, 740)
 INBOX_MAX = 60  # events that a device may miss and still be told one by one
+ADMIN = "operator"  # who sees the page of figures
 USERS = [f"user-{number}" for number in range(300)]
 PUSH_VAPID = derive_vapid_pair("the browser tests")
 PUSH_SUBJECT = "mailto:ops@chat.example"
@@ -57,6 +58,9 @@ PUSH_ENV = {
     "CHAT_NOTIFY_DELAY_S": "0.1",
     "CHAT_NOTIFY_POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
+    # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
+    "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "200",
+    "CHAT_COUNTERS_FLUSH_S": "0.2",
     "CHAT_PRIVACY_POLL_S": "0.2",
     "CHAT_PRIVACY_SETTLE_S": "0.3",
 }
@@ -87,7 +91,7 @@ class WebStack:
         self.url = f"http://{HOST}:{ports.api}/"
         self.far_url = f"http://{HOST}:{ports.far_api}/"
         self._ports = ports
-        self._demo_users = list(users)
+        self._demo_users = [*users, ADMIN]
         self._users = iter(users)
 
     def start_api(self, port: int, gateway_port: int) -> Server:
@@ -103,6 +107,7 @@ class WebStack:
                 CHAT_API_PORT=str(port),
                 CHAT_API_GATEWAY_URL=f"ws://{HOST}:{gateway_port}/",
                 CHAT_API_DEMO_USERS=json.dumps(self._demo_users),
+                CHAT_AUTH_ADMINS=json.dumps([ADMIN]),
                 CHAT_AUTH_COOKIE_SECURE="false",
                 CHAT_AUTH_ARGON2_MEMORY_KIB="1024",
             ),
@@ -134,7 +139,7 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
     with contextlib.ExitStack() as servers:
         servers.callback(s3.kill)
         s3.start()
-        workers = ((*WORKERS, "media", "exports", "erasures"),)
+        workers = ((*WORKERS, "media", "exports", "erasures", "assistant", "counters", "timeline"),)
         stack = servers.enter_context(
             open_stack(folder, gateways=0, workers=workers, fsync="no", env=env)
         )
@@ -147,7 +152,7 @@ async def open_web_stack(folder: Path, users: Sequence[str]) -> AsyncIterator[We
                 made.start_api(ports.api, ports.gateway),
                 made.start_api(ports.far_api, link.port),
             ]
-            await stack.add_users(users)
+            await stack.add_users([*users, ADMIN])
             try:
                 yield made
             finally:

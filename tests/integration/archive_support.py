@@ -77,7 +77,8 @@ class World:
         archive = self.parts.settings.archive.model_copy(update=settings)
         objects = SegmentObjects(self.store, archive)
         clock = self.parts.clock
-        return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock)
+        rows = self.parts.restored
+        return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock, rows)
 
     def reader(self, aged: AgedMessages | None = None, **settings: Any) -> OlderTiers:
         """Another reader, with a cache of its own."""

@@ -160,6 +160,9 @@ class FileWorld:
         """Have a media worker look at what waits, until it has looked at `file`."""
 
         async def is_looked_at() -> File | None:
+            (told,) = await self.worker.sendable.find([file])
+            if told is not None and not told.is_looked_at:
+                return None
             found = await self.worker.files.find_file(file)
             return found if found is None or found.is_looked_at else None
 

@@ -10,19 +10,27 @@ from chatserver import config
 from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.attachments import File
 from chatserver.domain.clock import SystemClock
+from chatserver.domain.figures import Backlog as FullBacklog
+from chatserver.domain.figures import Snapshot
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.messages import Draft, digest_of
 from chatserver.domain.presence import Appearance, State
+from chatserver.domain.social import PostIds
+from chatserver.domain.spending import KINDS, Part, Purse
 from chatserver.errors import Unavailable
 from chatserver.hot.absence import Absence, DueChats
 from chatserver.hot.amending import Amendments, Hidden
 from chatserver.hot.answers import Answer, Answers
+from chatserver.hot.asking import Asked, AskedSessions
 from chatserver.hot.audience import Audiences
-from chatserver.hot.backlog import Backlog, CommitEntry
+from chatserver.hot.audits import AuditNotes, Found, Round
+from chatserver.hot.backlog import Backlog, CommitEntry, HideEntry
 from chatserver.hot.blocks import Blocks
 from chatserver.hot.client import HotClient
+from chatserver.hot.deltas import Deltas
 from chatserver.hot.eviction import Eviction
+from chatserver.hot.figures import LOOKED_MAX, BacklogLook, FigureLog
 from chatserver.hot.files import MediaJobs, SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
 from chatserver.hot.hooks import HookEvents
@@ -31,15 +39,19 @@ from chatserver.hot.jobs import Jobs
 from chatserver.hot.keys import Keys
 from chatserver.hot.keysets import KeySets
 from chatserver.hot.leases import Lease
+from chatserver.hot.likes import LikeQueue, PostBell
 from chatserver.hot.limits import Limits
 from chatserver.hot.mailbox import Mailbox, Postman
 from chatserver.hot.membership import HotMembership, MemberCheck
+from chatserver.hot.memory import list_memory
 from chatserver.hot.opening import Opening
 from chatserver.hot.presence import Presence
 from chatserver.hot.revocations import Revocations
 from chatserver.hot.rpc import CallQueue, WarmCalls
 from chatserver.hot.sessions import Claim, Sessions
 from chatserver.hot.settling import Settling
+from chatserver.hot.spending import Spendings
+from chatserver.hot.tokens import TokenBudgets
 from chatserver.hot.watchers import Watchers
 from chatserver.hot.watching import Seen
 from chatserver.protocol import codec
@@ -105,10 +117,14 @@ async def use_everything(hot: HotClient) -> None:
         await use_membership(hot, chat, users, audiences)
         await use_pushes(hot, chat, users)
         await use_moderation(hot, chat, users)
+        await use_assistant(hot, keys.partition_of(chat), chat, users[0])
         await Watchers(hot, GATEWAY, 60).listen([chat])
     await presence.withdraw(apart[1:])
     await use_seen(hot, apart)
     await use_files(hot, apart[0])
+    await use_likes(hot)
+    await use_spending(hot)
+    await use_figures(hot)
     await Mailbox(hot, GATEWAY).keep()
     queue = CallQueue(hot, "tour").iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
@@ -119,6 +135,39 @@ async def use_everything(hot: HotClient) -> None:
     with contextlib.suppress(Unavailable):
         question = BeforeSend("c", "u", "r", "text", "hello")
         await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).ask(question)
+
+
+async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
+    """Have a companion begin an answer, and stop it; another session waits."""
+    lease = Lease(hot, partition, "assistant", "me", 10, SystemClock())
+    await lease.claim()
+    asked, deltas = AskedSessions(hot, partition), Deltas(hot)
+    budgets = TokenBudgets(hot, config.Assistant())
+    await asked.note([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
+    entry = Asked("999999999999999-0", chat, newest=1, changed=1)
+    await asked._note("0-0", [entry])
+    begun = await asked.begin(lease, chat)
+    assert begun is not None and begun.seq == 1
+    await budgets.reserve(user, chat, "turn", 10)
+    await deltas.begin(chat, "turn", begun.seq, 600)
+    deltas.append(chat, 1, "Hello")
+    assert await deltas.stop(chat) == 1
+    await deltas.end(chat, 2, "stopped", 600)
+    assert (await deltas.find(chat) or begun) != begun
+    await asked.postpone(begun, 1)
+    if user.endswith("0"):
+        await budgets.settle(user, chat, "turn", 5)
+        await asked.end(begun)
+    await lease.release()
+
+
+async def use_likes(hot: HotClient) -> None:
+    """Have a like wait to be counted, and ring for a post."""
+    post = PostIds(SystemClock()).next()
+    queue = LikeQueue(hot, 100)
+    await queue.check_room(post)
+    await queue.add(post, 1)
+    await PostBell(hot).ring()
 
 
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
@@ -210,6 +259,45 @@ async def use_membership(
     await MemberCheck(hot, audiences).get_reader(chat, users[0])
 
 
+async def use_spending(hot: HotClient) -> None:
+    """Account for what was spent on a day, and ask what Redis itself takes."""
+    purse = Purse()
+    purse.spend("persist", "messages", "write", 4.5)
+    for kind in KINDS:
+        purse.spend_on_chats(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
+    purse.count_messages(1)
+    await Spendings(hot).add(Part("process", 1, "2026-01-31", purse.take()))
+    found = await Spendings(hot).get_day("2026-01-31")
+    assert found.chats["write"] == {"chat-1": 1.5, "chat-2": 3.0}
+    servers = await list_memory(hot)
+    assert sum(server.keys for server in servers) > 100
+    assert len({server.server for server in servers}) == len(servers)
+
+
+async def use_figures(hot: HotClient) -> None:
+    """Say how a process is, and how an audit went."""
+    snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await look(hot))
+    await FigureLog(hot).append("process", snapshot)
+    page = await FigureLog(hot).list_after("0-0", 10)
+    assert [(said.process, said.snapshot) for said in page.said] == [("process", snapshot)]
+    notes = AuditNotes(hot)
+    await notes.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
+    await notes.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
+    assert [each.chats for each in await notes.list_rounds()] == [4]
+    assert [each.chat for each in await notes.list_findings(10)] == ["chat-1"]
+
+
+async def look(hot: HotClient) -> FullBacklog:
+    """How long the backlogs of all partitions are, some partitions at a time."""
+    found, looker = None, BacklogLook(hot, SystemClock())
+    for _ in range(0, PARTITIONS, LOOKED_MAX):
+        found = await looker.look()
+    assert found is not None
+    counts = [await Backlog(hot, partition).count_waiting() for partition in range(PARTITIONS)]
+    assert found.entries == sum(counts)
+    return found
+
+
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Look through the backlog for whom to tell, and tell one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
@@ -237,5 +325,6 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
         await backlog.bury(entry.messages[0], "why not")
     await backlog.note_persisted({chat: Seq(1)})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
+    assert await backlog.note_ahead(lease, entry.id)
     assert await backlog.checkpoint(lease, entry.id, 1)
     await lease.release()

@@ -21,6 +21,7 @@ from chatserver.warm.client import DynamoClient, Item
 from chatserver.warm.messages import MessageRepository, PersistItem
 from chatserver.warm.migrations.running import Migrations, Options
 from chatserver.warm.provisioning import apply_tables
+from chatserver.warm.shardlist import ShardList
 from chatserver.warm.tables import FILES_INDEX, MESSAGES
 from tests.integration.warm_support import START_TS, STEP_US, Tables, message
 from tests.support.servers import eventually
@@ -46,6 +47,10 @@ async def make_old(tables: Tables) -> None:
         "update_table", {"TableName": name, "GlobalSecondaryIndexUpdates": [delete]}
     )
     await eventually(lambda: _has_no_index(tables.client, name))
+    for attribute, is_on in (("ttl", False), ("expires_at", True)):
+        expiry = {"AttributeName": attribute, "Enabled": is_on}
+        request = {"TableName": name, "TimeToLiveSpecification": expiry}
+        await tables.client.call("update_time_to_live", request)
     key = {"PK": {"S": "schema"}, "SK": {"S": "schema"}}
     directory = tables.settings.table_prefix + "directory"
     await tables.client.call("delete_item", {"TableName": directory, "Key": key})
@@ -158,8 +163,9 @@ class Writer:
 
     def __init__(self, tables: Tables, version: int | None, chat: str, dice: random.Random) -> None:
         settings = acting(tables.settings, version)
-        self._messages = MessageRepository(tables.client, settings)
-        self._changes = MessageChanges(tables.client, settings)
+        self.shards = ShardList(tables.client, settings)
+        self._messages = MessageRepository(tables.client, settings, shards=self.shards)
+        self._changes = MessageChanges(tables.client, settings, shards=self.shards)
         self._chat = chat
         self._dice = dice
         self.head = 0

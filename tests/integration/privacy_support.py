@@ -67,7 +67,10 @@ class Vault(NamedTuple):
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.cold.bucket)
         for page in pages:
             for each in page.get("Contents", ()):
-                answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
+                try:
+                    answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
+                except client.exceptions.NoSuchKey:
+                    continue  # a worker removed it meanwhile
                 yield each["Key"], answer["Body"].read()
 
 

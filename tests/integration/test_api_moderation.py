@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.integration.api_support import Caller, make_group, problem_of, send
+from tests.security.people_support import make_key
 from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
 
@@ -97,3 +99,33 @@ async def test_reports_by_http_are_listed_and_resolved_by_the_owner(
         ("open", None),
     ]
     assert problem_of(for_the_host)[0] == 403
+
+
+async def test_open_reports_are_for_the_host_in_either_order(
+    caller: Caller, stack: Stack, alice: RawChat, bob: RawChat
+) -> None:
+    """By page; a cursor is good for the order that it was given in."""
+    owner, member = caller(alice.user), caller(bob.user)
+    chat = await make_group(owner, bob.user)
+    for number in range(3):
+        await send(owner, chat, str(number))
+        await member.put(f"/v1/chats/{chat}/messages/{number + 1}/report", json={})
+    host = caller("")
+    host.headers["Authorization"] = f"Bearer {await make_key(stack, 'moderate')}"
+    path = "/v1/admin/reports?limit=2"
+
+    async def seqs(order: str) -> list[int]:
+        found, after = [], ""
+        while True:
+            page = (await host.get(f"{path}&order={order}{after}")).json()
+            found += [item["seq"] for item in page["items"] if item["chat"] == chat]
+            if page["next"] is None:
+                return found
+            after = f"&cursor={page['next']}"
+
+    first = (await host.get(path)).json()
+    mixed = await host.get(f"{path}&order=newest&cursor={first['next']}")
+
+    assert await seqs("oldest") == [1, 2, 3]
+    assert await seqs("newest") == [3, 2, 1]
+    assert problem_of(mixed) == (400, "bad_request")

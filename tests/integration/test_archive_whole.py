@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
@@ -38,6 +39,10 @@ SETTINGS = {
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
     "CHAT_ARCHIVE_SEGMENT_ENTRIES_MAX": "50",
     "CHAT_ARCHIVE_WAIT_S": "0",
+    # ARCHIVE_REMOVAL=ttl: the same where TTL removes, which a sweeper stands in for.
+    "CHAT_ARCHIVE_REMOVAL": os.environ.get("ARCHIVE_REMOVAL", "worker"),
+    "CHAT_ARCHIVE_TTL_MARGIN_S": "2",
+    "CHAT_ARCHIVE_TTL_SWEEP": "true",
 }
 # Where the first workers kill themselves, one after the other, once each has moved something.
 KILLS = ("archive.after_object", "archive.after_commit")

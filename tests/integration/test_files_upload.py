@@ -7,9 +7,10 @@ import pytest
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import new_id
-from chatserver.errors import BadRequest, Conflict, NotFound, RateLimited
+from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
 from chatserver.protocol import frames
 from chatserver.service.finding import Span
+from chatserver.service.socialfiles import space_of
 from tests.integration.files_support import (
     FileWorld,
     cold_settings,
@@ -168,3 +169,41 @@ async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: s
     assert [change.action for change in first] == ["created", "changed", "changed"]
     assert [change.action for change in second] == ["kept"]
     assert [rule["ID"] for rule in kept] == ["theirs", "chatserver-pages"]
+
+
+async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWorld) -> None:
+    """Uploaded to a space of one's own; gone when nothing uses it; nobody else's to use."""
+    graph = store.api.social.graph
+    _chat, alice, bob, carol = await store.meet()
+    image = picture((8, 6))
+    file = await store.upload(alice, space_of(alice), image, "me.png", "image/png")
+    plain = await store.upload(alice, space_of(alice), b"text", "a.txt", "text/plain")
+
+    with pytest.raises(NotFound):  # another one's
+        await graph.put_avatar(bob, file.id)
+    with pytest.raises(BadRequest, match="image: must be one of"):
+        await graph.put_avatar(alice, plain.id)
+    with pytest.raises(NotFound):  # no chat has it
+        await store.send(alice, _chat, file.id)
+    with pytest.raises(NotFound):
+        await store.upload(bob, space_of(alice), image, "x.png", "image/png")
+    await graph.put_avatar(alice, file.id)
+    post = (await graph.create_post(alice, "look", file.id)).post
+
+    link = await graph.get_image_link(bob, alice, post.id, is_thumb=False)
+    async with store.http.get(link.url) as answer:
+        assert await answer.read() == image
+    assert (await graph.get_profile(bob, alice)).info.avatar == file.id
+    assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
+    with pytest.raises(NotFound):  # by itself it is its owner's alone
+        await store.api.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
+    await graph.put_avatar(alice, None)
+    assert (await store.worker.files.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it
+    await graph.edit_post(alice, post.id, {"image": None})
+    gone = await store.worker.files.find_file(file.id)
+    assert gone is not None and gone.due is not None
+    with pytest.raises(NotFound):
+        await graph.get_image_link(bob, alice, post.id, is_thumb=False)
+    await store.api.moderation.block(alice, bob)
+    with pytest.raises(Forbidden):
+        await graph.get_avatar_link(bob, alice, is_thumb=False)

@@ -131,14 +131,21 @@ async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld
     assert await make_thumb(picture(), bounds, "small") is not None
 
 
-async def test_job_of_a_worker_that_was_killed_is_done_by_another(store: FileWorld) -> None:
-    """A media worker that dies at an image costs the image some time."""
+@pytest.mark.parametrize("place", ["media.before_conclusion", "media.before_news"])
+async def test_job_of_a_worker_that_was_killed_is_done_by_another(
+    store: FileWorld, place: str
+) -> None:
+    """A media worker that dies at an image costs the image some time; what it noted is told."""
+    # The images of other tests: the worker is to die of this one.
+    await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
     chat, alice, _, _ = await store.meet()
     file = await store.upload(alice, chat, picture(), "a.png", "image/png")
-    wait = start(store, "media", "media.before_conclusion:kill")
+    wait = start(store, "media", f"{place}:kill")
     assert await asyncio.to_thread(wait) == -signal.SIGKILL
     found = await store.worker.files.find_file(file.id)
-    assert found is not None and not found.is_looked_at
+    (told,) = await store.worker.sendable.find([file.id])
+    assert found is not None and found.is_looked_at == (place == "media.before_news")
+    assert told is not None and not told.is_looked_at
     # Its lease is over: nobody waits for that in a test.
     key = store.worker.hot.keys.media_jobs()
     for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):

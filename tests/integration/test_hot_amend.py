@@ -364,6 +364,18 @@ def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
 # the overlay's end
 
 
+def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
+    """Its text is gone, and the overlay holds its rev alone: it is no message all the same."""
+    target = chat.say()
+    _, edit, _ = chat.amend(ALICE, "edit", target, "two")
+    chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
+    chat.amend(ALICE, "edit", target, "three")
+
+    answers = [chat.amend(ALICE, kind, edit, "x")[0] for kind in AMENDING]
+
+    assert answers == [Outcome.NO_MESSAGE.value] * len(AMENDING)
+
+
 def test_overlay_stays_until_what_changed_it_has_left_the_log(chat: Chat) -> None:
     """Persisted is not enough: who reads the warm tier without it must read it changed."""
     target = chat.say()

@@ -19,7 +19,7 @@ _ID = "[A-Za-z0-9_-]+"
 # Hashes and streams whose fields are ids or places, described in words.
 _FREE = (
     "members", "turnover", "log", "over", "revs", "hidden", "inbox", "backlog", "seqs", "where",
-    "large", "since", "pushed",
+    "large", "since", "pushed", "units", "flushes", "rounds",
 )  # fmt: skip
 
 

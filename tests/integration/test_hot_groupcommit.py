@@ -427,3 +427,65 @@ async def test_group_commit_after_redis_came_back_empty_finds_the_chat_closed(
         outcomes = await sender.all_answered(2)
 
         assert outcomes[-1].kind == "closed"
+
+
+async def test_group_commit_drafts_made_for_another_retention_go_back(redis_url: str) -> None:
+    """The call names one gate: all of the chat go back, so that their order stays."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        before = dataclasses.replace(team, retention_s=60)
+
+        sender.send("r1", before)
+        sender.send("r2", team)
+        sender.send("r3", team)
+        outcomes = await sender.all_answered(3)
+
+        assert [(each.kind, each.ref) for each in outcomes] == [
+            ("closed", "r1"),
+            ("closed", "r2"),
+            ("closed", "r3"),
+        ]
+        assert await backlog_of(sender.hot) == []
+
+
+class Opener(Sender):
+    """A sender whose chat somebody else opens as soon as it was found closed."""
+
+    opening: asyncio.Task[Audience] | None = None
+
+    def chat_closed(self, draft: Draft) -> None:
+        super().chat_closed(draft)
+        if self.opening is None:
+            # Before the next batch, and on the same connection: Redis does it first.
+            self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
+
+
+async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
+    redis_url: str,
+) -> None:
+    """What waits behind a draft that goes back goes back with it (invariant I7)."""
+    async with open_hot(config.Redis(url=redis_url, batch_max=1)) as hot:
+        sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
+        team = await open_chat(hot, CHAT, ALICE, BOB)
+        closed = dataclasses.replace(
+            team,
+            chat=OTHER,
+            keys_packed=team.keys_packed.replace(b":c1", b":c2"),
+            args_packed=team.args_packed.replace(b"c1", b"c2"),
+        )
+
+        sender.send("r1", closed)
+        sender.send("r2", closed)
+        sender.send("r3", team)
+        await sender.all_answered(3)
+        assert sender.opening is not None
+        sender.send("r4", await sender.opening)
+        outcomes = await sender.all_answered(4)
+
+        kinds = {each.ref: each.kind for each in outcomes}
+        assert kinds == {
+            "r1": "closed",
+            "r2": "closed",
+            "r3": "committed",
+            "r4": "committed",
+        }

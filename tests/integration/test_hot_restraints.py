@@ -215,3 +215,32 @@ def test_amend_in_a_blocked_chat_lets_only_take_back(scripts: Scripts) -> None:
     assert chat.amend(BOB, "edit", 1, "x") == [12, Restraint.BLOCKED.value]
     assert chat.amend(ALICE, "reaction", 1, "x") == [12, Restraint.BLOCKED.value]
     assert chat.amend(BOB, "delete", 1)[0] == 1
+
+
+# retention
+
+
+@pytest.mark.parametrize(
+    ("known", "now"), [("", ":r60"), (":r60", ""), (":r60", ":r90"), ("", ":r60:s5")]
+)
+def test_accept_message_made_for_another_retention_has_to_be_made_again(
+    scripts: Scripts, known: str, now: str
+) -> None:
+    """A gateway that has not heard of the change cannot commit what would live too long."""
+    scripts.open_chat(ALICE, BOB)
+    restrict(scripts, now, version=2)
+
+    answers = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:2{known}"))
+
+    assert [answer.code for answer in answers] == [CLOSED]
+    assert scripts.head()["seq"] == "0"
+
+
+def test_accept_older_gate_of_the_same_retention_is_taken(scripts: Scripts) -> None:
+    """Only who is in the chat has changed: as ever, somebody else delivers it."""
+    scripts.open_chat(ALICE, BOB)
+    restrict(scripts, ":r60", version=2)
+
+    (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1:r60"))
+
+    assert answer.code == UNDELIVERED

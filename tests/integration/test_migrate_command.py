@@ -196,9 +196,9 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
 
         code, said = await run(start, "migrate", "status")
         assert code == 0
-        assert "schema 3 of 4; processes may act by schema 0 or newer" in said
+        assert "schema 3 of 7; processes may act by schema 0 or newer" in said
         assert said.count(": schema 0, seen ") == 1
-        assert said.count(": schema 4, seen ") == 2  # a worker, and this test
+        assert said.count(": schema 7, seen ") == 2  # a worker, and this test
         await _pin_beside_the_old_worker(parts, gateway, groups[0])
 
         code, said = await run(start, *up, "--contract")
@@ -291,7 +291,7 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
     assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
     assert "no units: nothing that is there changes" in plan
     assert (await told("status"))[:2] == [
-        "schema 0 of 4; processes may act by schema 0 or newer",
+        "schema 0 of 7; processes may act by schema 0 or newer",
         "1  files-index    expand    to do  index `files`: messages of a chat that have files",
     ]
     done = await told("up")
@@ -301,7 +301,9 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
     ]
     assert done[-1] == "schema 3"
     assert (await told("up", "--contract"))[-1] == "schema 4"
+    assert (await told("up"))[-1] == "schema 6"
+    assert (await told("up", "--contract"))[-1] == "schema 7"
     assert await told("plan") == ["nothing to do"]
-    assert await told("up") == ["nothing to do: schema 4", "schema 4"]
+    assert await told("up") == ["nothing to do: schema 7", "schema 7"]
     (last,) = [line for line in await told("status") if line.startswith("4 ")]
     assert re.match(r"4  files-only +contract +done +.* \(\d{4}-.* UTC\)$", last)

@@ -29,6 +29,7 @@ KILLS = (
     "erasure.after_chats",
     "erasure.in_messages",
     "erasure.in_files",
+    "erasure.in_social",
     "erasure.after_traces",
 )
 
@@ -84,8 +85,15 @@ async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str)
     fleeting = await zoe.say(chat, f"fleeting {mark}", expires_s=1)
     await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{fleeting}", 200, {"body": f"f {mark}"})
     await zoe.upload(chat, f"never sent {mark}".encode(), f"unsent {mark}.txt")
+    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
+    hers = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
+    await zoe.ask("PATCH", f"/v1/me/posts/{hers}", 200, {"content": f"edited {mark}"})
+    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
+    await bob.ask("PUT", f"/v1/me/following/{zoe.user}", 204)
+    assert (await bob.ask("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
     await zoe.ask("POST", "/v1/me/export", 202)
-    return {"chat": chat, "group": group}
+    return {"chat": chat, "group": group, "post": theirs}
 
 
 def signal_to(worker: Server, number: signal.Signals) -> None:
@@ -141,6 +149,11 @@ async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
     assert {each["sender"] for each in page["messages"] if each.get("deleted")} == {zoe.user}
     members = await bob.ask("GET", f"/v1/chats/{made['group']}/members")
     assert [(each["user"], each["role"]) for each in members["items"]] == [(bob.user, "owner")]
+    await bob.ask("GET", f"/v1/users/{zoe.user}", 404)
+    profile = await bob.ask("GET", f"/v1/users/{bob.user}")
+    assert (profile["followers"], profile["following"]) == (0, 0)
+    likes = await bob.ask("GET", f"/v1/users/{bob.user}/posts/{made['post']}/likes")
+    assert likes["items"] == []
     assert [each["step"] for each in done["steps"]][-1] == "check"
     counts = {each["what"]: each["count"] for each in done["steps"]}
     assert counts["messages whose text is gone"] == 8

@@ -49,6 +49,11 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     await zoe.say(chat, "with a file", attachments=[file])
     await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": "rude"})
 
+    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "what bob says"}))["id"]
+    await zoe.ask("POST", "/v1/me/posts", 201, {"content": "what zoe posts"})
+    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
+
     await zoe.ask("GET", "/v1/me/export", 404)
     once = {"Authorization": f"Bearer {zoe.token}", "Idempotency-Key": "once"}
     begun = await zoe.client.post("/v1/me/export", headers=once)
@@ -82,5 +87,9 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     (line,) = lines_of(book, "attachments.jsonl")
     assert book.read(line["file"]) == b"a file"
     assert line["file"] == f"attachments/{file}-notes.txt"
+    assert json.loads(book.read("profile.json"))["social"]["following"] == 1
+    assert [each["content"] for each in lines_of(book, "posts.jsonl")] == ["what zoe posts"]
+    assert [each["user"] for each in lines_of(book, "following.jsonl")] == [bob.user]
+    assert lines_of(book, "likes.jsonl") == [{"post": theirs, "of": bob.user}]
     assert "messages.jsonl" in book.read("README.txt").decode()
     assert objects == [f"exports/{export['export']}.zip"]

@@ -173,3 +173,39 @@ async def test_longest_life_is_a_setting(stack: Stack, new_name: NewName) -> Non
             await alice.say(chat, "more", expires_s=61)
 
     assert caught.value.message == "expires_s: must be 1 to 60"
+
+
+async def test_messages_of_a_chat_with_retention_end_from_the_change_on(
+    alice: RawChat, bob: RawChat
+) -> None:
+    """Once the change is answered every message ends in time, whichever gateway takes it.
+
+    What was sent before stays; a sender's own earlier end counts; a later one does not.
+    """
+    made = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    group = made["chat"]["chat"]
+    await bob.expect_frame("event", kind="chat", chat=group)
+    await bob.say(group, "before")
+    answer = await alice.ask("update_chat", chat=group, ref="keep", retention_s=3600)
+    asked = time.time()
+    await bob.say(group, "of an hour")
+    await bob.say(group, "of a minute", expires_s=60)
+    await alice.say(group, "no longer than an hour", expires_s=86_400)
+    await alice.ask("update_chat", chat=group, ref="keep-on", retention_s=0)
+    await bob.say(group, "after")
+
+    await bob.expect_bodies(
+        group, ["before", "of an hour", "of a minute", "no longer than an hour", "after"]
+    )
+    ends = {each["body"]: each.get("expires_at") for each in bob.messages(group)}
+    assert answer["chat"]["retention_s"] == 3600
+    assert ends["before"] is None
+    assert ends["after"] is None
+    for body, lives_s in (("of an hour", 3600), ("of a minute", 60)):
+        assert asked - 1 <= ends[body] - lives_s <= time.time() + 1
+    assert asked - 1 <= ends["no longer than an hour"] - 3600 <= time.time() + 1
+    entries = bob.of_type("event", kind="update", chat=group)
+    assert [each["message"]["body"] for each in entries] == [
+        '{"retention_s":3600}',
+        '{"retention_s":0}',
+    ]

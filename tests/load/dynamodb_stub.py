@@ -16,10 +16,31 @@ import uvloop
 # Of a table there is nothing to say but that it is there.
 _TABLE = b'{"Table":{"TableStatus":"ACTIVE"}}'
 _ANSWERS = {
-    b"BatchWriteItem": b'{"UnprocessedItems":{}}',
+    b"BatchWriteItem": b'{"UnprocessedItems":{}',
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
+# What is asked for besides, and what a table of three indexes says to it.
+_UNITS = {
+    b'"ReturnConsumedCapacity": "TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
+    b'"ReturnConsumedCapacity": "INDEXES"': (
+        b'{"TableName":"chat_messages","CapacityUnits":100.0,"Table":{"CapacityUnits":25.0},'
+        b'"GlobalSecondaryIndexes":{"receiver":{"CapacityUnits":25.0},"sender":'
+        b'{"CapacityUnits":25.0},"status":{"CapacityUnits":25.0}}}'
+    ),
+}
+
+
+def _answer_to(target: bytes, request: bytes) -> bytes:
+    answer = _ANSWERS.get(target, b"{}")
+    if target != b"BatchWriteItem":
+        return answer
+    # It is the last of the request's fields: the client adds it.
+    tail = request[-60:]
+    for asked, units in _UNITS.items():
+        if asked in tail:
+            return answer + b',"ConsumedCapacity":[' + units + b"]}"
+    return answer + b"}"
 
 
 class Stub(asyncio.Protocol):
@@ -42,8 +63,9 @@ class Stub(asyncio.Protocol):
             if len(self._rest) < end + 4 + size:
                 return
             target = _header(self._rest[:end], b"x-amz-target").rpartition(b".")[2]
+            request = self._rest[end + 4 : end + 4 + size]
             self._rest = self._rest[end + 4 + size :]
-            body = _ANSWERS.get(target, b"{}")
+            body = _answer_to(target, request)
             self.transport.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
                 b"x-amzn-RequestId: stub\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)

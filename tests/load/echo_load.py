@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.load import wire
+from chatserver.loadtest import wire
 from tests.load.connection import Connection, Tally
 from tests.load.phases import Cores, sample_rate
 

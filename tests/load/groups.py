@@ -22,6 +22,7 @@ import resource
 import statistics
 import sys
 import tempfile
+from array import array
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -33,10 +34,12 @@ from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.hot.client import open_hot
 from chatserver.hot.opening import Opening
-from tests.load import probe, stack, wire
+from chatserver.loadtest import wire
+from chatserver.loadtest.pacing import Pacer, schedule
+from tests.load import probe, stack
 from tests.load.connection import Connection, Tally
 from tests.load.people import open_sessions
-from tests.load.phases import Cores, Pacer, percentiles_ms, schedule, spent
+from tests.load.phases import Cores, percentiles_ms, spent
 from tests.load.session import FIRST_NUMBER, Session
 
 CHAT = ChatId("g-load")
@@ -286,7 +289,13 @@ async def _measure_latency(
         planned[user] += 1
     for member in members:
         member.is_counting, member.due_of = True, due_of
-    pacer = Pacer(due, begin, lambda index, _: senders[order[index]].send_next())
+    lateness = array("d")
+    pacer = Pacer(
+        due,
+        begin,
+        lambda index, _: senders[order[index]].send_next(),
+        on_late=lateness.append,
+    )
     await asyncio.sleep(begin - perf_counter() + options["warmup"])
     for member in members:
         member.latencies.clear()
@@ -295,7 +304,7 @@ async def _measure_latency(
     elapsed, total = perf_counter() - at_begin, _heard(members) - first
     after = cores.snapshot()
     await _drain(members, senders, tally)
-    late = [s for s, d in zip(pacer.lateness, due, strict=True) if d >= options["warmup"]]
+    late = [s for s, d in zip(lateness, due, strict=True) if d >= options["warmup"]]
     figures = {
         "messages_per_second": round(rate, 1),
         "delivered_ms": percentiles_ms([s for m in members for s in m.latencies]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.load import wire
+from chatserver.loadtest import wire
 from tests.load.connection import Tally
 from tests.load.session import FIRST_NUMBER, Session
 

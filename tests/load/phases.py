@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 from array import array
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from chatserver.loadtest.pacing import Pacer, schedule
 from tests.load import probe
-from tests.load.alarm import Alarm
 from tests.load.pair import Pair
 
 
@@ -100,7 +99,10 @@ async def open_loop(
     for pair in pairs:
         pair.start_recording()
     begin = perf_counter() + 0.1
-    pacer = Pacer(due, begin, lambda index, at: pairs[order[index]].send_one(at))
+    lateness = array("d")
+    pacer = Pacer(
+        due, begin, lambda index, at: pairs[order[index]].send_one(at), on_late=lateness.append
+    )
     measured_from = begin + warmup_s
     await asyncio.sleep(0.1 + warmup_s)
     before, at, first = cores.snapshot(), perf_counter(), sum(p.done for p in pairs)
@@ -120,55 +122,16 @@ async def open_loop(
                 if intended >= measured_from
             )
     costs = spent(before, after, elapsed, count)
-    lateness = [s for s, d in zip(pacer.lateness, due, strict=True) if d >= warmup_s]
+    late = [s for s, d in zip(lateness, due, strict=True) if d >= warmup_s]
     return {
         "asked_per_second": round(rate),
         "seconds": round(elapsed, 3),
         "messages": len(acked),
         "ack_ms": percentiles_ms(acked),
         "delivered_ms": percentiles_ms(delivered),
-        "sent_late_ms": percentiles_ms(lateness),  # the generator's own part of the latencies
+        "sent_late_ms": percentiles_ms(late),  # the generator's own part of the latencies
         **costs,
     }
-
-
-def schedule(
-    rate: float, seconds: float, senders: int, seed: int
-) -> tuple[array[float], list[int]]:
-    """Return when messages are due (a Poisson process, seconds from its begin), and whose."""
-    chance = random.Random(seed)  # the same schedule in each run
-    due = array("d")
-    at = chance.expovariate(rate)
-    while at < seconds:
-        due.append(at)
-        at += chance.expovariate(rate)
-    return due, [chance.randrange(senders) for _ in due]
-
-
-class Pacer:
-    """Calls `send(index, due)` for each message as soon as it is due."""
-
-    def __init__(self, due: array[float], begin: float, send: Callable[[int, float], None]) -> None:
-        self._due, self._begin, self._send = due, begin, send
-        self._next = 0
-        self.lateness = array("d")
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._alarm = Alarm(self._turn)
-        self._alarm.set(begin)
-
-    def _turn(self) -> None:
-        due, index = self._due, self._next
-        elapsed = perf_counter() - self._begin
-        while index < len(due) and due[index] <= elapsed:
-            self._send(index, self._begin + due[index])
-            self.lateness.append(elapsed - due[index])
-            index += 1
-        self._next = index
-        if index < len(due):
-            self._alarm.set(self._begin + due[index])
-        else:
-            self._alarm.close()
-            self.finished.set_result(None)
 
 
 async def drain(pairs: Sequence[Pair], deadline_s: float = 15) -> None:

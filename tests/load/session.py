@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from tests.load import wire
+from chatserver.loadtest import wire
 from tests.load.connection import Connection, Tally
 
 # Numbers of messages, used as request id and as `ref`: fixed in width, so offsets are known.
@@ -100,7 +100,8 @@ class Session(Connection):
         self._event_tail = f'","kind":"text","body":{json.dumps(body)}}}}}'.encode()
         self._is_hot = True
 
-    def ended(self, failure: ConnectionError) -> None:
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        super().ended(failure, is_wanted=is_wanted)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(failure)

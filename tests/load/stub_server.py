@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import hashlib
 import json
 from typing import cast
 
 import uvloop
 
-from tests.load import wire
+from chatserver.loadtest import wire
 
 _MID = b"01JD0000000000000000000000"
 _PLANT_AT = 1000  # the chat seq at which something planted goes wrong
@@ -73,11 +71,9 @@ class Stub(asyncio.Protocol):
 
     def _upgrade(self, data: bytes) -> None:
         key = data.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
-        magic = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-        accept = base64.b64encode(hashlib.sha1(key + magic, usedforsecurity=False).digest())
         self.transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+            b"Sec-WebSocket-Accept: " + wire.accept_of(key) + b"\r\n\r\n"
         )
         self._is_open = True
 

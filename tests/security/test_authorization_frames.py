@@ -57,6 +57,15 @@ ROWS: dict[str, Row] = {
     "unblock": Row(OWN, "ok", {"user": "{bystander}"}),
     "blocks": Row(OWN, "page", {}),
     "report": Row(MEMBER, "ok", {"chat": "{chat}", "seq": "{seq}", "reason": "spam"}),
+    "companions": Row(OWN, "page", {}),
+    "create_session": Row(OWN, "not_found", {"companion": "ai-absent", "ref": "s1"}),
+    "get_session": Row(OWN, "not_found", {"companion": "ai-absent"}),
+    "renew_session": Row(OWN, "not_found", {"companion": "ai-absent", "ref": "s2"}),
+    "delete_session": Row(OWN, "not_found", {"companion": "ai-absent"}),
+    "update_session": Row(OWN, "not_found", {"chat": "{chat}"}),
+    "sessions": Row(OWN, "page", {}),
+    "stop": Row(MEMBER, "ok", {"chat": "{chat}"}),
+    "join_turn": Row(MEMBER, "turn", {"chat": "{chat}"}),
     "typing": Row(MEMBER, SILENT, {"chat": "{chat}", "on": True}),
     "watch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
     "unwatch": Row(OWN, SILENT, {"users": ["{bystander}"]}),
@@ -140,7 +149,8 @@ async def test_frame_of_nobody_closes_the_socket(stack: Stack, tag: str) -> None
     """Before a good `hello` nothing is answered, whatever it is."""
     fields = {"id": 1, "chat": "c", "ref": "r", "seq": 1, "user": "u", "users": ["u"]}
     fields |= {"body": "x", "emoji": "x", "members": ["u"], "role": "member", "on": True}
-    fields |= {"state": "fg", "cursor": CURSOR, "v": 1, "token": "none", "device": "d"}
+    fields |= {"companion": "ai-x", "state": "fg", "cursor": CURSOR}
+    fields |= {"v": 1, "token": "none", "device": "d"}
     ws = await RawSocket.open(stack.port)
     await ws.send_json({"type": tag, **fields})
 

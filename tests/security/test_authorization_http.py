@@ -30,7 +30,16 @@ OPEN, OWN, MEMBER, MANAGER = Kind.OPEN, Kind.OWN, Kind.MEMBER, Kind.MANAGER
 SENDER, APPLICATION = Kind.SENDER, Kind.APPLICATION
 WRONG_LOGIN = {"user": "{stranger}", "password": "a wrong password"}
 UPLOAD = {"name": "a.txt", "size": 1, "type": "text/plain", "sha256": "0" * 64}
+PICTURE = {**UPLOAD, "name": "a.png", "type": "image/png"}
 MUTED = {"muted": 403}
+# Refused for what it says, so that no row leaves a companion behind.
+PERSONA = {
+    "name": "Ada",
+    "provider": "scripted",
+    "model": "echo",
+    "context_tokens_max": 300,
+    "answer_tokens_max": 300,
+}
 PUSH = {"token": "a-token-of-an-application-of-nobody"}
 
 ROWS: dict[str, Row] = {
@@ -59,6 +68,26 @@ ROWS: dict[str, Row] = {
     "GET /v1/me/blocks": Row(OWN, 200),
     "PUT /v1/me/blocks/{user}": Row(OWN, 204, is_about_accounts=True),
     "DELETE /v1/me/blocks/{user}": Row(OWN, 204),
+    "GET /v1/users/{user}": Row(OWN, 200),
+    "GET /v1/users/{user}/followers": Row(OWN, 200),
+    "GET /v1/users/{user}/following": Row(OWN, 200),
+    "GET /v1/users/{user}/posts": Row(OWN, 200),
+    "GET /v1/users/{user}/posts/{post}": Row(OWN, 404),
+    "GET /v1/users/{user}/posts/{post}/likes": Row(OWN, 404),
+    "PUT /v1/users/{user}/posts/{post}/like": Row(OWN, 404),
+    "DELETE /v1/users/{user}/posts/{post}/like": Row(OWN, 204),
+    "GET /v1/users/{user}/posts/{post}/image": Row(OWN, 404),
+    "GET /v1/users/{user}/avatar": Row(OWN, 404),
+    # A timeline is its owner's alone, and none of the callers is he.
+    "GET /v1/users/{user}/timeline": Row(OWN, 404),
+    "PUT /v1/me/following/{user}": Row(OWN, 204, is_about_accounts=True),
+    "DELETE /v1/me/following/{user}": Row(OWN, 204),
+    "POST /v1/me/posts": Row(OWN, 201, {"content": "hello"}),
+    "PATCH /v1/me/posts/{post}": Row(OWN, 404, {"content": "hello"}),
+    "DELETE /v1/me/posts/{post}": Row(OWN, 404),
+    "PUT /v1/me/avatar": Row(OWN, 404, {"image": "absent"}),
+    "DELETE /v1/me/avatar": Row(OWN, 204),
+    "POST /v1/me/attachments": Row(OWN, 201, PICTURE),
     "GET /v1/presence": Row(OWN, 200),
     "GET /v1/users": Row(OWN, 200),
     "GET /v1/chats": Row(OWN, 200),
@@ -99,6 +128,18 @@ ROWS: dict[str, Row] = {
     "POST /v1/attachments/{file}/complete": Row(OWN, 404),
     "GET /v1/attachments/{file}": Row(OWN, 404),
     "GET /v1/attachments/{file}/link": Row(OWN, 404),
+    "GET /v1/companions": Row(OWN, 200),
+    "POST /v1/companions": Row(APPLICATION, 400, PERSONA),
+    "GET /v1/companions/{companion}": Row(OWN, 404),
+    "PATCH /v1/companions/{companion}": Row(APPLICATION, 404, {"name": "Ada"}),
+    "DELETE /v1/companions/{companion}": Row(APPLICATION, 404),
+    "GET /v1/companions/{companion}/versions/{version}": Row(APPLICATION, 404),
+    "GET /v1/companions/{companion}/session": Row(OWN, 404),
+    "POST /v1/companions/{companion}/session": Row(OWN, 404, {}),
+    "DELETE /v1/companions/{companion}/session": Row(OWN, 404),
+    "POST /v1/companions/{companion}/session/renewal": Row(OWN, 404, {}),
+    "GET /v1/companion-sessions": Row(OWN, 200),
+    "PUT /v1/companion-sessions/{chat}/version": Row(OWN, 404, {}),
     "POST /v1/admin/broadcasts": Row(APPLICATION, 202, {"users": ["{outsider}"], "body": "x"}),
     "GET /v1/admin/broadcasts/{broadcast}": Row(APPLICATION, 404),
     "POST /v1/admin/chats": Row(APPLICATION, 201, {"members": ["{outsider}"]}),
@@ -106,7 +147,17 @@ ROWS: dict[str, Row] = {
     "GET /v1/admin/chats/{chat}/messages/active": Row(APPLICATION, 200),
     "POST /v1/admin/chats/{chat}/messages": Row(APPLICATION, 404, {"body": "x"}),
     "DELETE /v1/admin/chats/{chat}/messages/{seq}": Row(APPLICATION, 204),
+    "PUT /v1/admin/chats/{chat}/retention": Row(APPLICATION, 200, {"retention_s": 3600}),
+    "PUT /v1/admin/chats/{chat}/hold": Row(APPLICATION, 200, {"reason": "a case"}),
+    "GET /v1/admin/chats/{chat}/hold": Row(APPLICATION, 404),
+    "DELETE /v1/admin/chats/{chat}/hold": Row(APPLICATION, 204),
+    "GET /v1/admin/chats/{chat}/held": Row(APPLICATION, 200),
+    "GET /v1/admin/holds": Row(APPLICATION, 200),
     "GET /v1/admin/reports": Row(APPLICATION, 200),
+    # For admins of the installation, too; owners and admins of chats are none.
+    "GET /v1/admin/overview": Row(APPLICATION, 200),
+    "GET /v1/admin/audit": Row(APPLICATION, 200),
+    "GET /v1/admin/cost": Row(APPLICATION, 200),
     "POST /v1/admin/users": Row(APPLICATION, 409, {"user": "{outsider}"}),
     "GET /v1/admin/users/{user}": Row(APPLICATION, 200),
     "DELETE /v1/admin/users/{user}": Row(APPLICATION, 202, is_about_accounts=True),
@@ -252,6 +303,8 @@ async def ask(
     """Make the request of a row."""
     method, template = operation.split(" ")
     names = {"chat": world.chat, "seq": seq, "user": world.users["bystander"], "mid": world.mid}
+    names |= {"companion": "ai-absent", "version": 1}
+    names["post"] = "01JD0000000000000000000000"
     absent = dict.fromkeys(
         ("device", "subscription", "file", "broadcast", "report", "receipt"), "absent"
     )

@@ -23,7 +23,7 @@ from tests.support.servers import eventually
 from tests.support.stack import WORKERS, Stack
 
 USER = "chat"
-KINDS = ("name", "text", "group", "file", "push", "edit", "reason")
+KINDS = ("name", "text", "group", "file", "push", "edit", "reason", "post")
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
 
 
@@ -46,7 +46,7 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             words = ["SETUSER", USER, "on", f">{password}", *documented_rights()]
             client.execute_command("ACL", *words)
         env["CHAT_REDIS_URL"] = f"redis://{USER}:{password}@{stack.redis.launch.address}/0"
-        stack.start_worker(*WORKERS, "notify")
+        stack.start_worker(*WORKERS, "notify", "counters", "timeline", CHAT_COUNTERS_FLUSH_S="0.2")
         stack.start_gateway()
         stack.start_api(CHAT_AUTH_ARGON2_MEMORY_KIB="8", CHAT_AUTH_ARGON2_PASSES="1")
         yield stack
@@ -81,6 +81,7 @@ async def use(stack: Stack, words: dict[str, str]) -> None:
         await web.post(f"/v1/chats/{chat}/attachments", json=file, headers=mine)
         push = {"token": words["push"]}
         await web.post("/v1/me/push-subscriptions", json=push, headers=mine)
+        await post(web, ann, words["post"], mine)
         await web.get("/v1/chats", params={"cursor": words["text"]}, headers=mine)
         async with stack.chat_of(ann) as alice, stack.chat_of(ben) as bob:
             ack = await alice.ask_send(chat, "r1", words["text"], durability="stored")
@@ -99,6 +100,20 @@ async def use(stack: Stack, words: dict[str, str]) -> None:
                     await alice.ask_send(chat, secrets.token_hex(4), body)
             await bob.ask("report", chat=chat, seq=ack["seq"], reason=words["reason"])
             await alice.ask("block", user=ben)
+
+
+async def post(web: httpx.AsyncClient, user: str, words: str, mine: dict[str, str]) -> None:
+    """Post, like it, and wait until that is counted and in the timeline."""
+    made = (await web.post("/v1/me/posts", json={"content": words}, headers=mine)).json()
+    path = f"/v1/users/{user}/posts/{made['id']}"
+    await web.post("/v1/me/posts", json={"content": words + "\u0007"}, headers=mine)
+    assert (await web.put(f"{path}/like", headers=mine)).status_code == 204
+
+    async def is_counted() -> bool:
+        lines = (await web.get(f"/v1/users/{user}/timeline", headers=mine)).json()["items"]
+        return bool(lines) and lines[0]["likes"] == 1
+
+    await eventually(is_counted, what="the like is counted, and the post in the timeline")
 
 
 async def test_row_32_redis_user_with_few_rights_is_enough(confined: Stack) -> None:

@@ -12,7 +12,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.client import open_hot
-from chatserver.hot.mailbox import Answer, Mailbox
+from chatserver.hot.mailbox import Answer, Echo, Mailbox
 from chatserver.hot.rpc import WarmCalls
 from chatserver.protocol import frames
 from tests.support.rawchat import Failed, RawChat
@@ -38,14 +38,22 @@ async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
         calls = WarmCalls(hot, gateway, SystemClock(), 30.0)
         mailbox = Mailbox(hot, gateway, 60)
         await mailbox.keep()
-        reading = asyncio.create_task(_read(mailbox, calls))
+        heard = asyncio.Event()
+        reading = asyncio.create_task(_read(mailbox, calls, heard))
+        # What comes before the first look into the mailbox is nobody's.
+        async with asyncio.timeout(20):
+            while not heard.is_set():
+                mailbox.send_to_self(Echo(1))
+                await asyncio.sleep(0.05)
         yield calls
         reading.cancel()
 
 
-async def _read(mailbox: Mailbox, calls: WarmCalls) -> None:
+async def _read(mailbox: Mailbox, calls: WarmCalls, heard: asyncio.Event) -> None:
     async for records in mailbox.iter_records():
         for record in records or ():
+            if isinstance(record, Echo):
+                heard.set()
             if isinstance(record, Answer):
                 calls.answered(record)
 

@@ -64,6 +64,11 @@ def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
 
     # All are names of attributes, which are constants of ours, or made from such.
     assert found <= {
+        ("companion_sessions.py", "name"),
+        ("shardlist.py", "change"),
+        ("streamrows.py", "sets"),
+        ("tenancy.py", "others"),  # the filter of whoever asks, with the tenant's beside it
+        ("tenancy.py", "own"),
         ("changes.py", "removes"),
         ("changes.py", "sets"),
         ("jobs.py", "sets"),
@@ -90,6 +95,10 @@ def test_row_24_random_is_for_spreading_only() -> None:
         "chatserver/gateway/heartbeat.py",
         "chatserver/gateway/server.py",
         "chatserver/hot/cluster.py",
+        # What made-up people do when.
+        "chatserver/loadtest/crowd.py",
+        "chatserver/loadtest/pacing.py",
+        "chatserver/loadtest/worker.py",
     }
 
 
@@ -153,7 +162,7 @@ def test_section_5_what_varies_is_never_the_event_of_a_log_line() -> None:
 
 def test_section_7_redis_keys_are_spelled_in_one_place() -> None:
     """A hash tag in a text outside of the builders would be a key that nobody checks."""
-    tag = re.compile(r"\}:\w|\{p|\{gw:")
+    tag = re.compile(r"\}:\w|\{p(?![a-z])|\{gw:")  # `{post:str}` is of a path
     found = {
         (name, text)
         for name, tree in TREES.items()
@@ -206,6 +215,8 @@ def test_section_7_prefixes_of_sort_keys_are_closed() -> None:
         if isinstance(node, ast.keyword) and node.arg == "prefix"
     }
 
-    assert prefixes and all(str(prefix).endswith("#") for prefix in prefixes)
-    names = {"_PREFIX", "_SEGMENT_PREFIX", "_NOTE_PREFIX"}
+    assert prefixes - {"bodies/"}  # objects in the bucket
+    assert all(str(prefix).endswith("#") for prefix in prefixes - {"bodies/"})
+    # `OLD` ends with a delimiter, too; without a prefix a partition is read whole.
+    names = {"_PREFIX", "_SEGMENT_PREFIX", "_NOTE_PREFIX", "HEAD_PREFIX", "companion + OLD", "None"}
     assert asked <= names | {"f'{STATUS_ACTIVE}#'", "prefix or None"}

@@ -20,7 +20,7 @@ import psutil
 from chatserver.dev.ports import is_port_free
 from tests.support.servers import free_port, is_running
 
-READY_S = 45.0
+READY_S = 90.0
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
 
@@ -55,17 +55,30 @@ class DevRun:
         """Return all that was printed."""
         return self.output.read_text("utf-8", "replace") if self.output.exists() else ""
 
+    @property
+    def flags(self) -> list[str]:
+        """What tells it to run on our ports and in our folder."""
+        pairs = zip(_PORT_FLAGS, map(str, self.ports), strict=True)
+        return [*(word for pair in pairs for word in pair), "--data", str(self.folder)]
+
+    def command(self, *options: str) -> list[str]:
+        """Return what is started."""
+        return [*CLI, "dev", *self.flags, *options]
+
     def spawn(self, *options: str) -> DevRun:
         """Start it; it need not be ready."""
-        flags = [word for pair in zip(_PORT_FLAGS, self.ports, strict=True) for word in pair]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*CLI, "dev", *map(str, flags), "--data", str(self.folder), *options],
+                self.command(*options),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={k: v for k, v in os.environ.items() if not k.startswith("CHAT_")},
+                env={
+                    k: v
+                    for k, v in os.environ.items()
+                    if not k.startswith(("CHAT_", "MAKE", "MFLAGS"))
+                },
             )
         return self
 

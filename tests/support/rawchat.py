@@ -138,6 +138,8 @@ class RawChat:
             if frame.opcode == wire.CLOSE:
                 self.close_frame = frame
                 raise Ended(describe(frame))
+            if frame.opcode == wire.PING:
+                await ws.send(wire.PONG, frame.payload)
             if frame.opcode == wire.TEXT:
                 fields: Fields = msgspec.json.decode(frame.payload)
                 self.frames.append(fields)
@@ -332,7 +334,7 @@ class RawChat:
                 for ref, (pending, seq) in list(self.unstored.items()):
                     if pending.chat == fields["chat"] and seq <= fields["upto"]:
                         del self.unstored[ref]
-            case "ack" | "ok" | "page" | "error":
+            case "ack" | "ok" | "page" | "turn" | "error":
                 self._answer(fields)
             case _:
                 pass

@@ -236,3 +236,17 @@ def test_settings_named_like_secrets_are_of_a_type_that_hides_them() -> None:
             if "secret" in name or "password" in name:
                 hides = (SecretStr, SecretStr | None)
                 assert setting.annotation in hides, f"{section}.{name}"
+
+
+def test_settings_that_let_no_frame_hold_the_longest_body_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message that may be sent must fit into what it is sent in."""
+    problems = problems_of(monkeypatch, CHAT_CHATS_BODY_BYTES_MAX="100000")
+
+    assert problems == [
+        "gateway.frame_bytes_max: must be at least 308192, so that a message of "
+        "chats.body_bytes_max (100000) fits into a frame"
+    ]
+    monkeypatch.setenv("CHAT_GATEWAY_FRAME_BYTES_MAX", "308192")
+    assert load_settings().chats.request_bytes_max == 308_192

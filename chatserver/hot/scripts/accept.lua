@@ -31,8 +31,8 @@
 --   more arg name   string  ":mid:digest", what the message is called if it is new
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
--- returns a flat list; for each chat 0 if it is not open in this epoch (load it), or 1 and then
--- for each of its messages one of
+-- returns a flat list; for each chat 0 if it is not open in this epoch, or its messages were made
+-- without knowing when they end (load it), or 1 and then for each of its messages one of
 --   1 seq ts   committed and in every inbox
 --   2 seq ts   committed, but not delivered: the recipients were out of date or elsewhere, or an
 --              earlier message is pending
@@ -129,6 +129,7 @@ end
 -- why one who is no more than a member may not write, and for how many ms (0: no telling)
 local function restraint_of(standing, strict, chat_key, sender, spoke)
   if strict == 'b' then return 1, 0 end
+  if strict == 'e' then return 4, 0 end
   local role, until_s = match(standing, '^(%a*):%d*:?(%d*)')
   if role ~= 'member' then return nil end
   if until_s == '0' then return 2, 0 end
@@ -151,6 +152,11 @@ while a <= #ARGV do
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate')
   -- not by the given gate: it may be of the same old epoch as the chat
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
+  -- who takes a chat's retention from an older gate would keep a message for ever
+  if is_open and head[3] ~= gate
+      and match(head[3], ':r%d+', #epoch + 2) ~= match(gate, ':r%d+') then
+    is_open = false
+  end
   o = o + 1
   out[o] = is_open and 1 or 0
   if is_open then
@@ -163,7 +169,7 @@ while a <= #ARGV do
       local is_listed, standing, why, wait_ms = is_current and ARGV[at + 1] == '1', nil, nil, nil
       if not (is_listed or is_full) then
         standing = call('HGET', KEYS[k + 1], ARGV[at])
-        strict = strict or match(head[3], ':([bs]%d*)', #epoch + 2) or ''
+        strict = strict or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
         -- a value ends with a letter, not a digit, if there is something to look at
         if standing and (strict ~= '' or string.byte(standing, -1) > 57) then
           spoke = spoke or {}

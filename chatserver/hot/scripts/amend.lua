@@ -116,12 +116,15 @@ if not json then
   json = ARGV[13]
 end
 local message = cjson.decode(json)
+-- a rev alone: an edit without its text, which the warm tier has
+if type(message) == 'number' then return {11} end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- who may not write may still take back what he has written
 if kind == 'edit' or (kind == 'reaction' and ARGV[11] ~= '') then
   if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
+  if string.find(h[3], ':e', #epoch + 2, true) then return {12, 4} end
   local is_muted = until_s == '0' or (until_s ~= '' and tonumber(until_s) * 1000000 > now)
   if is_muted and role == 'member' then return {12, 2} end
 end

@@ -103,7 +103,7 @@ fields[#fields + 1] = 'large'
 fields[#fields + 1] = large
 local pending = sub(gate, -2) == ':p' and ':p' or ''
 -- what else the gate demands stays; `restrict` changes it
-local strict = string.match(gate, ':[bs]%d*', #ARGV[1] + 2) or ''
+local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
   local time = call('TIME')
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])

@@ -15,7 +15,7 @@
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp
 -- arg version  string  of the membership; what else the gate demands stands behind it
--- arg kind     string  direct or group
+-- arg kind     string  direct, group or companion
 -- arg name     string  or empty
 -- arg history  string  what members may read: "all", or from where they joined
 -- arg large    integer version with which it became a large chat, 0 if it is none

@@ -1,10 +1,11 @@
 -- Sets what a chat's gate demands of members besides the version of the membership: that its two users
--- may not write to each other, or slow mode. From then on no commit takes an older list of members.
+-- may not write to each other, that it has ended, slow mode, that messages end. From then on no commit
+-- takes an older list of members.
 --
 -- key chat     hash    head of the chat
 -- arg epoch    string  the current life of the hot tier
 -- arg version  integer of the membership and settings that say so
--- arg strict   string  ":b", ":s<seconds>" or empty
+-- arg strict   string  ":r<seconds>" or empty, then ":b", ":e", ":s<seconds>" or empty
 --
 -- returns 1 if it is so now; 0 if the chat is not open in this epoch (load it), 2 if a later change
 -- has been made already

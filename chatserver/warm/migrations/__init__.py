@@ -19,6 +19,9 @@ from chatserver.warm.migrations.m0001_files_index import FILES_INDEX_MADE
 from chatserver.warm.migrations.m0002_files_filled import FILES_FILLED
 from chatserver.warm.migrations.m0003_pins import PINS_ALLOWED
 from chatserver.warm.migrations.m0004_files_only import FILES_READ_BY_INDEX
+from chatserver.warm.migrations.m0005_ttl import TTL_ALLOWED
+from chatserver.warm.migrations.m0006_ttl_filled import TTL_FILLED
+from chatserver.warm.migrations.m0007_ttl_only import TTL_READ
 from chatserver.warm.migrations.steps import Migration
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
@@ -26,4 +29,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     FILES_FILLED,
     PINS_ALLOWED,
     FILES_READ_BY_INDEX,
+    TTL_ALLOWED,
+    TTL_FILLED,
+    TTL_READ,
 )

@@ -75,7 +75,7 @@ async def _estimate(client: DynamoClient, settings: Warm, migration: Migration) 
         items, size = len(sample), sum(sizes)
     else:
         items = max(items, len(sample))
-        size = max(size, items * sum(sizes) // len(sizes))
+        size = max(size, items * sum(sizes) // max(1, len(sizes)))
     share = len(lacking) / len(sample) if sample else 0.0
     each = [math.ceil(bytes_ / WRITE_UNIT_BYTES) + INDEX_WRITE_UNITS for bytes_ in lacking]
     average = sum(each) / len(each) if each else 0.0

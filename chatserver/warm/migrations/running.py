@@ -5,7 +5,8 @@
     expand    make the index online ─► wait until it serves          ─► version = number
     fill      go through the table, mending                          ─► version = number
     contract  look for older processes ─► refuse them from now on
-              ─► wait until none is left ─► go through the table     ─► version = number
+              ─► wait until none is left ─► go through the table
+              ─► switch what TTL reads, if that changes              ─► version = number
 
 A contract never follows another step in one run, and only comes where it is asked for. Dies
 anywhere: every step finds out what is there, and goes on.
@@ -29,6 +30,7 @@ from chatserver.warm.migrations.pace import Pace
 from chatserver.warm.migrations.planning import describe
 from chatserver.warm.migrations.state import MigrationRows, run_locked
 from chatserver.warm.migrations.steps import Migration
+from chatserver.warm.migrations.ttlswitch import switch_expiry
 from chatserver.warm.schema import LOOKS_MISSED_MAX, Process, SchemaRows, SchemaState
 
 GONE_POLL_S = 0.5
@@ -100,10 +102,7 @@ class Migrations:
                 return
             if self._options.is_contract and not is_contract:
                 if is_first:
-                    raise Conflict(
-                        f"{migration.number} {migration.name} comes first: run `chatserver migrate "
-                        "up` without --contract"
-                    )
+                    self._say_done_or_refuse(state.version, migration)
                 return
             await self._do(migration, turn)
             state = SchemaState(migration.number, max(state.oldest, migration.oldest))
@@ -113,6 +112,17 @@ class Migrations:
             is_first = False
         if is_first:
             self._report.say(f"nothing to do: schema {state.version}")
+
+    def _say_done_or_refuse(self, version: int, next_one: Migration) -> None:
+        """Tell that no contract is next: the last run may have died when it had done it."""
+        wanted = f"{next_one.number} {next_one.name}"
+        for each in self._migrations:
+            if each.number == version and each.kind == "contract":
+                self._report.say(
+                    f"{each.number} {each.name}: done already. {wanted} is next, without --contract"
+                )
+                return
+        raise Conflict(f"{wanted} comes first: run `chatserver migrate up` without --contract")
 
     async def _do(self, migration: Migration, turn: int) -> None:
         if migration.kind == "contract":
@@ -140,6 +150,12 @@ class Migrations:
                 f"{sum(s.read_units for s in segments):.1f} read units, "
                 f"{sum(s.write_units for s in segments):.1f} write units"
             )
+        if migration.expiry is not None:
+            name = migration.table.name_in(self._settings)
+            what = f"{migration.number} {migration.name}: {name}"
+            async with self._client.deadline(self._options.index_timeout_s, what):
+                say = self._report.say
+                await switch_expiry(self._client, name, migration.expiry, say, what)
         await self._rows.finish(migration.number, self._clock.time())
 
     async def _make_index(self, migration: Migration) -> None:

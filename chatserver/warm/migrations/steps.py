@@ -18,8 +18,8 @@ class Migration:
     """One step of an idea.
 
     `mend` says what an item lacks, from its attributes `reads`: of a fill, which gives it to all
-    items, and of a contract, which looks once more. `oldest` is the schema that processes must act
-    by from this migration on.
+    items, and of a contract, which looks once more. `expiry`: what the table's TTL reads
+    afterwards. `oldest` is the schema that processes must act by from this migration on.
     """
 
     number: int
@@ -29,6 +29,7 @@ class Migration:
     table: Table
     why: str
     index: Index | None = None
+    expiry: str | None = None
     mend: Callable[[Item], Mend | None] | None = None
     reads: tuple[str, ...] = ()
     oldest: int = 0

@@ -65,7 +65,8 @@ export function replaceChats(chats, summaries) {
 }
 
 function withInfo(chat, info) {
-  return { ...chat, kind: info.kind, name: info.name ?? null, members: info.members ?? [] };
+  const { kind, name = null, members = [], ended: isEnded = false } = info;
+  return { ...chat, kind, name, members, isEnded: isEnded || chat.isEnded };
 }
 
 /** Take a chat that is new or has changed. */

@@ -16,9 +16,10 @@ const KEEP_AT_BOTTOM = 200;
 export function blankChat(id) {
   return {
     id,
-    kind: id.startsWith("g-") ? "group" : "direct",
+    kind: kindOf(id),
     name: null,
     members: [],
+    isEnded: false, // a session with a companion that is only read now
     isStub: true, // only events were seen, no summary
     top: 0, // newest seq known to exist
     last: null, // newest message, for the list
@@ -35,6 +36,12 @@ export function blankChat(id) {
     hole: null, // {after, before}
     divider: null, // own read mark when unread messages were first shown
   };
+}
+
+/** What kind of chat an id stands for; a session with a companion has a ULID. */
+function kindOf(id) {
+  if (id.startsWith("g-")) return "group";
+  return /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u.test(id) ? "companion" : "direct";
 }
 
 /** Index of the first message whose seq is at least `seq`. */

@@ -107,3 +107,16 @@ export function offerAgain(outbox, unstored, now) {
   );
   return [...again, ...rest];
 }
+
+/** What the server is asked for an entry of the outbox. */
+export function frameOf({ ref, chat, body, replyTo, files = [], deed }) {
+  if (!deed) {
+    const reply = replyTo ? { reply_to: replyTo } : {};
+    const with_ = files.length > 0 ? { attachments: files.map((file) => file.id) } : {};
+    return { type: "send", chat, ref, body, ...reply, ...with_ };
+  }
+  const change = { chat, seq: deed.target, ref };
+  if (deed.kind === "edit") return { type: "edit", ...change, body };
+  if (deed.kind === "reaction") return { type: "react", ...change, emoji: body };
+  return { type: "delete", ...change, for: deed.kind === "hide" ? "me" : "all" };
+}

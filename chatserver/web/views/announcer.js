@@ -34,7 +34,8 @@ export function createAnnouncer() {
     const { sender, seq } = chat.last;
     const text = shownText(chat.last);
     const where = chat.id === state.open ? "" : ` in ${chatTitle(chat, state.me)}`;
-    const words = `${sender}${chat.kind === "group" ? where : ""}: ${oneLine(text, 300)}`;
+    const who = chat.kind === "companion" ? chatTitle(chat, state.me) : sender;
+    const words = `${who}${chat.kind === "group" ? where : ""}: ${oneLine(text, 300)}`;
     const line = { element: h("p", {}, words), chat: chat.id, seq, text };
     log.append(line.element);
     lines.push(line);

@@ -22,6 +22,7 @@ export function groupAvatar(title, size = "m") {
 /** The picture of a chat: the other side's, or the group's. */
 export function chatAvatar(chat, me, size = "m") {
   if (chat.kind === "direct") return userAvatar(peerOf(chat, me), size);
+  if (chat.kind === "companion") return userAvatar(chatTitle(chat, me), size);
   return groupAvatar(chatTitle(chat, me), size);
 }
 

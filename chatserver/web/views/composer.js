@@ -214,7 +214,7 @@ export function createComposer({ store, client, files, onSent }) {
     setAria(send, { label: edited === undefined ? "Send" : "Save" });
     reply.hidden = row === undefined;
     const isReply = row !== undefined && row !== edited;
-    setText(replyName, !isReply ? "" : row.own ? "yourself" : row.sender);
+    setText(replyName, !isReply ? "" : row.own ? "yourself" : row.name);
     setText(replyText, row === undefined ? "" : oneLine(row.body));
   }
 

@@ -4,6 +4,7 @@ import { chatTitle, typingText, typingUsers } from "../select.js";
 import { nameList, plural } from "../format.js";
 import { unreadOf } from "../state/chats.js";
 import { chatAvatar } from "./avatar.js";
+import { createSessionCare } from "./companions.js";
 import { createComposer } from "./composer.js";
 import { fill, h, icon, iconButton, setAria, setText } from "./dom.js";
 import { createTimeline } from "./timeline.js";
@@ -17,6 +18,8 @@ export function createConversation({
   onNewChat,
   onMembers,
   onReport,
+  newId,
+  onOpen,
 }) {
   const timeline = createTimeline({
     store,
@@ -34,6 +37,7 @@ export function createConversation({
   const backCount = h("span", { class: "back-count" });
   back.append(backCount);
   const members = iconButton("people", "Members", () => onMembers(store.state.open));
+  const care = createSessionCare({ store, client, newId, onOpen });
   const mute = createMute(push, () => store.state.open);
   const head = h(
     "header",
@@ -42,9 +46,10 @@ export function createConversation({
     face,
     h("div", { class: "chat-names" }, title, subtitle),
     mute.element,
+    care.buttons,
     members,
   );
-  const pane = h("div", { class: "chat-pane" }, head, timeline.element, composer.element);
+  const pane = h("div", { class: "chat-pane" }, head, timeline.element, composer.element, care.over);
   composer.takeDrops(pane);
   const empty = emptyPane(onNewChat);
   const element = h("main", { class: "conversation", id: "conversation" }, empty, pane);
@@ -69,7 +74,9 @@ export function createConversation({
     const typing = typingUsers(state, chat.id);
     setText(subtitle, typing.length > 0 ? typingText(typing) : describe(chat, state.me));
     subtitle.classList.toggle("is-typing", typing.length > 0);
-    members.hidden = chat.members.length === 0;
+    members.hidden = chat.members.length === 0 || chat.kind === "companion";
+    care.update(state, chat);
+    composer.element.hidden = chat.isEnded;
     const about = chat.kind === "group" ? "Members" : `About ${name}`;
     members.title = about;
     setAria(members, { label: about });
@@ -132,6 +139,7 @@ function createMute(push, openChat) {
 
 function describe(chat, me) {
   if (chat.kind === "direct") return "Direct chat";
+  if (chat.kind === "companion") return chat.isEnded ? "Session has ended" : "AI companion";
   if (chat.members.length === 0) return "Group";
   const others = chat.members.filter((member) => member !== me);
   return nameList([...others, "you"], 5);

@@ -1,5 +1,6 @@
-// What those who run a group look after: slow mode, and the reports of its messages.
+// What those who run a group look after: slow mode, how long messages stay, and reports of them.
 
+import { spanText } from "../rows.js";
 import { fill, h } from "./dom.js";
 import { button, createForm } from "./moderation.js";
 
@@ -9,6 +10,10 @@ const SLOW = [
   [30, "One message in 30 seconds"],
   [60, "One message a minute"],
   [600, "One message in 10 minutes"],
+];
+const KEPT = [
+  [0, "For ever"],
+  ...[86_400, 604_800, 2_592_000, 7_776_000, 31_536_000].map((s) => [s, spanText(s)]),
 ];
 
 /** Return `{element, open(chat)}`. */
@@ -30,7 +35,20 @@ export function createGroupCare(moderation) {
     fill(
       form.content,
       h("h3", {}, "Slow mode"),
-      slowMode(chat, info.slow_s ?? 0),
+      choice("slow-mode", "How often a member may write", SLOW, info.slow_s ?? 0, {
+        describe: (seconds) => `One message in ${seconds} seconds`,
+        save: (seconds) => moderation.slowDown(chat, seconds),
+        done: (seconds) => (seconds === 0 ? "Slow mode is off." : "Slow mode is on."),
+      }),
+      h("h3", {}, "Disappearing messages"),
+      choice("kept-for", "How long new messages stay", KEPT, info.retention_s ?? 0, {
+        describe: spanText,
+        save: (seconds) => moderation.keepFor(chat, seconds),
+        done: (seconds) =>
+          seconds === 0
+            ? "New messages stay."
+            : `New messages disappear after ${spanText(seconds)}.`,
+      }),
       h("h3", {}, "Reports"),
       reports.length === 0
         ? h("p", { class: "hint" }, "Nothing was reported.")
@@ -38,28 +56,29 @@ export function createGroupCare(moderation) {
     );
   }
 
-  function slowMode(chat, now) {
-    const known = SLOW.some(([seconds]) => seconds === now);
-    const all = known ? SLOW : [...SLOW, [now, `One message in ${now} seconds`]];
+  /** A setting of seconds, of which there are some to choose from; others are `describe`d. */
+  function choice(id, label, known, now, { describe, save, done }) {
+    const all = known.some(([seconds]) => seconds === now) ? known : [...known, [now, describe(now)]];
     const select = h(
       "select",
-      { class: "field-input", id: "slow-mode" },
+      { class: "field-input", id },
       ...all.map(([seconds, text]) =>
         h("option", { value: seconds, selected: seconds === now }, text),
       ),
     );
-    const save = button("Save", () =>
+    const saving = button("Save", () =>
       form.attempt(async () => {
-        await moderation.slowDown(chat, Number(select.value));
-        form.say(select.value === "0" ? "Slow mode is off." : "Slow mode is on.");
+        await save(Number(select.value));
+        form.say(done(Number(select.value)));
       }),
     );
+    saving.setAttribute("aria-label", `Save: ${label.toLowerCase()}`);
     return h(
       "div",
       { class: "field" },
-      h("label", { for: "slow-mode" }, "How often a member may write"),
+      h("label", { for: id }, label),
       select,
-      h("div", { class: "dialog-foot" }, save),
+      h("div", { class: "dialog-foot" }, saving),
     );
   }
 

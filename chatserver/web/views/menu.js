@@ -22,17 +22,27 @@ const PUSH_LABELS = {
 };
 
 /** Return `{button, element, updatePush}`: the button that opens the menu, and the menu. */
-export function createMenu({ user, push, onHelp, onAccount, onBlocks, onLeave }) {
+export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, onBlocks, onLeave }) {
   const themes = THEMES.map(([theme, name, label]) => themeButton(theme, name, label));
   const pushLabel = h("span", { aria: { live: "polite" } });
   const switchPush = () => (push.state === "on" ? push.turnOff() : push.turnOn());
   const notifications = item("bell", pushLabel, switchPush, { staysOpen: true });
+  const operations = item("pulse", "Operations", onAdmin);
+  operations.hidden = true; // until the server has said that one may
   const menu = h(
     "div",
-    { class: "menu", id: "user-menu", popover: "auto", role: "dialog", aria: { label: "You" } },
+    {
+      class: "menu",
+      id: "user-menu",
+      popover: "auto",
+      role: "dialog",
+      aria: { label: "You" },
+      on: { toggle: askOnce },
+    },
     h("div", { class: "menu-who" }, userAvatar(user, "l"), h("bdi", { class: "menu-name" }, user)),
     h("div", { class: "segments", role: "group", aria: { label: "Theme" } }, ...themes),
     notifications,
+    operations,
     item("keyboard", "Keyboard shortcuts", onHelp),
     onAccount ? item("people", "Account and devices", onAccount) : null,
     item("hide", "Blocked users", onBlocks),
@@ -65,6 +75,12 @@ export function createMenu({ user, push, onHelp, onAccount, onBlocks, onLeave })
       on: { click: onClick },
     };
     return h("button", props, icon(name), hidden(label));
+  }
+
+  /** Only who opens the menu asks, so that nobody else's page takes a request for it. */
+  async function askOnce({ newState }) {
+    if (newState !== "open" || !operations.hidden) return;
+    operations.hidden = !(await isAdmin().catch(() => false));
   }
 
   function drawThemes() {

@@ -133,6 +133,7 @@ function fillFoot(foot, row) {
   fill(
     foot,
     row.isEdited ? h("span", { class: "edited" }, "edited") : null,
+    row.note === "" ? null : h("span", { class: "edited" }, row.note),
     h(
       "time",
       { datetime: new Date(row.at).toISOString(), title: fullTime(row.at) },
@@ -194,11 +195,11 @@ function fillReactions(chips, text, react) {
 
 /** What a screen reader says on arriving at a message. */
 function spokenLabel(row) {
-  const who = row.own ? "You" : row.sender;
+  const who = row.own ? "You" : row.name;
   const mark = row.mark === null ? "" : `, ${MARKS[row.mark].label.toLowerCase()}`;
   const when = `${dayLabel(row.at, Date.now())} ${clockTime(row.at)}`;
   const reply = row.quoteOf === null ? "" : ` in reply to ${row.quoteFrom ?? "an earlier message"}`;
-  const edited = row.isEdited ? ", edited" : "";
+  const edited = `${row.isEdited ? ", edited" : ""}${row.note === "" ? "" : `, ${row.note}`}`;
   const reactions = reactionsIn(row.reactions).map((each) => `, ${spokenReaction(each)}`);
   const names = fileNames(filesIn(row.files));
   const what = [row.body.slice(0, 400), names].filter(Boolean).join(", ");
@@ -229,7 +230,7 @@ const PLAIN = {
     h(
       "div",
       { class: "beginning" },
-      row.kind === "direct" ? userAvatar(row.title, "xl") : groupAvatar(row.title, "xl"),
+      row.kind !== "group" ? userAvatar(row.title, "xl") : groupAvatar(row.title, "xl"),
       h("strong", {}, h("bdi", {}, row.title)),
       h("span", {}, row.isEmpty ? "No messages yet. Say hello!" : "This is where the chat begins."),
     ),

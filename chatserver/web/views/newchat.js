@@ -1,8 +1,10 @@
-// Starts a chat: with one person by user name, or a group with a name and members.
+// Starts a chat: with one person by user name, a group with a name and members, or a session with
+// a companion.
 
 import { NAME_CHARS_MAX, isId } from "../format.js";
 import { knownPeople } from "../select.js";
 import { userAvatar } from "./avatar.js";
+import { createCompanionList } from "./companions.js";
 import { createDialog } from "./dialog.js";
 import { fill, h, hidden, icon, setAria, setText } from "./dom.js";
 
@@ -11,7 +13,12 @@ const NAME_RULE = "User names have 1 to 64 letters, digits, “-” or “_”."
 
 export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   const dialog = createDialog({ title: "New chat", class: "dialog-new" });
-  const modes = { direct: modeButton("direct", "One person"), group: modeButton("group", "Group") };
+  const modes = {
+    direct: modeButton("direct", "One person"),
+    group: modeButton("group", "Group"),
+    companion: modeButton("companion", "Companion"),
+  };
+  const companions = createCompanionList({ client, onChoose: startSession });
   const people = h("input", {
     class: "field-input",
     id: "new-people",
@@ -35,6 +42,8 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   const suggestions = h("ul", { class: "suggestions", aria: { label: "Suggestions" } });
   const error = h("p", { class: "form-error", id: "new-error", role: "alert" });
   const submit = h("button", { type: "submit", class: "button" });
+  const peopleBox = h("div", { class: "field" }, peopleLabel, chips, people);
+  const foot = h("div", { class: "dialog-foot" }, submit);
   const form = h(
     "form",
     { novalidate: true, on: { submit: onSubmit } },
@@ -44,10 +53,11 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
       ...Object.values(modes),
     ),
     nameBox,
-    h("div", { class: "field" }, peopleLabel, chips, people),
+    peopleBox,
     suggestions,
+    companions.element,
     error,
-    h("div", { class: "dialog-foot" }, submit),
+    foot,
   );
   dialog.body.append(form);
   let mode = "direct";
@@ -64,8 +74,12 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     mode = next;
     const isGroup = mode === "group";
     for (const [id, button] of Object.entries(modes)) setAria(button, { pressed: id === mode });
+    const isCompanion = mode === "companion";
     nameBox.hidden = !isGroup;
     chips.hidden = !isGroup;
+    for (const part of [peopleBox, foot]) part.hidden = isCompanion;
+    companions.element.hidden = !isCompanion;
+    if (isCompanion) companions.load();
     setText(peopleLabel, isGroup ? "Add members by user name" : "User name");
     fail("");
     draw();
@@ -89,7 +103,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     submit.disabled = isBusy || (isGroup ? members.length === 0 && !typed() : !typed());
     fill(chips, ...members.map(chip));
     fill(suggestions, ...suggested().map(suggestion));
-    suggestions.hidden = suggestions.childElementCount === 0;
+    suggestions.hidden = mode === "companion" || suggestions.childElementCount === 0;
   }
 
   function chip(user) {
@@ -175,7 +189,7 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
     event.preventDefault();
     if (isBusy) return;
     if (mode === "direct") startDirect(typed());
-    else if (addTyped()) startGroup();
+    else if (mode === "group" && addTyped()) startGroup();
   }
 
   function startDirect(user) {
@@ -188,6 +202,10 @@ export function createNewChat({ store, client, demoUsers, newId, onOpen }) {
   function startGroup() {
     if (members.length === 0) return fail("Add at least one member.");
     return run(() => client.createGroup({ ref, name: name.value.trim(), members }), null);
+  }
+
+  function startSession({ id, name: title }) {
+    return isBusy ? undefined : run(() => client.startSession(id, ref), title);
   }
 
   async function run(work, user) {

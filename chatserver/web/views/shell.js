@@ -5,6 +5,7 @@
 import { isId } from "../format.js";
 import { drawBadge } from "../push.js";
 import { unreadOf } from "../state/chats.js";
+import { createAdminPage } from "./admin.js";
 import { createAnnouncer } from "./announcer.js";
 import { createBanner } from "./banner.js";
 import { createConversation } from "./conversation.js";
@@ -13,6 +14,7 @@ import { createHelp, listenForShortcuts } from "./help.js";
 import { createMembers, createMenu } from "./menu.js";
 import { createModerationViews } from "./moderation.js";
 import { createNewChat } from "./newchat.js";
+import { createPeople } from "./people.js";
 import { createSidebar } from "./sidebar.js";
 
 const CLOCK_MS = 60_000; // "Today" becomes "Yesterday" without a message
@@ -28,6 +30,8 @@ export function createShell({
   user,
   account,
   moderation,
+  social,
+  admin,
   demoUsers,
   newId,
   onLeave,
@@ -47,6 +51,8 @@ export function createShell({
   const menu = createMenu({
     user,
     push,
+    isAdmin: admin.isAdmin,
+    onAdmin: () => (location.hash = "#/admin"),
     onHelp: help.open,
     onAccount: account?.open,
     onBlocks: order.openBlocks,
@@ -60,8 +66,18 @@ export function createShell({
     menu: menu.button,
     onOpen: go,
     onNewChat: () => newChat.open(),
+    onPeople: () => goToPeople(null),
     onDirect: newChat.direct,
   });
+  const people = createPeople({
+    me: user,
+    social,
+    onBack: leavePane,
+    onDirect: newChat.direct,
+    go: goToPeople,
+  });
+  client.onPost = people.hear;
+  const adminPage = createAdminPage({ admin, onBack: leavePane });
   const conversation = createConversation({
     store,
     client,
@@ -71,8 +87,17 @@ export function createShell({
     onNewChat: () => newChat.open(),
     onMembers: openMembers,
     onReport: order.openReport,
+    newId,
+    onOpen: go,
   });
-  const panes = h("div", { class: "panes" }, sidebar.element, conversation.element);
+  const panes = h(
+    "div",
+    { class: "panes" },
+    sidebar.element,
+    conversation.element,
+    people.element,
+    adminPage.element,
+  );
   const element = h(
     "div",
     { class: "shell" },
@@ -146,7 +171,46 @@ export function createShell({
     }
   }
 
+  /** `null`: the timeline; a user's name: the profile. Undefined: the address is of neither. */
+  function addressedPeople() {
+    const found = decodeURIComponent(location.hash).match(/^#\/people(?:\/(.+))?$/);
+    if (found === null) return undefined;
+    return found[1] !== undefined && isId(found[1]) ? found[1] : null;
+  }
+
+  function goToPeople(whose) {
+    location.hash = whose === null ? "#/people" : `#/people/${whose}`;
+  }
+
+  function leavePane() {
+    history.replaceState(null, "", "#/");
+    followAddress();
+    sidebar.focusSearch();
+  }
+
+  /** Show the pane of people where the address says so; true if it does. */
+  function followPeople() {
+    const whose = addressedPeople();
+    panes.classList.toggle("has-people", whose !== undefined);
+    if (whose === undefined) people.close();
+    else people.open(whose);
+    return whose !== undefined;
+  }
+
+  function followAdmin() {
+    const isThere = location.hash === "#/admin";
+    panes.classList.toggle("has-admin", isThere);
+    if (isThere) adminPage.open();
+    else adminPage.close();
+    return isThere;
+  }
+
   async function followAddress() {
+    const isAdminOpen = followAdmin();
+    if (followPeople() || isAdminOpen) {
+      client.closeChat();
+      return;
+    }
     const id = addressed();
     if (id === null) {
       client.closeChat();
@@ -218,5 +282,10 @@ export function createShell({
     conversation.updatePush();
   }
 
-  return { element, start, go, updatePush, stop: () => abort.abort() };
+  function stop() {
+    abort.abort();
+    adminPage.close();
+  }
+
+  return { element, start, go, updatePush, stop };
 }

@@ -7,7 +7,7 @@ import { chatAvatar } from "./avatar.js";
 import { fill, h, hidden, icon, iconButton, setAria, setChildren } from "./dom.js";
 import { markIcon } from "./message.js";
 
-export function createSidebar({ store, client, menu, onOpen, onNewChat, onDirect }) {
+export function createSidebar({ store, client, menu, onOpen, onNewChat, onPeople, onDirect }) {
   const search = h("input", {
     class: "search-field",
     type: "search",
@@ -24,11 +24,12 @@ export function createSidebar({ store, client, menu, onOpen, onNewChat, onDirect
   });
   const note = h("div", { class: "list-note" });
   const scroller = h("div", { class: "chat-scroller", on: { scroll: onScroll } }, list, note);
+  const people = iconButton("people", "Timeline and people", () => onPeople());
   const compose = iconButton("compose", "New chat", () => onNewChat());
   const element = h(
     "nav",
     { class: "sidebar", aria: { label: "Chats" } },
-    h("header", { class: "sidebar-head" }, menu, h("h1", {}, "Chats"), compose),
+    h("header", { class: "sidebar-head" }, menu, h("h1", {}, "Chats"), people, compose),
     h("div", { class: "search" }, icon("search"), search),
     scroller,
   );

@@ -4,6 +4,7 @@
 import { isSameRow, timelineRows } from "../rows.js";
 import { badgeCount, plural } from "../format.js";
 import { unreadOf } from "../state/chats.js";
+import { answerView } from "./companions.js";
 import { fill, h, icon, setAria, setChildren, setText } from "./dom.js";
 import { messageView, plainView } from "./message.js";
 import { createMessageMenu } from "./messagemenu.js";
@@ -55,6 +56,7 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
     reload: () => client.reload(shown),
     link: (row, file, isThumb) => files.link(file, row.seq, { isThumb }),
     late: (row, file) => files.late(file, row.seq),
+    stop: () => client.stopAnswer(shown),
     goTo,
   };
 
@@ -99,7 +101,8 @@ export function createTimeline({ store, client, files, onReply, onEdit, onReport
   }
 
   function addView(row) {
-    const view = row.type === "message" ? messageView(row, deeds) : plainView(row, deeds);
+    const make = { message: messageView, answer: answerView }[row.type] ?? plainView;
+    const view = make(row, deeds);
     views.set(row.key, { ...view, row });
     return view.element;
   }

@@ -27,6 +27,7 @@ MESSAGE, MEMBER, BAN = (
 # What does by HTTP what a frame does; None: it is about being live, or about the socket itself.
 OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "hello": None, "auth": None, "sync": None, "typing": None, "state": None, "unwatch": None,
+    "stop": None, "join_turn": None,
     "watch": ("GET", "/v1/presence"),
     "send": ("POST", f"{CHAT}/messages"), "history": ("GET", f"{CHAT}/messages"),
     "edit": ("PATCH", MESSAGE), "delete": ("DELETE", MESSAGE),
@@ -40,10 +41,20 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "ban_member": ("PUT", BAN), "unban_member": ("DELETE", BAN),
     "block": ("PUT", "/v1/me/blocks/{user}"), "unblock": ("DELETE", "/v1/me/blocks/{user}"),
     "blocks": ("GET", "/v1/me/blocks"),
+    "companions": ("GET", "/v1/companions"),
+    "create_session": ("POST", "/v1/companions/{companion}/session"),
+    "get_session": ("GET", "/v1/companions/{companion}/session"),
+    "renew_session": ("POST", "/v1/companions/{companion}/session/renewal"),
+    "delete_session": ("DELETE", "/v1/companions/{companion}/session"),
+    "update_session": ("PUT", "/v1/companion-sessions/{chat}/version"),
+    "sessions": ("GET", "/v1/companion-sessions"),
 }  # fmt: skip
 # Lists that have a bound of their own: what was asked about by name, a chat's first members, steps,
 # the attachments of a message, the messages around one.
 BOUNDED = {
+    "/v1/admin/overview",
+    "/v1/admin/audit",
+    "/v1/admin/cost",
     "/v1/presence",
     "/v1/users",
     CHAT,

@@ -15,7 +15,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.protocol import codec, frames
 
 INFO = {"chat": "c1", "kind": "group", "members": ["alice"]}
-ANSWER = {"chat": INFO, "chats": [], "messages": [], "tier": "hot", "more": False}
+TURN = {"turn": "", "seq": 0, "index": 0, "text": ""}
+ANSWER = {**TURN, "chat": INFO, "chats": [], "messages": [], "tier": "hot", "more": False}
 
 
 class Recorder(Calls):
@@ -62,6 +63,8 @@ class Recorder(Calls):
         (lambda c: c.delete("c1", 1, scope="me"), frames.Delete),
         (lambda c: c.react("c1", 1, ""), frames.React),
         (lambda c: c.mark("c1", read=1), frames.Mark),
+        (lambda c: c.stop("c1"), frames.StopTurn),
+        (lambda c: c.join_turn("c1"), frames.JoinTurn),
         (lambda c: c.typing("c1", is_on=True), frames.Typing),
         (lambda c: c.history("c1", before=9), frames.History),
         (lambda c: c.chats(after="1-c1"), frames.Chats),

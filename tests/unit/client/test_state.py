@@ -224,3 +224,26 @@ def test_store_that_is_no_store_is_refused(place: bytes) -> None:
 
 
 # ── what the property test found once ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("chat", "wait_s", "is_refused"),
+    [
+        ("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", 7200, True),
+        ("01KAJ5W3N0TBJ8QW6X1V7ZC2YD", 5, False),
+        ("d-abc", 7200, False),
+    ],
+)
+def test_state_question_that_would_wait_for_hours_is_refused(
+    chat: str, wait_s: int, is_refused: bool
+) -> None:
+    """Tokens come at midnight: nobody wants his question asked then. What else waits, waits."""
+    device = Device()
+    fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
+    device.state.do(Deed("r1", chat, fields), device.now)
+    (request,) = device.asked("send")
+    refusal = failure(request, "rate_limited", temporary=True)
+
+    device.take(**refusal, retry_after_ms=wait_s * 1000)
+
+    assert [event.ref for event in device.told(events.Refused)] == ["r1"] * is_refused

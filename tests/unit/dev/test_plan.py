@@ -69,6 +69,8 @@ def test_only_the_api_knows_demo_users(tmp_path: Path) -> None:
     assert json.loads(made.api().env["CHAT_API_DEMO_USERS"]) == list(DEMO_USERS)
     for launch in (made.gateway(), made.worker(), made.seed()):
         assert "CHAT_API_DEMO_USERS" not in launch.env
+        assert "CHAT_AUTH_ADMINS" not in launch.env
+    assert json.loads(made.api().env["CHAT_AUTH_ADMINS"]) == ["alice"]
 
 
 def test_several_gateways_are_one_launch_that_is_ready_when_all_are(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from chatserver.domain.text import (
     EMOJI_CHARS_MAX,
     NAME_CHARS_MAX,
     BodyBounds,
+    clean_body,
     parse_body,
     parse_emoji,
     parse_name,
@@ -194,3 +195,19 @@ def test_parse_emoji_bound_is_exact() -> None:
     assert parse_emoji("👍" * EMOJI_CHARS_MAX) == "👍" * EMOJI_CHARS_MAX
     with pytest.raises(TooLarge, match=f"emoji: must be at most {EMOJI_CHARS_MAX} code points"):
         parse_emoji("👍" * (EMOJI_CHARS_MAX + 1))
+
+
+@given(st.text(), st.integers(1, 60), st.integers(4, 120))
+def test_clean_body_of_anything_is_a_body(text: str, chars: int, size: int) -> None:
+    """What no user wrote is made fit to be sent; and what is fit stays as it is."""
+    bounds = BodyBounds(chars, size)
+    cleaned = clean_body(text, bounds)
+
+    assert not cleaned or parse_body(cleaned, bounds) == cleaned
+
+
+def test_clean_body_takes_out_what_a_message_may_not_have() -> None:
+    """Control characters, and marks piled on one letter."""
+    assert clean_body("a\r\nb\x00c\x1b[1m") == "a\nbc[1m"
+    assert clean_body("e" + "\u0301" * 50) == "é" + "\u0301" * 8
+    assert clean_body("\ud800x") == "?x"

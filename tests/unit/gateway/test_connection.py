@@ -9,7 +9,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from chatserver.config import Gateway
-from chatserver.domain.ids import GatewayId
+from chatserver.domain.ids import DeviceId, GatewayId, UserId
 from chatserver.gateway.connection import Connection, Phase
 from tests.support.wire import CLOSE, build_frame, build_request, close_payload
 
@@ -51,7 +51,10 @@ class Host:
         self.settings = Gateway()
         self.gateway = GatewayId("gw")
         self.dirty: list[Connection] = []
+        self.slow: set[Connection] = set()
         self.is_lost = False
+        self.user, self.device = UserId("u"), DeviceId("d")
+        self.dropped: list[int] = []
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         return False
@@ -64,6 +67,9 @@ class Host:
 
     def gone(self, connection: Connection) -> None:
         """Nothing is kept of it."""
+
+    def dropped_slow(self, waiting_bytes: int) -> None:
+        self.dropped.append(waiting_bytes)
 
     def flush_soon(self, connection: Connection) -> None:
         self.dirty.append(connection)

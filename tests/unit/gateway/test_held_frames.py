@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -179,3 +180,54 @@ async def test_session_whose_snapshot_crashes_is_told_to_come_back(world: World)
     await eventually(lambda: world.wire.phase is Phase.CLOSED)
 
     assert world.of_type("bye")[0]["code"] == OVERLOADED
+
+
+# ── before the snapshot is there ────────────────────────────────────────────────────────────────
+
+
+class SlowWarmTier(Office):
+    """An office where loading the user takes until the test says that it failed."""
+
+    def __init__(self) -> None:
+        super().__init__(held_timeout_s=60)
+        self.state = InboxState(NEW, Seq(0), Seq(5), is_known=False)
+        self.loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.warm = self.sync = self
+        self.reads: list[int] = []
+
+    async def load_user(self, user: UserId) -> None:
+        await asyncio.shield(self.loading)
+
+    async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Any]:
+        self.reads.append(after)
+        return []
+
+    async def wait_for_room(self) -> None:
+        """There is room."""
+
+
+async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_the_inbox_is_then(
+    world: World,
+) -> None:
+    """What comes while the warm tier is waited for is told once, in the new epoch."""
+    office = world.session._desk = world.talk._desk = cast(Any, SlowWarmTier())
+    wire = cast(Any, world.wire)
+    wire.wait_for_room = office.wait_for_room
+    told: list[InboxState] = []
+
+    async def get_snapshot(user: UserId, state: InboxState, *_: object) -> frames.Reset:
+        told.append(state)
+        return frames.Reset(frames.Cursor(NEW, state.head), [], None)
+
+    office.get_snapshot = get_snapshot
+
+    world.session.compare(office.state)
+    world.session.nudge(Seq(7))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    office.state = dataclasses.replace(office.state, head=Seq(7))
+    office.loading.set_exception(Unavailable("the warm tier is away"))
+    await eventually(lambda: world.of_type("reset"))
+
+    assert office.reads == []
+    assert [state.head for state in told] == [7]

@@ -41,12 +41,16 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "limit": lambda keys, names: keys.limit(names[0], names[1]),
     "gateways": lambda keys, names: keys.gateways(len(names[0])),
     "mail": lambda keys, names: keys.mail(GatewayId(names[0])),
+    "asked": lambda keys, names: keys.asked(len(names[0])),
+    "asking": lambda keys, names: keys.asking(ChatId(names[0])),
+    "deltas": lambda keys, names: keys.deltas(ChatId(names[0])),
+    "tokens": lambda keys, names: keys.tokens(UserId(names[0])),
     "rpc_calls": lambda keys, _: keys.rpc_calls(),
 }
 NAMES_USED = {"lease": 2, "limit": 2, "ref": 3, "rpc_calls": 0}
 COUNTED = (
     "epoch", "backlog", "dead", "undelivered", "idle", "checkpoint", "seqs", "where", "lease",
-    "gateways",
+    "gateways", "asked",
 )  # fmt: skip
 
 

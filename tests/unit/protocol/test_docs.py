@@ -27,10 +27,14 @@ FENCE = re.compile(r"^```json *(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [(name, example) for name, example in FENCE.findall(TEXT)]
 HEADINGS = {
     frames.PresenceSignal: "`signal` of presence",
+    frames.AiSignal: "`signal` of an answer",
+    frames.PostSignal: "`signal` of a post",
     frames.EventPage: "`page` of events",
     frames.HistoryPage: "`page` of messages",
     frames.ChatsPage: "`page` of chats",
     frames.BlocksPage: "`page` of blocks",
+    frames.CompanionsPage: "`page` of companions",
+    frames.SessionsPage: "`page` of sessions",
 }
 
 

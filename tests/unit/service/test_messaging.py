@@ -350,8 +350,8 @@ steps = st.lists(
 class Story:
     """Lets happen what a script says, as far as it can happen.
 
-    Once the commit has said that the chat is closed it says so of every draft until the chat is
-    loaded: nobody else opens it here.
+    Once the commit has said that the chat is closed it says so of every draft that waits, as
+    `GroupCommit.submit` promises.
     """
 
     def __init__(self) -> None:

@@ -40,6 +40,7 @@ def moderation(rows: Rows) -> Moderation:
         rows,  # type: ignore[arg-type]
         *[nothing] * 8,
         SystemClock(),
+        nothing,
     )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import Seq, Ts
-from chatserver.domain.segments import ArchiveTop
+from chatserver.domain.segments import ArchiveTop, Restored
 from chatserver.errors import Unavailable
 from chatserver.protocol.frames import Message
 from chatserver.service.coldlog import lay_over
-from chatserver.service.oldertiers import OlderTiers
+from chatserver.service.oldertiers import KNOWN_S, OlderTiers
 
 CHAT = "c1"
 
@@ -23,6 +24,23 @@ CHAT = "c1"
 def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
     """An entry of the chat."""
     return Message(seq, seq * 10, CHAT, f"m{seq}", "alice", f"r{seq}", "text", body, rev=rev)
+
+
+@dataclasses.dataclass
+class FakeClock:
+    """Stands still until it is told to go on."""
+
+    now: float = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
 
 
 @dataclasses.dataclass
@@ -40,6 +58,8 @@ class Tiers:
     is_cold_down: bool = False
     removed: int = 0
     warm_calls: int = 0
+    cold_calls: int = 0
+    restored: tuple[Restored, ...] = ()
 
     def _move(self) -> None:
         for _ in range(next(self.steps, 0)):
@@ -86,10 +106,11 @@ class Tiers:
 
     async def get_top(self, chat: str) -> ArchiveTop:
         self._move()
-        return ArchiveTop(Seq(self.top), Ts(self.top * 10))
+        return ArchiveTop(Seq(self.top), Ts(self.top * 10), self.restored)
 
     async def read(self, chat: str, first: int, last: int) -> list[Message]:
         self._move()
+        self.cold_calls += 1
         if self.is_cold_down:
             raise Unavailable("the archive is away")
         assert 1 <= first <= last <= self.top
@@ -103,9 +124,22 @@ def tiers(draw: st.DrawFn) -> Tiers:
     top = draw(st.integers(0, stored))
     kept = draw(st.frozensets(st.integers(1, max(1, top)), max_size=6))
     steps = iter(draw(st.lists(st.integers(0, 9), max_size=30)))
+    ranges = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=2))
+    restored = [range_of(low, high) for low, high in ranges if low <= high <= top]
+    back = {seq for each in restored for seq in range(each.first, each.last + 1)}
+    # Some may be missing: what a row says is no proof.
+    gone = draw(st.frozensets(st.integers(1, 40), max_size=2))
+    kept = (kept | back) - gone
     made = Tiers(stored, top, frozenset(seq for seq in kept if seq <= top), steps)
     made.removed = draw(st.integers(0, top))
+    made.restored = tuple(restored)
     return made
+
+
+def range_of(first: int, last: int, until: int = 2**40, **more: Any) -> Restored:
+    """A range that was restored, as a whole."""
+    held = Restored(Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), until, last)
+    return dataclasses.replace(held, **more)
 
 
 @given(tiers(), st.integers(1, 15))
@@ -152,6 +186,59 @@ def test_place_that_is_known_to_be_archived_costs_no_search_in_the_warm_tier() -
 
     assert (first.tier, second.tier) == ("cold", "cold")
     assert tiers.warm_calls == calls
+
+
+def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_archive() -> None:
+    """Both ways, also while the archive is away; pages go on where the range ends."""
+    kept = frozenset(range(11, 21))
+    tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
+    older = OlderTiers(tiers, tiers)
+    asyncio.run(older.find_head(CHAT))
+
+    down = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
+    up = asyncio.run(older.read_run(CHAT, None, 10, 10, None))
+    calls = tiers.cold_calls
+    across = asyncio.run(older.read_run(CHAT, 26, None, 20, None))
+    tiers.is_cold_down = True
+    alone = asyncio.run(older.read_run(CHAT, 16, None, 20, None))
+
+    assert (down.tier, up.tier, calls) == ("warm", "warm", 0)
+    assert [each.seq for each in down.messages] == [each.seq for each in up.messages]
+    assert (across.tier, [each.seq for each in across.messages]) == ("cold", list(range(6, 26)))
+    assert (alone.tier, [each.seq for each in alone.messages]) == ("warm", list(range(11, 16)))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [range_of(11, 20, until=1), range_of(11, 20, is_ending=True), range_of(11, 20, done=10)],
+    ids=["over", "ending", "begun"],
+)
+def test_what_is_not_restored_any_more_or_yet_is_read_from_the_archive(held: Restored) -> None:
+    """Its items may be there, but nobody relies on them."""
+    kept = frozenset(range(11, 21))
+    tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(held,))
+
+    older = OlderTiers(tiers, tiers)
+    asyncio.run(older.find_head(CHAT))  # who knows nothing of a chat asks the warm tier first
+
+    run = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
+
+    assert run.tier == "cold"
+
+
+def test_range_that_is_restored_meanwhile_is_noticed() -> None:
+    """Within seconds, by a reader who believed to know the chat."""
+    clock = FakeClock()
+    tiers = Tiers(40, 30, frozenset(range(11, 21)), iter(()), removed=30)
+    older = OlderTiers(tiers, tiers, clock)
+    asyncio.run(older.find_head(CHAT))
+    before = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
+
+    tiers.restored = (range_of(11, 20),)
+    clock.advance(KNOWN_S + 1)
+    after = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
+
+    assert (before.tier, after.tier) == ("cold", "warm")
 
 
 def test_archive_that_is_down_is_named_and_the_warm_tier_is_served() -> None:

@@ -67,7 +67,9 @@ class References:
 
 
 class Recorder(ScreenedMessaging):
-    """Sending that ends where messages would be committed."""
+    """Sending that ends where messages would be committed, to chats that are all one audience."""
+
+    retention_s = 0
 
     def __init__(self, screening: Screening, in_flight_max: int = 100) -> None:
         self.sent: list[tuple[str, str, str | None]] = []

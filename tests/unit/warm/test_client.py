@@ -14,7 +14,7 @@ from botocore.exceptions import (
 )
 
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
-from chatserver.warm.client import ConditionFailed, TableMissing, translate
+from chatserver.warm.client import ConditionFailed, TableMissing, Throttled, translate
 
 ENDPOINT = "http://127.0.0.1:8000"
 
@@ -32,10 +32,10 @@ def answer(code: str, status: int = 400, **more: Any) -> ClientError:
 @pytest.mark.parametrize(
     ("failure", "expected"),
     [
-        (answer("ProvisionedThroughputExceededException"), Unavailable),
-        (answer("ThrottlingException"), Unavailable),
-        (answer("RequestLimitExceeded"), Unavailable),
-        (answer("LimitExceededException"), Unavailable),
+        (answer("ProvisionedThroughputExceededException"), Throttled),
+        (answer("ThrottlingException"), Throttled),
+        (answer("RequestLimitExceeded"), Throttled),
+        (answer("LimitExceededException"), Throttled),
         (answer("InternalServerError", 500), Unavailable),
         (answer("SomethingNew", 503), Unavailable),
         (answer("TransactionConflictException"), Unavailable),
@@ -88,8 +88,8 @@ def test_failed_condition_carries_what_stood_there() -> None:
         (["None", "ConditionalCheckFailed"], ConditionFailed),
         (["TransactionConflict", "ConditionalCheckFailed"], ConditionFailed),
         (["TransactionConflict", "None"], Unavailable),
-        (["ThrottlingError"], Unavailable),
-        (["ProvisionedThroughputExceeded"], Unavailable),
+        (["ThrottlingError"], Throttled),
+        (["ProvisionedThroughputExceeded"], Throttled),
         (["ValidationError"], CorruptData),
         (["ItemCollectionSizeLimitExceeded"], CorruptData),
         ([], CorruptData),

@@ -24,12 +24,27 @@ FIELDS = {
         tables.SegmentField,
         tables.JobField,
         tables.PushField,
+        tables.CompanionField,
+        fields.FanoutField,
         fields.PinField,
         fields.SchemaField,
+        fields.ShardField,
+        fields.StreamField,
+        fields.SummaryField,
     )
     for constant, name in vars(owner).items()
     if constant.isupper()
 }
+BLOCKS = [
+    "composite sort keys",
+    "tenant prefix",
+    "sparse indexes",
+    "TTL",
+    "TTL archive through Streams",
+    "vertical partitioning",
+    "write sharding",
+    "minimal projections",
+]
 INDEXES = {index.name for table in tables.TABLES for index in table.indexes}
 
 
@@ -61,3 +76,19 @@ def test_access_patterns_name_functions_calls_and_tests_that_exist() -> None:
         assert calls, pattern
         for call in calls:
             assert call.replace("…", "/v1/chats/{chat}") in paths, call
+
+
+def test_building_blocks_are_all_there_and_lead_to_tests_that_exist() -> None:
+    """Each says where it is, why, what it costs, and what proves it."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    table = text.partition("| block | where |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
+
+    assert [row[0] for row in rows] == BLOCKS
+    for name, where, why, cost, tests in rows:
+        assert where and why and cost, name
+        links = LINK.findall(tests)
+        assert links, name
+        for test, path in links:
+            source = (DOCUMENT.parent / path).read_text(encoding="utf-8")
+            assert re.search(rf"def {test}\(", source), test

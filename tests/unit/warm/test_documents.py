@@ -85,7 +85,8 @@ def test_samples_have_every_attribute_of_a_message() -> None:
 
     assert {name for item in items for name in item} == attributes
     messages = [item for item in items if MessageField.STATUS in item]
-    assert {decode_item(item).chat for item in messages} == {"d-alice-bob", "g-team"}
+    chats = {"d-alice-bob", "g-team", "01KAJ5W3N0TBJ8QW6X1V7ZC2YD"}
+    assert {decode_item(item).chat for item in messages} == chats
 
 
 _KINDS = {"HASH": "PartitionKey", "RANGE": "SortKey"}

@@ -39,6 +39,7 @@ def test_item_of_a_direct_message_has_the_attributes_of_the_data_model() -> None
         "status": {"S": "active"},
         "status_ts": {"S": "active#00001795000000123456"},
         "rev": {"N": "1"},
+        "sum": {"S": "1.1.d649d1a6"},
     }
 
 

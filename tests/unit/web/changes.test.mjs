@@ -160,12 +160,19 @@ test("what happens to a group is told in words and changes what is known of it",
   assert.equal(rowsOf(state).filter((row) => row.type === "day").length, 1);
 });
 
-test("slow mode is told as that, other settings as settings", () => {
+test("slow mode and disappearing messages are told as that, other settings as settings", () => {
   const update = (seq, body) => change(seq, "update", { sender: "alice", body });
 
   const state = after(
     reading([message(1)], { kind: "group", members: ["alice", "bob"], name: "Trip" }),
-    ...live(update(2, '{"slow_s":30}'), update(3, '{"slow_s":0}'), update(4, '{"joining":"open"}')),
+    ...live(
+      update(2, '{"slow_s":30}'),
+      update(3, '{"slow_s":0}'),
+      update(4, '{"joining":"open"}'),
+      update(5, '{"retention_s":604800}'),
+      update(6, '{"retention_s":90}'),
+      update(7, '{"retention_s":0}'),
+    ),
   );
 
   assert.deepEqual(
@@ -174,6 +181,9 @@ test("slow mode is told as that, other settings as settings", () => {
       "You turned slow mode on: one message in 30 seconds",
       "You turned slow mode off",
       "You changed the group’s settings",
+      "You let new messages disappear after 7 days",
+      "You let new messages disappear after 90 seconds",
+      "You let new messages stay",
     ],
   );
 });

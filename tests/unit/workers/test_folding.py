@@ -70,7 +70,7 @@ def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
 
     folded = fold([*works, work(3, "delete", 1), work(4, "edit", 2)])
 
-    assert folded.lost == {1: files}
+    assert folded.lost == [(1, files)]
     assert [each.item.message.attachments for each in folded.works] == [[], files, [], []]
 
 

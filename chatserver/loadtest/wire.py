@@ -8,8 +8,12 @@ server does the same work as for any other key.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import os
+from urllib.parse import urlsplit
+
+from chatserver.errors import ConfigError
 
 TEXT = 0x81  # FIN and opcode 1
 PING, PONG, CLOSE = 0x89, 0x8A, 0x88
@@ -18,15 +22,50 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 
 
 class BadHandshake(Exception):
-    """The server did not answer the upgrade as RFC 6455 wants."""
+    """The server did not answer the upgrade as RFC 6455 wants.
+
+    `retry_after_s`: what a server that is full or counts handshakes asked for.
+    """
+
+    def __init__(self, text: str, retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
-def upgrade_request(port: int, subprotocol: str | None) -> tuple[bytes, bytes]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where a gateway listens."""
+
+    host: str
+    port: int
+    path: str = "/"
+    is_tls: bool = False
+
+
+def parse_address(url: str) -> Address:
+    """Return what a ``ws://`` or ``wss://`` address says.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as exc:
+        raise ConfigError([f"--url {url}: {exc}"]) from exc
+    if parts.scheme not in {"ws", "wss"} or parts.hostname is None:
+        raise ConfigError([f"--url {url}: must begin with ws:// or wss:// and a host"])
+    is_tls = parts.scheme == "wss"
+    return Address(parts.hostname, port or (443 if is_tls else 80), parts.path or "/", is_tls)
+
+
+def upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
     """Return the upgrade request and the accept value that the answer must carry."""
     key = base64.b64encode(os.urandom(16))
+    host = f"[{address.host}]" if ":" in address.host else address.host
     lines = [
-        b"GET / HTTP/1.1",
-        b"Host: 127.0.0.1:%d" % port,
+        f"GET {address.path} HTTP/1.1".encode(),
+        f"Host: {host}:{address.port}".encode(),
         b"Upgrade: websocket",
         b"Connection: Upgrade",
         b"Sec-WebSocket-Key: " + key,
@@ -34,9 +73,12 @@ def upgrade_request(port: int, subprotocol: str | None) -> tuple[bytes, bytes]:
     ]
     if subprotocol is not None:
         lines.append(b"Sec-WebSocket-Protocol: " + subprotocol.encode())
-    # SHA-1 is what the RFC prescribes; nothing secret rests on it
-    accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
-    return b"\r\n".join([*lines, b"", b""]), accept
+    return b"\r\n".join([*lines, b"", b""]), accept_of(key)
+
+
+def accept_of(key: bytes) -> bytes:
+    """Return what a server answers to a key. SHA-1 is the RFC's choice; no secret rests on it."""
+    return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
 
 
 def check_upgrade(head: bytes, accept: bytes) -> None:
@@ -51,7 +93,8 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
         for name, _, value in (line.partition(b":") for line in lines)
     }
     if b" 101 " not in status:
-        raise BadHandshake(status.decode(errors="replace"))
+        wait = headers.get(b"retry-after", b"")
+        raise BadHandshake(status.decode(errors="replace"), float(wait) if wait.isdigit() else None)
     if headers.get(b"sec-websocket-accept") != accept:
         raise BadHandshake("the accept value is wrong")
 

@@ -1,0 +1,1 @@
+"""Models that answer for AI companions, each behind the one interface of `provider`."""

@@ -1,0 +1,95 @@
+"""`chatserver doctor`: what is wrong with settings and stores, and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings, check_secret
+from chatserver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chatserver.domain.findings import Finding
+
+_SIGNS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+TIMEOUT_S = 60.0
+
+
+@click.command()
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("--all", "is_all", is_flag=True, help="What is in order, too.")
+def doctor(is_json: bool, is_all: bool) -> None:
+    """Look at settings, Redis, DynamoDB and S3, and say what is wrong and how to mend it.
+
+    Changes nothing, and may be run at any time. Exit code 1 if there is a problem, 0 if there are
+    none, or only notes.
+    """
+    findings = run(_look(prepare("doctor")))
+    for finding in findings:
+        if is_json:
+            click.echo(json.dumps(dataclasses.asdict(finding)))
+        elif is_all or finding.level != "ok":
+            _print(finding)
+    problems = sum(finding.level == "problem" for finding in findings)
+    notes = sum(finding.level == "note" for finding in findings)
+    fine = len(findings) - problems - notes
+    click.echo(f"{problems} problems, {notes} notes, {fine} in order", err=True)
+    sys.exit(1 if problems else 0)
+
+
+def _print(finding: Finding) -> None:
+    sign, colour = _SIGNS[finding.level]
+    click.echo(f"{click.style(f'{sign:<8}', fg=colour)}{finding.store}: {finding.what}")
+    if finding.mend:
+        click.echo(f"        → {finding.mend}")
+
+
+async def _look(settings: Settings) -> list[Finding]:
+    from chatserver.cold.checkup import check_s3
+    from chatserver.domain.clock import SystemClock
+    from chatserver.domain.findings import Finding
+    from chatserver.hot.checkup import check_redis
+    from chatserver.warm.checkup import check_dynamodb
+
+    looks = {
+        "redis": check_redis(settings.redis, SystemClock()),
+        "dynamodb": check_dynamodb(settings.warm),
+        "s3": check_s3(settings.cold),
+    }
+
+    async def bounded(store: str) -> list[Finding]:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await looks[store]
+        except TimeoutError:
+            what = f"no answer within {TIMEOUT_S:g} s"
+            return [Finding(store, "problem", what, "look at the network's way to it")]
+
+    found = await asyncio.gather(*map(bounded, looks))
+    return [*_look_at(settings), *(finding for some in found for finding in some)]
+
+
+def _look_at(settings: Settings) -> list[Finding]:
+    """Return what is to be said of the settings; those that are no settings are refused before."""
+    from chatserver.domain.findings import Finding
+
+    try:
+        check_secret(settings)
+        findings = [Finding("settings", "ok", "auth.secret is long enough")]
+    except ConfigError as exc:
+        findings = [Finding("settings", "problem", problem) for problem in exc.problems]
+    if settings.auth.registration == "open":
+        what = "anybody may register an account (auth.registration is open)"
+        mend = "set CHAT_AUTH_REGISTRATION to closed where the host application makes them"
+        findings.append(Finding("settings", "note", what, mend))
+    if settings.telemetry.metrics_port is None:
+        what = "no metrics are served (telemetry.metrics_port is not set)"
+        mend = "set CHAT_TELEMETRY_METRICS_PORT for each process, and have Prometheus read it"
+        findings.append(Finding("settings", "note", what, mend))
+    return findings

@@ -1,0 +1,271 @@
+"""`chatserver load`: many users at once, every message checked, a report with plots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings, check_secret
+from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
+
+if TYPE_CHECKING:
+    from chatserver.loadtest.coordinator import Coordinator
+    from chatserver.loadtest.verdict import Thresholds
+
+URL: Final = "ws://127.0.0.1:8081/"  # of `chatserver dev`
+DEV_DATA: Final = Path(".dev")
+DEV_SETTINGS: Final = "settings.env"  # of chatserver.dev.folder; cli and dev do not know each other
+DURATION_S_MAX: Final = 2700  # the tokens made at the begin hold an hour
+SENDS_PER_S_MAX: Final = 45  # of one user; the server's default is 50
+CEILING_S: Final = 2.0
+LINE_S: Final = 5
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_NUMBER = click.FloatRange(min=0, min_open=True)
+
+
+def _epilog() -> str:
+    lines = [f"{one.name:<13} {one.about}" for one in SCENARIOS.values()]
+    lines.append(f"{'ceiling':<13} Only what the tool itself can do.")
+    return "\b\nScenarios:\n" + "\n".join(lines)
+
+
+@click.command(epilog=_epilog())
+@click.argument("scenario", type=click.Choice([*SCENARIOS, "ceiling"]))
+@click.option("--url", default=URL, show_default=True, help="The gateway, ws:// or wss://.")
+@click.option("--users", type=click.IntRange(2, 1_000_000), help="Default: by scenario.")
+@click.option("--rate", type=_NUMBER, help="Actions a second, all processes together.")
+@click.option("--duration", type=click.FloatRange(0.5, DURATION_S_MAX), help="Seconds; default 30.")
+@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True)
+@click.option("--out", type=_FILE, help="Write the result as JSON.")
+@click.option("--report", type=_FILE, help="Write a page with plots (HTML, one file).")
+@click.option("--max-p99-ms", type=_NUMBER, help="Of delivery; else of pages, or of connects.")
+@click.option("--max-p999-ms", type=_NUMBER, help="The same of the 99.9th percentile.")
+@click.option("--max-loss", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--max-duplicates", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--max-disorder", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--max-refused", type=click.IntRange(0), help="Default: any number.")
+@click.option("--max-unacked", type=click.IntRange(0), help="Default: any number.")
+@click.option("--min-done", type=click.FloatRange(0, 1), help="Share of what was offered.")
+@click.option("--body-bytes", type=click.IntRange(80, 16_000), default=200, show_default=True)
+@click.option("--small-members", type=click.IntRange(2, 256), help="Of a small group.")
+@click.option("--large-members", type=click.IntRange(2, 100_000), help="Of a large group.")
+@click.option(
+    "--connects-per-s", type=_NUMBER, default=200.0, show_default=True, help="While they gather."
+)
+@click.option(
+    "--settle", type=_NUMBER, default=20.0, show_default=True, help="Seconds, at the end."
+)
+@click.option("--ceiling/--no-ceiling", default=True, help="Measure the tool itself first (2 s).")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of who does what, and when.")
+@click.option("--secret", help="As CHAT_AUTH_SECRET, which others cannot see; default: that.")
+@click.option("--metrics", multiple=True, help="http://…/metrics of a worker, for the backlog.")
+@click.option(
+    "--dev-data",
+    type=click.Path(path_type=Path),
+    default=DEV_DATA,
+    show_default=True,
+    help="Folder of a `chatserver dev`: its settings are used if CHAT_AUTH_SECRET is not set.",
+)
+def load(scenario: str, **options: Any) -> None:
+    """Behave like many users at once, at a rate that does not follow the server.
+
+    Every message is checked for loss, repetition and order. Exit code: 0 all was well, 1 a
+    threshold was broken, 2 the load could not begin. Against `make run` no option is needed.
+    """
+    is_ceiling = scenario == "ceiling"
+    chosen = SCENARIOS["direct" if is_ceiling else scenario]
+    # Whoever only pretends takes any token.
+    secret = secrets.token_hex(32) if is_ceiling else options["secret"]
+    settings = _settings(secret, options["dev_data"])
+    plans = make_plans(chosen, settings, options)
+    for note in _warnings(chosen, plans, options):
+        click.echo(f"chatserver load: {note}", err=True)
+    from chatserver.loadtest.coordinator import LoadFailed
+
+    try:
+        code = run(_ceiling_alone(plans) if is_ceiling else _load(chosen, plans, settings, options))
+    except LoadFailed as exc:
+        click.echo(f"chatserver load: {exc}", err=True)
+        code = 2
+    sys.exit(code)
+
+
+def _settings(secret: str | None, dev_data: Path) -> Settings:
+    """Return the settings, with those of a `chatserver dev` if there is no secret."""
+    os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # the progress has the terminal
+    if secret is not None:
+        os.environ["CHAT_AUTH_SECRET"] = secret
+    path = dev_data / DEV_SETTINGS
+    if "CHAT_AUTH_SECRET" not in os.environ and "CHAT_CONFIG" not in os.environ and path.exists():
+        for name, value in read_exports(path.read_text("utf-8")).items():
+            os.environ.setdefault(name, value)
+    settings = prepare("load")
+    check_secret(settings)
+    return settings
+
+
+def read_exports(text: str) -> dict[str, str]:
+    """Return the variables that a shell would export: ``export NAME=value``, quoted or not."""
+    words = (word.partition("=") for word in shlex.split(text, comments=True))
+    return {name: value for name, is_assigned, value in words if is_assigned}
+
+
+def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
+    """Return what each process does. There may be fewer than asked for: see `split_users`."""
+    import msgspec
+
+    names = ("small_members", "large_members")
+    sizes = {name: options[name] for name in names if options[name]}
+    shape = msgspec.structs.replace(chosen.shape, **sizes)
+    users = options["users"] or chosen.users
+    rate = options["rate"] or chosen.rate
+    duration_s = options["duration"] or (users / rate if chosen.mix.connect else 30.0)
+    run_id, unit = secrets.token_hex(4), 2
+    if chosen.mix.connect == 0:
+        unit = shape.small_members if shape.small else unit
+        unit = shape.large_members if shape.large else unit
+    return [
+        Plan(
+            run=run_id,
+            url=options["url"],
+            secret=settings.auth.secret.get_secret_value(),
+            audience=settings.auth.audience,
+            issuer=settings.auth.issuer,
+            token_s=settings.auth.lifetime_s_max,
+            first_user=first + 1,
+            users=count,
+            rate=rate * count / users,
+            duration_s=duration_s,
+            settle_s=options["settle"],
+            body_bytes=options["body_bytes"],
+            seed=options["seed"],
+            connects_per_s=options["connects_per_s"] * count / users,
+            shape=shape,
+            mix=chosen.mix,
+            storm_s=chosen.storm_s,
+            preload=chosen.preload,
+        )
+        for first, count in split_users(users, options["processes"], unit)
+    ]
+
+
+def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
+    if len(plans) < options["processes"]:
+        yield f"{len(plans)} processes will do: a group has all its members in one of them"
+    users, rate = sum(one.users for one in plans), sum(one.rate for one in plans)
+    sends_per_s = rate * chosen.mix.send / users
+    if sends_per_s > SENDS_PER_S_MAX:
+        enough = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
+        yield (
+            f"{sends_per_s:.0f} messages a second of each user: by default the server refuses "
+            f"more than 50 (CHAT_LIMITS_SENDS_PER_S). --users {enough} keeps below that"
+        )
+
+
+async def _load(
+    chosen: Scenario, plans: list[Plan], settings: Settings, options: dict[str, Any]
+) -> int:
+    from chatserver.loadtest import page, result, summary
+    from chatserver.loadtest.ceiling import measure_ceiling
+    from chatserver.loadtest.coordinator import Coordinator
+    from chatserver.loadtest.verdict import judge
+    from chatserver.loadtest.watch import open_watch
+    from chatserver.loadtest.wire import parse_address
+
+    before = result.load_average()
+    address = parse_address(options["url"])
+    ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
+    if ceiling is not None:
+        click.echo(summary.ceiling_line(ceiling), err=True)
+    is_told = "url" in settings.redis.model_fields_set  # the default may be somebody else's
+    async with open_watch(
+        address, settings.redis if is_told else None, options["metrics"]
+    ) as watch:
+        running = Coordinator(plans, watch)
+        click.echo(f"{chosen.name}: {plans[0].users * len(plans)} users gather", err=True)
+        with _progress(running) as on_second, _stop_on_signal(running):
+            await running.run(on_second)
+        found = result.build(
+            chosen,
+            running,
+            pids=watch.pids,
+            has_redis=watch.has_redis,
+            ceiling=ceiling,
+            load_average=before,
+        )
+    found["verdict"] = judge(found, _thresholds(options))
+    if options["out"] is not None:
+        options["out"].write_text(result.to_json(found), "utf-8")
+    if options["report"] is not None:
+        options["report"].write_text(page.render(found), "utf-8")
+    for line in summary.lines_of(found):
+        click.echo(line)
+    return 0 if found["verdict"]["is_ok"] else 1
+
+
+def _thresholds(options: dict[str, Any]) -> Thresholds:
+    from chatserver.loadtest.verdict import Thresholds
+
+    return Thresholds(
+        p99_ms=options["max_p99_ms"],
+        p999_ms=options["max_p999_ms"],
+        loss=options["max_loss"],
+        duplicates=options["max_duplicates"],
+        disorder=options["max_disorder"],
+        refused=options["max_refused"],
+        unacked=options["max_unacked"],
+        achieved_share=options["min_done"],
+    )
+
+
+async def _ceiling_alone(plans: list[Plan]) -> int:
+    from chatserver.loadtest import summary
+    from chatserver.loadtest.ceiling import measure_ceiling
+
+    click.echo(summary.ceiling_line(await measure_ceiling(plans, 2 * CEILING_S)))
+    return 0
+
+
+@contextlib.contextmanager
+def _stop_on_signal(running: Coordinator) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, running.stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _progress(running: Coordinator) -> Iterator[Any]:
+    """Show how it goes: one living line in a terminal, a line now and then elsewhere."""
+    from chatserver.loadtest.summary import progress_line
+
+    if not sys.stderr.isatty():
+
+        def say(number: int) -> None:
+            if number % LINE_S == 0:
+                click.echo(progress_line(running.totals, number), err=True)
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda number: live.update(progress_line(running.totals, number), refresh=True)

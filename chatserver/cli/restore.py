@@ -1,0 +1,144 @@
+"""`chatserver restore`: archived messages of a chat in DynamoDB again, for a while."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.running import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.ids import ChatId, parse_id
+from chatserver.errors import BadRequest, Conflict, NotFound
+
+if TYPE_CHECKING:
+    from workers.restorer import Bound
+
+_UNITS = {"h": 3600, "d": 86_400}
+
+
+@click.command()
+@click.argument("chat")
+@click.option(
+    "--from", "start", metavar="SEQ|TIME", help="First entry: its seq, or a time. Default: 1."
+)
+@click.option(
+    "--to",
+    "end",
+    metavar="SEQ|TIME",
+    help="Last entry: its seq, or a time (a day counts whole). Default: the last archived one.",
+)
+@click.option("--for", "lasting", default="7d", show_default=True, help="So long: 12h, 7d.")
+@click.option(
+    "--max-write-units",
+    type=click.IntRange(1),
+    default=None,
+    help="Write capacity units a second, at most; without it as fast as it goes.",
+)
+@click.option("--plan", "is_plan", is_flag=True, help="Say what it would cost; write nothing.")
+def restore(
+    chat: str,
+    start: str | None,
+    end: str | None,
+    lasting: str,
+    max_write_units: int | None,
+    is_plan: bool,
+) -> None:
+    """Bring archived messages of CHAT back to DynamoDB for a while.
+
+    Times are UTC: 2024-05-31, 2024-05-31T12:00:00. May be stopped or die at any time, and run
+    again; the same range again lasts longer. The archive keeps what it has.
+    """
+    settings = prepare("restore")
+    try:
+        name = ChatId(parse_id(chat, "CHAT"))
+        bounds = parse_bound(start, "--from"), parse_bound(end, "--to", is_end=True)
+        until_s = parse_lasting(lasting)
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None
+    from chatserver.telemetry.failpoints import arm_failpoint
+
+    arm_failpoint()
+    try:
+        run(_restore(settings, name, bounds, until_s, max_write_units, is_plan=is_plan))
+    except (Conflict, NotFound) as exc:
+        raise click.ClickException(exc.message) from None
+    except KeyboardInterrupt:
+        raise click.ClickException("stopped; run it again to go on") from None
+
+
+def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:
+    """Return a bound: a whole number is a seq, anything else a time of ISO 8601, in UTC.
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    from workers.restorer import Bound
+
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return Bound(int(text), is_time=False)
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(
+            f"{name}: must be a seq, or a time as 2024-05-31T12:00:00, is {text!r}"
+        ) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=datetime.UTC)
+    if is_end and len(text) == len("2024-05-31"):
+        at += datetime.timedelta(days=1, microseconds=-1)
+    since = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return Bound(since // datetime.timedelta(microseconds=1), is_time=True)
+
+
+def parse_lasting(text: str) -> int:
+    """Return so many seconds, at least an hour. Raises BadRequest."""
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
+    if found is None:
+        raise BadRequest(f"--for: must be hours or days, as 12h or 7d, is {text!r}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+async def _restore(
+    settings: Settings,
+    chat: ChatId,
+    bounds: tuple[Bound | None, Bound | None],
+    lasting_s: int,
+    max_write_units: int | None,
+    *,
+    is_plan: bool,
+) -> None:
+    from chatserver.cli.progress import open_report
+    from chatserver.domain.clock import SystemClock
+    from workers.restorer import Progress, open_restorer
+
+    clock = SystemClock()
+    async with open_restorer(settings, clock, max_write_units) as restorer:
+        until = int(clock.time()) + lasting_s
+        wanted = await restorer.find_range(chat, *bounds, until)
+        held = wanted if is_plan else await restorer.begin(chat, wanted)
+        cost = await restorer.estimate(chat, held)
+        ends = datetime.datetime.fromtimestamp(held.until, datetime.UTC)
+        click.echo(
+            f"seqs {held.first} to {held.last}, until {ends:%Y-%m-%d %H:%M} UTC: {cost.entries} "
+            f"entries to bring back, {cost.bytes} bytes: about {cost.write_units} write units "
+            "now, and as many when they leave"
+        )
+        if is_plan:
+            return
+        with open_report(clock) as report:
+            report.begin("restore", cost.entries)
+
+            def told(done: Progress) -> None:
+                report.show(
+                    done.entries,
+                    f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
+                )
+
+            done = await restorer.restore(chat, held, told)
+            report.end()
+    click.echo(f"{done.entries} entries restored, {done.write_units:.0f} write units")

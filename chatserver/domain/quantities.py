@@ -1,0 +1,78 @@
+"""Quantities as people type them: ``10m`` users, ``5%``, ``1.5GB``, ``90d``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from chatserver.errors import BadRequest
+
+Kind = Literal["number", "share", "bytes", "days"]
+_THOUSANDS: Final = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "bn": 1e9, "t": 1e12}
+_BYTES: Final = {
+    "": 1.0,
+    "b": 1.0,
+    **{f"{letter}b": 1000.0 ** (n + 1) for n, letter in enumerate("kmgtp")},
+    **{f"{letter}ib": 1024.0 ** (n + 1) for n, letter in enumerate("kmgtp")},
+}
+_DAYS: Final = {
+    "s": 1 / 86_400,
+    "min": 1 / 1440,
+    "h": 1 / 24,
+    "": 1.0,
+    "d": 1.0,
+    "w": 7.0,
+    "y": 365.0,
+}
+_UNITS: Final[Mapping[Kind, Mapping[str, float]]] = {
+    "number": _THOUSANDS,
+    "share": {"": 1.0, "%": 0.01},
+    "bytes": _BYTES,
+    "days": _DAYS,
+}
+_EXAMPLES: Final[Mapping[Kind, str]] = {
+    "number": "200, 2k, 1.5m, 3b",
+    "share": "5%, 0.05",
+    "bytes": "200, 2KB, 1.5GB, 4GiB",
+    "days": "12h, 90d, 4w, 2y",
+}
+_FORM: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z%]*)")
+
+
+def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float) -> float:
+    """Return the quantity that a text stands for, in ones, bytes or days; a share is 0 to 1.
+
+    Raises:
+        BadRequest: it is none, its unit is another's, or it is out of bounds; names the field.
+    """
+    found = _FORM.fullmatch(text.strip())
+    unit = None if found is None else _UNITS[kind].get(found[2].lower())
+    if found is None or unit is None:
+        raise BadRequest(f"{field}: {text[:40]!r} is none; write it like {_EXAMPLES[kind]}")
+    value = float(found[1].replace(",", "").replace("_", "")) * unit
+    if not least <= value <= most:
+        raise BadRequest(f"{field}: must be {show(least, kind)} to {show(most, kind)}, is {text}")
+    return value
+
+
+def show(value: float, kind: Kind) -> str:
+    """Return a quantity as `parse_quantity` would take it."""
+    if kind == "share":
+        return f"{value * 100:g}%"
+    if kind == "days":
+        return f"{value:g}d"
+    if kind == "bytes":
+        return format_bytes(value)
+    for letter, size in (("t", 1e12), ("b", 1e9), ("m", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def format_bytes(value: float) -> str:
+    """Return bytes with a decimal unit: 1.5 TB."""
+    for letter, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if value >= size:
+            return f"{value / size:.4g}{letter}B"
+    return f"{value:g}B"

@@ -1,0 +1,11 @@
+-- Notes how far the backlog is being persisted beyond its checkpoint, for the holder of the lease.
+--
+-- key lease       hash    owner, token
+-- key checkpoint  hash    ahead: newest entry of which something may be persisted
+-- arg token       integer fencing token of the caller
+-- arg id          string  that entry
+--
+-- returns 1, or 0 if the lease is no longer the caller's
+if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[2], 'ahead', ARGV[2])
+return 1

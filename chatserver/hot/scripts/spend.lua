@@ -1,0 +1,38 @@
+-- Adds what a process has spent in DynamoDB to the account of a day, once, however often it is told.
+-- Of chats those that take the most are kept, as chatserver/domain/toplists.py does it.
+--
+-- key units    hash    what was spent on what
+-- key reads    zset    chat to read units
+-- key writes   zset    chat to write units
+-- key flushes  hash    process to the number of its newest part that is in here
+-- arg process  string
+-- arg number   integer of this part; rises
+-- arg size     integer so many chats are told of for sure, and at most twice as many are kept
+-- arg ttl_s    integer
+-- item arg list   string units, reads or writes
+-- item arg name   string
+-- item arg amount string
+--
+-- returns 1, or 0 if this part is in there already
+local call = redis.call
+local places = { units = KEYS[1], reads = KEYS[2], writes = KEYS[3] }
+if tonumber(call('HGET', KEYS[4], ARGV[1]) or 0) >= tonumber(ARGV[2]) then return 0 end
+call('HSET', KEYS[4], ARGV[1], ARGV[2])
+for at = 5, #ARGV, 3 do
+  local command = ARGV[at] == 'units' and 'HINCRBYFLOAT' or 'ZINCRBY'
+  if command == 'ZINCRBY' then
+    call(command, places[ARGV[at]], ARGV[at + 2], ARGV[at + 1])
+  else
+    call(command, places[ARGV[at]], ARGV[at + 1], ARGV[at + 2])
+  end
+end
+local size = tonumber(ARGV[3])
+for _, key in ipairs({ KEYS[2], KEYS[3] }) do
+  if call('ZCARD', key) > 2 * size then
+    local edge = call('ZREVRANGE', key, size, size, 'WITHSCORES')[2]
+    call('ZREMRANGEBYSCORE', key, '-inf', edge)
+    for _, name in ipairs(call('ZRANGE', key, 0, -1)) do call('ZINCRBY', key, '-' .. edge, name) end
+  end
+end
+for _, key in ipairs(KEYS) do call('EXPIRE', key, ARGV[4]) end
+return 1

@@ -1,0 +1,11 @@
+-- Asks that the answer to a session's message ends as it is.
+--
+-- key asking  hash    begun, newest, stop: chat seqs
+--
+-- returns the seq of the message whose answer is to end, or 0 if none is being answered
+local call = redis.call
+local held = call('HMGET', KEYS[1], 'begun', 'newest')
+local seq = tonumber(held[1] or 0)
+if seq == 0 then seq = tonumber(held[2] or 0) end
+if seq > 0 then call('HSET', KEYS[1], 'stop', string.format('%d', seq)) end
+return seq

@@ -1,0 +1,63 @@
+"""A timer that rings to the microsecond without spinning: a timerfd, where there is one.
+
+A generator that spins keeps its core at full load, and where two cores are one core's two threads
+it takes half of the server's speed: the latency it measures is then its own doing. Elsewhere than
+on Linux it is the event loop's timer, which is a millisecond late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable
+
+_CLOCK_MONOTONIC = 1  # what `time.monotonic` reads, and `time.perf_counter` too
+_ABSOLUTE = 1
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")
+    )
+
+
+class Alarm:
+    """Calls back when a moment has come; one moment at a time."""
+
+    def __init__(self, on_ring: Callable[[], None]) -> None:
+        self._on_ring = on_ring
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._fd = -1
+        if sys.platform.startswith("linux"):
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            flags = os.O_NONBLOCK | os.O_CLOEXEC
+            self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, flags)
+            if self._fd < 0:
+                raise OSError(ctypes.get_errno(), "timerfd_create")
+            self._loop.add_reader(self._fd, self._rang)
+
+    def set(self, at: float) -> None:
+        """Ring at `at` on `time.monotonic`; at once if that has passed."""
+        if self._fd < 0:
+            self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._on_ring)
+            return
+        ns = max(1, int(at * 1e9))
+        spec = _Itimerspec(0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
+        self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(spec), None)
+
+    def _rang(self) -> None:
+        os.read(self._fd, 8)
+        self._on_ring()
+
+    def close(self) -> None:
+        """Give the timer back. A second time it does nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,53 @@
+"""What the load tool itself can do: the same users against a server that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.loadtest.coordinator import Coordinator, open_stubs
+from chatserver.loadtest.plan import Plan
+
+WINDOW_MAX: Final = 64  # actions under way in each process
+SETTLE_S: Final = 5.0
+CONNECTS_PER_S: Final = 5000.0
+
+
+async def measure_ceiling(plans: Sequence[Plan], seconds: float) -> dict[str, Any]:
+    """Return actions a second in a closed loop, and what one costs the tool.
+
+    Each process has a pretending server of its own. These need CPU too: on a machine with fewer
+    than two cores for each process the ceiling is higher than what is measured here.
+
+    Raises:
+        LoadFailed: not even that could be loaded.
+    """
+    async with open_stubs(len(plans)) as urls:
+        run = Coordinator(
+            [
+                msgspec.structs.replace(
+                    plan,
+                    url=url,
+                    duration_s=seconds,
+                    settle_s=SETTLE_S,
+                    connects_per_s=CONNECTS_PER_S,
+                    storm_s=0.0,
+                    window=max(1, min(WINDOW_MAX, plan.users // 2)),
+                )
+                for plan, url in zip(plans, urls, strict=True)
+            ]
+        )
+        await run.run()
+    totals = run.totals
+    actions = totals.counts.get("offered", 0)
+    took_s = max((one["took_s"] for one in totals.results), default=seconds)
+    cpu_s = sum(one["cpu_s"] for one in totals.results)
+    return {
+        "per_s": round(actions / took_s, 1),
+        "deliveries_per_s": round(totals.counts.get("delivered", 0) / took_s, 1),
+        "cpu_us_per_action": round(cpu_s * 1e6 / actions, 1) if actions else None,
+        "seconds": round(took_s, 3),
+        "processes": len(plans),
+    }

@@ -1,0 +1,96 @@
+"""A WebSocket connection of the load generator, up to the point where frames come."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import ssl
+from typing import cast
+
+from chatserver.loadtest import wire
+
+UPGRADE_TIMEOUT_S = 10
+
+
+class Connection(asyncio.Protocol, abc.ABC):
+    """Upgrades, keeps what is left of an incomplete frame, and knows an unwanted end.
+
+    A subclass takes frames in `read_frames`, and learns of the end in `ended`.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._rest = b""
+        self._is_closing = False
+        self._upgrade: tuple[bytes, asyncio.Future[None]] | None = None
+
+    async def open_to(self, address: wire.Address, subprotocol: str | None = None) -> None:
+        """Open the connection and upgrade it, within `UPGRADE_TIMEOUT_S`.
+
+        Raises:
+            BadHandshake: the server did not agree.
+            OSError, TimeoutError: there is no server, or none that answers.
+        """
+        loop = asyncio.get_running_loop()
+        request, accept = wire.upgrade_request(address, subprotocol)
+        done: asyncio.Future[None] = loop.create_future()
+        self._upgrade = (accept, done)
+        context = ssl.create_default_context() if address.is_tls else None
+        async with asyncio.timeout(UPGRADE_TIMEOUT_S):
+            await loop.create_connection(lambda: self, address.host, address.port, ssl=context)
+            self.transport.write(request)
+            await done
+
+    def close(self) -> None:
+        """Close it; that the server closes its side too is then no violation."""
+        self._is_closing = True
+        self.transport.close()
+
+    @abc.abstractmethod
+    def read_frames(self, data: bytes) -> int:
+        """Take every whole frame of `data`; return where the first incomplete one begins."""
+
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        """The connection is gone: give up what waits for an answer.
+
+        `is_wanted`: we closed it ourselves.
+        """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        if self._upgrade is not None:
+            self._read_upgrade(data)
+            return
+        pos = self.read_frames(data)
+        if pos < len(data):
+            self._rest = data[pos:]
+
+    def _read_upgrade(self, data: bytes) -> None:
+        head, found, rest = data.partition(b"\r\n\r\n")
+        if not found:
+            self._rest = data
+            return
+        assert self._upgrade is not None
+        accept, done = self._upgrade
+        self._upgrade = None
+        try:
+            wire.check_upgrade(head, accept)
+        except wire.BadHandshake as exc:
+            done.set_exception(exc)
+            return
+        done.set_result(None)
+        if rest:
+            self.data_received(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        failure = ConnectionResetError(f"{self.name}: the connection is gone: {exc}")
+        if self._upgrade is not None and not self._upgrade[1].done():
+            self._upgrade[1].set_exception(failure)
+        self.ended(failure, is_wanted=self._is_closing)

@@ -1,0 +1,240 @@
+"""Starts the worker processes, lets them begin together, adds up what they tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.loadtest.histogram import Histogram, to_ms
+from chatserver.loadtest.plan import Plan
+from chatserver.loadtest.watch import Look, Watch, as_row
+from chatserver.processes import die_with_parent
+
+LINE_BYTES_MAX: Final = 16_000_000  # a second's histograms; a final line with its examples
+BEGIN_S: Final = 0.3  # from the last `ready` to the begin
+END_S: Final = 30.0  # beyond duration and settling: a worker that is not done then is broken
+STOP_S: Final = 5.0  # of settling, after Ctrl-C
+PARTS_KEPT_S: Final = 30  # no worker is later with a second than this
+_SHARES: Final = (0.5, 0.99)
+_HOT: Final = ("ack", "delivered", "page", "connect", "loop_lag")
+
+
+class LoadFailed(Exception):
+    """The load could not begin, or a process of the tool died; the message says why."""
+
+
+class Totals:
+    """All that the workers told so far, second by second and as a whole."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.histograms: dict[str, Histogram] = {}
+        self.seconds: dict[int, dict[str, Any]] = {}
+        self.results: list[dict[str, Any]] = []
+        self._parts: dict[int, dict[str, Histogram]] = {}  # of the newest seconds
+        self._percentiles: dict[tuple[int, str, float], float] = {}  # of those before
+        self._expected: dict[int, int] = {}  # worker to its newest sum
+
+    def add_second(self, worker: int, told: dict[str, Any]) -> None:
+        """Add one worker's second."""
+        number = told["second"]
+        row = self.seconds.setdefault(number, {"second": number})
+        for name, count in told["counts"].items():
+            self.counts[name] = self.counts.get(name, 0) + count
+            row[name] = row.get(name, 0) + count
+        parts = self._parts.setdefault(number, {})
+        for name, fields in told["histograms"].items():
+            one = Histogram.from_json(fields)
+            self.histograms.setdefault(name, Histogram()).add(one)
+            if name in _HOT:
+                parts.setdefault(name, Histogram()).add(one)
+        for old in [one for one in self._parts if one < number - PARTS_KEPT_S]:
+            for name, one in self._parts.pop(old).items():
+                values = zip(_SHARES, one.quantiles(_SHARES), strict=True)
+                self._percentiles |= {(old, name, share): to_ms(us) for share, us in values}
+        self._expected[worker] = told["expected"]
+        row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
+
+    def note_look(self, number: int, seen: dict[str, Any]) -> None:
+        """Add how the server was."""
+        self.seconds.setdefault(number, {"second": number}).update(seen)
+
+    @property
+    def expected(self) -> int:
+        """Deliveries that the acked messages make."""
+        return sum(self._expected.values())
+
+    def percentile_ms(self, number: int, name: str, share: float) -> float | None:
+        """Return the median or the 99th percentile of one second's latencies."""
+        one = self._parts.get(number, {}).get(name)
+        value = None if one is None else one.quantile(share)
+        known = self._percentiles.get((number, name, share))
+        return known if value is None else to_ms(value)
+
+
+class Coordinator:
+    """One run: a worker process for each plan."""
+
+    def __init__(self, plans: Sequence[Plan], watch: Watch | None = None) -> None:
+        self.plans = plans
+        self.totals = Totals()
+        self.chats: dict[str, int] = {}
+        self.before = self.after = Look()
+        self.ended = "done"
+        self.began_at = 0.0
+        self._watch = watch
+        self._workers: list[asyncio.subprocess.Process] = []
+
+    async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
+        """Gather, load, settle; `on_second` is called when a second has been added up.
+
+        Raises:
+            LoadFailed: the load could not begin.
+        """
+        async with self._open_workers():
+            await asyncio.gather(*(self._get_ready(one) for one in self._workers))
+            if self._watch is not None:
+                self.before = await self._watch.look(is_whole=True)
+            begin = time.monotonic() + BEGIN_S
+            self.began_at = time.time()
+            self._order({"begin": begin})
+            watching = asyncio.create_task(self._look_on(begin, on_second), name="watch")
+            plan = self.plans[0]
+            try:
+                async with asyncio.timeout(plan.duration_s + plan.settle_s + END_S):
+                    await asyncio.gather(*map(self._hear, range(len(self._workers))))
+            except (LoadFailed, TimeoutError):
+                self.ended = "broken"
+            try:
+                if self._watch is not None:
+                    await self._until_persisted(plan.settle_s)
+                    self.after = await self._watch.look(is_whole=True)
+            finally:
+                watching.cancel()
+            self._order({"close": True})
+
+    def stop(self) -> None:
+        """End the load early. What is under way is waited for; a second time, nothing is.
+
+        Before the load begins there is nothing to wait for: `run` raises LoadFailed.
+        """
+        if self.ended == "interrupted" or not self.began_at:
+            for worker in self._workers:
+                with contextlib.suppress(ProcessLookupError):
+                    worker.kill()
+            return
+        self.ended = "interrupted"
+        self._order({"stop": STOP_S})
+
+    @contextlib.asynccontextmanager
+    async def _open_workers(self) -> AsyncIterator[None]:
+        try:
+            for plan in self.plans:
+                worker = await _start("worker")
+                self._workers.append(worker)
+                _write(worker, msgspec.json.encode(plan))
+            yield
+        finally:
+            await asyncio.gather(*map(_end, self._workers))
+
+    async def _get_ready(self, worker: asyncio.subprocess.Process) -> None:
+        told = await _read(worker)
+        if "failed" in told:
+            raise LoadFailed(told["failed"])
+        for kind, count in told["ready"]["chats"].items():
+            self.chats[kind] = self.chats.get(kind, 0) + count
+
+    async def _hear(self, number: int) -> None:
+        while True:
+            told = await _read(self._workers[number])
+            if "result" in told:
+                self.totals.results.append(told["result"])
+                return
+            self.totals.add_second(number, told)
+
+    async def _look_on(self, begin: float, on_second: Callable[[int], None]) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(max(0.0, begin + number + 1.2 - time.monotonic()))
+            if self._watch is not None:
+                seen = await self._watch.look()
+                self.totals.note_look(number, as_row(seen))
+            on_second(number)
+            number += 1
+
+    async def _until_persisted(self, patience_s: float) -> None:
+        """Wait until the backlog is empty: what the workers do for the load belongs to it."""
+        assert self._watch is not None
+        until = time.monotonic() + patience_s
+        while (await self._watch.look()).backlog:  # nobody tells us: Redis has to be asked
+            if time.monotonic() > until:
+                return
+            await asyncio.sleep(0.2)
+
+    def _order(self, order: dict[str, Any]) -> None:
+        for worker in self._workers:
+            _write(worker, msgspec.json.encode(order))
+
+
+async def _start(module: str) -> asyncio.subprocess.Process:
+    """Start a process of ours, with pipes to talk through, in a session of its own.
+
+    So a Ctrl-C at the terminal reaches the coordinator alone.
+    """
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"chatserver.loadtest.{module}",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES_MAX,
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+        env={k: v for k, v in os.environ.items() if not k.startswith("CHAT_")},
+    )
+
+
+def _write(worker: asyncio.subprocess.Process, line: bytes) -> None:
+    if worker.stdin is not None and not worker.stdin.is_closing():
+        worker.stdin.write(line + b"\n")
+
+
+async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert worker.stdout is not None
+    line = await worker.stdout.readline()
+    if not line:
+        raise LoadFailed("a process of the load tool ended before its time")
+    told: dict[str, Any] = msgspec.json.decode(line)
+    return told
+
+
+async def _end(worker: asyncio.subprocess.Process) -> None:
+    """End a worker that may have ended."""
+    if worker.stdin is not None:
+        worker.stdin.close()
+    try:
+        async with asyncio.timeout(5):
+            await worker.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        await worker.wait()
+
+
+@contextlib.asynccontextmanager
+async def open_stubs(count: int) -> AsyncIterator[list[str]]:
+    """Run servers that only pretend, and return their addresses."""
+    stubs: list[asyncio.subprocess.Process] = []
+    try:
+        stubs.extend([await _start("stub") for _ in range(count)])
+        ports = [int(await one.stdout.readline()) for one in stubs if one.stdout is not None]
+        yield [f"ws://127.0.0.1:{port}/" for port in ports]
+    finally:
+        await asyncio.gather(*map(_end, stubs))

@@ -1,0 +1,110 @@
+"""Latencies, counted in log-linear buckets: any range, an error below 1/128, merged by adding.
+
+As HdrHistogram does it, small enough to be read as JSON by anybody (decision 0041). A value below
+256 has a bucket of its own; above, each doubling has 128 buckets. So bucket `index` holds
+
+    index < 256     the value `index`
+    else            ``(index % 128 + 128) << (index // 128 - 1)`` and up to the next bucket's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+BITS: Final = 7
+_HALF: Final = 1 << BITS
+QUANTILES: Final[Mapping[str, float]] = {
+    "p50": 0.5,
+    "p90": 0.9,
+    "p99": 0.99,
+    "p99_9": 0.999,
+    "p99_99": 0.9999,
+}
+
+
+class Histogram:
+    """Counts of values: whole numbers from 0, here microseconds."""
+
+    __slots__ = ("counts", "max", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.total = 0
+        self.max = 0
+
+    def record(self, value: int) -> None:
+        """Count a value; a negative one (clocks) as 0."""
+        if value < 0:
+            value = 0
+        shift = value.bit_length() - (BITS + 1)
+        index = value if shift <= 0 else (shift << BITS) + (value >> shift)
+        self.counts[index] = self.counts.get(index, 0) + 1
+        self.total += 1
+        if value > self.max:
+            self.max = value
+
+    def add(self, other: Histogram) -> None:
+        """Count all that another one has counted."""
+        for index, count in other.counts.items():
+            self.counts[index] = self.counts.get(index, 0) + count
+        self.total += other.total
+        self.max = max(self.max, other.max)
+
+    def quantile(self, share: float) -> int | None:
+        """Return a value that `share` of all values do not exceed; None if there are none."""
+        return next(iter(self.quantiles((share,))), None)
+
+    def quantiles(self, shares: Iterable[float]) -> list[int]:
+        """Return a value for each of rising shares, by nearest rank; empty if there are none."""
+        found: list[int] = []
+        seen = 0
+        buckets = iter(sorted(self.counts.items()))
+        highest = 0
+        for share in shares if self.total else ():
+            rank = min(self.total, max(1, -int(-share * self.total // 1)))
+            while seen < rank:
+                index, count = next(buckets)
+                seen += count
+                highest = min(self.max, top_of(index))
+            found.append(highest)
+        return found
+
+    def summary_ms(self) -> dict[str, float | int | None]:
+        """Return how many there are, the usual percentiles and the maximum, in milliseconds."""
+        if not self.total:
+            return {"count": 0, **dict.fromkeys([*QUANTILES, "max"])}
+        values = map(to_ms, self.quantiles(QUANTILES.values()))
+        times = dict(zip(QUANTILES, values, strict=True))
+        return {"count": self.total, **times, "max": to_ms(self.max)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` takes."""
+        return {
+            "unit": "us",
+            "bits": BITS,
+            "max": self.max,
+            "counts": [[index, count] for index, count in sorted(self.counts.items())],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Histogram:
+        """Return the histogram that `to_json` told of."""
+        made = cls()
+        made.counts = dict(map(tuple, fields["counts"]))
+        made.total = sum(made.counts.values())
+        made.max = fields["max"]
+        return made
+
+
+def top_of(index: int) -> int:
+    """Return the greatest value of a bucket."""
+    if index < 2 * _HALF:
+        return index
+    shift = (index >> BITS) - 1
+    return (((index & (_HALF - 1)) + _HALF + 1) << shift) - 1
+
+
+def to_ms(microseconds: int) -> float:
+    """Return milliseconds."""
+    return round(microseconds / 1000, 3)

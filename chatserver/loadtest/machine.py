@@ -1,0 +1,87 @@
+"""What the kernel says about this machine and the processes on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time, user and system, of all threads of a process (`/proc/<pid>/stat`)."""
+    fields = _stat_of(pid)
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def parent_of(pid: int) -> int:
+    """Return who started a process."""
+    return int(_stat_of(pid)[1])
+
+
+def rss_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def command_of(pid: int) -> list[str]:
+    """Return a process's command line; empty if it may not be read."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    return []
+
+
+def list_pids() -> list[int]:
+    """Return all processes that can be seen; none where there is no ``/proc``."""
+    try:
+        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    except OSError:
+        return []
+
+
+def list_listeners(port: int) -> list[int]:
+    """Return the processes of ours that listen on a TCP port (`/proc/net/tcp`)."""
+    sockets: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
+    return [pid for pid in list_pids() if sockets & _files_of(pid)] if sockets else []
+
+
+def _files_of(pid: int) -> set[str]:
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(path.readlink()))
+    return found
+
+
+def _stat_of(pid: int) -> list[str]:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    # The name in brackets may itself hold spaces and brackets: count from the last one.
+    return stat[stat.rindex(")") + 2 :].split()
+
+
+def machine() -> dict[str, object]:
+    """Return what a reader must know of the machine to compare figures."""
+    model, memory_mb = platform.processor() or "unknown", None
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+        memory_mb = int(Path("/proc/meminfo").read_text().split()[1]) // 1024
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_mb": memory_mb,
+        "kernel": platform.release(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }

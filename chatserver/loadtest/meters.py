@@ -1,0 +1,33 @@
+"""Counts and latencies of one worker process, handed over second by second."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from chatserver.loadtest.histogram import Histogram
+
+
+class Meters:
+    """What happened since `take` was last called."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.histograms: dict[str, Histogram] = {}
+
+    def time(self, name: str, microseconds: int) -> None:
+        """Count a latency."""
+        found = self.histograms.get(name)
+        if found is None:
+            found = self.histograms[name] = Histogram()
+        found.record(microseconds)
+
+    def take(self) -> dict[str, Any]:
+        """Return all of it as JSON wants it, and begin anew."""
+        taken = {
+            "counts": dict(self.counts),
+            "histograms": {name: one.to_json() for name, one in self.histograms.items()},
+        }
+        self.counts.clear()
+        self.histograms.clear()
+        return taken

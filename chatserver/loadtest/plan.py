@@ -1,0 +1,141 @@
+"""What a run is to do: the scenarios, and the plan that a worker is given. Frozen, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+
+class Mix(msgspec.Struct, frozen=True):
+    """How often each action is taken, as shares of one."""
+
+    send: float = 1.0
+    page: float = 0.0
+    reconnect: float = 0.0
+    connect: float = 0.0
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Into which chats messages go, as shares of one, and how many members groups have."""
+
+    direct: float = 1.0
+    small: float = 0.0
+    large: float = 0.0
+    small_members: int = 8
+    large_members: int = 300
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A way to use the server. `rate`: actions a second."""
+
+    name: str
+    about: str
+    users: int
+    rate: float
+    shape: Shape = Shape()
+    mix: Mix = Mix()
+    storm_s: float = 0.0  # so often everybody is cut off and comes back; 0: never
+    preload: int = 0  # messages in each chat before the load begins
+
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    one.name: one
+    for one in (
+        Scenario(
+            "connect",
+            "Users arrive, at RATE new sessions a second, and stay.",
+            users=1000,
+            rate=50,
+            mix=Mix(send=0, connect=1),
+        ),
+        Scenario("direct", "Pairs of users write to each other.", users=200, rate=500),
+        Scenario(
+            "small-groups",
+            "Groups of 8 users.",
+            users=200,
+            rate=200,
+            shape=Shape(direct=0, small=1),
+        ),
+        Scenario(
+            "large-groups",
+            "Groups of 300 users, which have no inboxes.",
+            users=300,
+            rate=20,
+            shape=Shape(direct=0, large=1),
+        ),
+        Scenario(
+            "resume",
+            "Pairs write; every few seconds all are cut off and come back.",
+            users=200,
+            rate=200,
+            storm_s=5,
+        ),
+        Scenario(
+            "history",
+            "Users scroll: pages of 50 at places by chance of chats of 200.",
+            users=100,
+            rate=100,
+            mix=Mix(send=0, page=1),
+            preload=200,
+        ),
+        Scenario(
+            "mixed",
+            "A day: direct chats, groups small and large, scrolling, breaks.",
+            users=300,
+            rate=200,
+            shape=Shape(direct=0.7, small=0.28, large=0.02),
+            mix=Mix(send=0.9, page=0.09, reconnect=0.01),
+            preload=20,
+        ),
+    )
+}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one worker process does. Users have the numbers `first_user` and up."""
+
+    run: str
+    url: str
+    secret: str
+    audience: str
+    issuer: str | None
+    token_s: int
+    first_user: int
+    users: int
+    rate: float
+    duration_s: float
+    settle_s: float
+    body_bytes: int
+    seed: int
+    connects_per_s: float
+    shape: Shape
+    mix: Mix
+    storm_s: float
+    preload: int
+    window: int = 0  # above 0: a closed loop of so many actions, to find the tool's own ceiling
+
+
+def groups_of(users: int, members: int) -> list[range]:
+    """Return who is together in groups of `members`: all users, each in one.
+
+    The last group takes those who are left if they are fewer than half of one, unless it is alone.
+    """
+    whole = max(1, users // members)
+    rest = users - whole * members
+    if rest >= members / 2:
+        whole, rest = whole + 1, 0
+    bounds = [min(users, n * members) for n in range(whole)] + [users]
+    return [range(a, b) for a, b in pairwise(bounds) if b - a >= 2]
+
+
+def split_users(users: int, processes: int, unit: int) -> list[tuple[int, int]]:
+    """Return first user and count of each process; whole groups of `unit`, as far as they reach."""
+    units = max(1, users // unit)
+    processes = min(processes, units)
+    counts = [(units // processes + (n < units % processes)) * unit for n in range(processes)]
+    counts[-1] += users - sum(counts)
+    firsts = [sum(counts[:n]) for n in range(processes)]
+    return list(zip(firsts, counts, strict=True))

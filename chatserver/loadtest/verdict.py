@@ -1,0 +1,62 @@
+"""Thresholds, and which of them a result broke."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+# Whose latency is judged: the first of these that the scenario has.
+_JUDGED = ("delivered", "page", "resume", "connect")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What may be at most, or must be at least; None: anything."""
+
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    loss: int = 0
+    duplicates: int = 0
+    disorder: int = 0  # also counts what is not as it was sent
+    refused: int | None = None
+    unacked: int | None = None
+    achieved_share: float | None = None  # acked, or done, of what was offered
+
+
+def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
+    """Return the verdict: a sentence for each threshold that is broken."""
+    counts, broken = result["counts"], []
+
+    def check(what: str, value: float | None, most: float | None, unit: str = "") -> None:
+        if most is not None and value is not None and value > most:
+            broken.append(f"{what}: {value:g}{unit}, at most {most:g}{unit} allowed")
+
+    check("lost", counts["lost"], bounds.loss)
+    check("duplicates", counts["duplicate"], bounds.duplicates)
+    wrong = counts["disordered"] + counts["jumped"] + counts["mismatched"]
+    check("out of order or not as sent", wrong, bounds.disorder)
+    check("refused", sum(counts["refused"].values()), bounds.refused)
+    check("not acked", counts["unacked"] + counts["unsent"], bounds.unacked)
+    for name in _JUDGED:
+        latency = result["latency_ms"].get(name)
+        if latency is not None:
+            check(f"p99 of {name}", latency["p99"], bounds.p99_ms, " ms")
+            check(f"p99.9 of {name}", latency["p99_9"], bounds.p999_ms, " ms")
+            break
+    else:
+        if bounds.p99_ms is not None or bounds.p999_ms is not None:
+            broken.append("no latency was measured")
+    share = done_share(counts)
+    if bounds.achieved_share is not None and share < bounds.achieved_share:
+        broken.append(f"done: {share:.1%} of what was offered, {bounds.achieved_share:.1%} wanted")
+    if result["ended"] == "broken":
+        broken.append("a process of the load tool died: the figures are not whole")
+    return {"is_ok": not broken, "broken": broken}
+
+
+def done_share(counts: dict[str, Any]) -> float:
+    """Return how much of what was offered was done: acked, answered or connected."""
+    if not counts["offered"]:
+        return 0.0
+    done = counts["acked"] + counts["pages"] + counts["connects"] - counts["reconnects"]
+    return min(1.0, float(done / counts["offered"]))

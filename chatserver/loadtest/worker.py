@@ -1,0 +1,224 @@
+"""A worker process of the load tool: reads its plan from standard input, tells what it sees.
+
+Lines of JSON. In: the plan; ``{"begin": T}`` (steady clock, seconds) when all workers are ready;
+``{"stop": S}`` to end the load early and to wait at most S seconds for what is under way;
+``{"close": true}``, or the end of the input. Out: ``{"ready": {…}}`` or ``{"failed": "…"}``; each
+second ``{"second": N, "counts": …, "histograms": …}``; at the end ``{"result": {…}}``.
+
+    python -m chatserver.loadtest.worker
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from pydantic import SecretStr
+
+from chatserver import processes
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.loadtest.crowd import Crowd, SetupFailed
+from chatserver.loadtest.pacing import Pacer, arrivals
+from chatserver.loadtest.plan import Plan
+from chatserver.loadtest.site import Site, now_us
+from chatserver.loadtest.wire import parse_address
+
+LAG_S: Final = 0.05
+LINE_BYTES_MAX: Final = 65_536
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Worker:
+    """One run of one process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        auth = Auth(
+            secret=SecretStr(plan.secret),
+            audience=plan.audience,
+            issuer=plan.issuer,
+            lifetime_s_max=plan.token_s,
+        )
+        tokens = Tokens(auth, SystemClock())
+        self.site = Site(
+            run=plan.run,
+            address=parse_address(plan.url),
+            mint=lambda user: tokens.mint(UserId(user), plan.token_s),
+            body_bytes=plan.body_bytes,
+        )
+        self.crowd = Crowd(plan, self.site)
+        self._stopping = asyncio.Event()
+        self._pacer: Pacer | None = None
+        self._patience_s = plan.settle_s
+        self._expected_before = 0
+        self._begin = 0.0
+        self._second = 0
+
+    async def gather(self) -> dict[str, Any]:
+        """Prepare; return how many chats of each kind there are. Raises SetupFailed."""
+        await self.crowd.gather()
+        self.site.meters.take()
+        self._expected_before = self.crowd.expected()
+        gc.collect()
+        gc.freeze()  # what was made till now stays: the collector need not look at it again
+        return {"chats": {kind: len(chats) for kind, chats in self.crowd.chats.items()}}
+
+    async def load(self, begin: float, on_second: Tell) -> dict[str, Any]:
+        """Do what the plan says from `begin` on, then settle; return what is known at the end.
+
+        `on_second` is called with what happened in each second.
+        """
+        self._begin = begin
+        tasks = [
+            asyncio.create_task(self._tell_seconds(on_second), name="seconds"),
+            asyncio.create_task(self._watch_lag(), name="loop lag"),
+        ]
+        if self.plan.storm_s:
+            tasks.append(asyncio.create_task(self._make_storms(), name="storms"))
+        cpu_before = _cpu_s()
+        try:
+            took_s = await (self._closed_loop() if self.plan.window else self._open_loop())
+            cpu_s = _cpu_s() - cpu_before
+            for task in tasks[2:]:
+                task.cancel()
+            await self.crowd.settle(self._patience_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        left = self.crowd.finish()
+        on_second(self._take_second())
+        site = self.site
+        return {
+            "took_s": took_s,
+            "cpu_s": round(cpu_s, 3),
+            "findings": dict(site.findings.counts),
+            "examples": site.findings.examples,
+            "refusals": site.refusals,
+            "last_failure": site.last_failure,
+            "fatal": site.fatal,
+            **left,
+        }
+
+    def stop(self, patience_s: float) -> None:
+        """End the load early, and wait no longer than told for what is under way."""
+        self._patience_s = min(self._patience_s, patience_s)
+        self._stopping.set()
+        if self._pacer is not None:
+            self._pacer.stop()
+
+    async def _open_loop(self) -> float:
+        seed = f"times-{self.plan.seed}-{self.plan.first_user}"
+        chance = random.Random(seed)  # noqa: S311  when made-up people do something, not a secret
+        due = arrivals(self.plan.rate, self.plan.duration_s, chance)
+        time_late = self.site.meters.time
+        self._pacer = Pacer(
+            due,
+            self._begin,
+            lambda _, at: self.crowd.act(round(at * 1e6)),
+            on_late=lambda late_s: time_late("sent_late", int(late_s * 1e6)),
+        )
+        await self._pacer.finished
+        return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
+
+    async def _closed_loop(self) -> float:
+        """Keep `window` actions under way: what the tool itself can do."""
+        await asyncio.sleep(self._begin - time.monotonic())
+        self.site.on_done = lambda: self.crowd.act(now_us())
+        for _ in range(self.plan.window):
+            self.crowd.act(now_us())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), self.plan.duration_s)
+        self.site.on_done = lambda: None
+        return time.monotonic() - self._begin
+
+    async def _make_storms(self) -> None:
+        await asyncio.sleep(self._begin - time.monotonic())
+        while True:
+            await asyncio.sleep(self.plan.storm_s)
+            self.crowd.storm()
+
+    async def _watch_lag(self) -> None:
+        while True:
+            due = time.monotonic() + LAG_S
+            await asyncio.sleep(LAG_S)
+            self.site.meters.time("loop_lag", int((time.monotonic() - due) * 1e6))
+
+    async def _tell_seconds(self, on_second: Tell) -> None:
+        while True:
+            await asyncio.sleep(self._begin + self._second + 1 - time.monotonic())
+            on_second(self._take_second())
+
+    def _take_second(self) -> dict[str, Any]:
+        second, self._second = self._second, self._second + 1
+        expected = self.crowd.expected() - self._expected_before
+        return {"second": second, "expected": expected, **self.site.meters.take()}
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _say(line: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _listen() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def run() -> None:
+    """Be a worker until told to close."""
+    orders = await _listen()
+    worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
+    try:
+        ready = await worker.gather()
+    except (SetupFailed, ExceptionGroup) as exc:
+        failure = exc.exceptions[0] if isinstance(exc, ExceptionGroup) else exc
+        _say({"failed": str(failure)})
+        return
+    _say({"ready": ready})
+    order = msgspec.json.decode(await orders.readline() or b"{}")
+    if "begin" in order:
+        load = asyncio.create_task(worker.load(order["begin"], _say), name="load")
+        next_order = asyncio.create_task(orders.readline(), name="orders")
+        await asyncio.wait([load, next_order], return_when=asyncio.FIRST_COMPLETED)
+        if not load.done():
+            told = msgspec.json.decode(next_order.result() or b'{"stop": 0}')
+            worker.stop(told.get("stop", 0))
+            next_order = asyncio.create_task(orders.readline(), name="orders")
+        _say({"result": await load})
+        await next_order
+    worker.crowd.close()
+
+
+def main() -> None:
+    """Run a worker; Ctrl-C is the coordinator's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.stop_with_parent()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    processes.run(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What a process says of itself to who watches it: ``/metrics``, ``/healthz`` and ``/readyz``.
+
+Served by a thread on an address of its own, never on a port that clients reach, so that it answers
+also when the event loop does not: that is what ``/healthz`` is for.
+"""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import make_wsgi_app
+
+from chatserver.errors import ConfigError
+from chatserver.telemetry.metrics import READY
+
+# A loop that woke up for nothing so long is stuck: watch_loop_lag wakes it four times a second.
+STUCK_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 5.0
+
+_OK, _UNAVAILABLE, _ABSENT = "200 OK", "503 Service Unavailable", "404 Not Found"
+_TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+
+FindTrouble = Callable[[], str]
+
+
+class Pulse:
+    """When the event loop was last seen to run."""
+
+    def __init__(self) -> None:
+        self._beat_at = time.monotonic()
+
+    def beat(self) -> None:
+        """Say that the loop runs. From the loop; others may look at any time."""
+        self._beat_at = time.monotonic()
+
+    def still_s(self) -> float:
+        """Return for how long it was not seen to run."""
+        return time.monotonic() - self._beat_at
+
+
+PULSE: Final = Pulse()  # of the loop of this process; it has one
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_TIMEOUT_S
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: probes come every few seconds."""
+
+
+def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
+    """Return the WSGI application.
+
+    `find_trouble` is called from a thread, for each look at ``/readyz``: it returns why the process
+    is not ready, in words, or nothing.
+    """
+    metrics = make_wsgi_app()
+
+    def judge(path: str) -> tuple[str, str]:
+        if path == "/healthz":
+            still_s = pulse.still_s()
+            if still_s > STUCK_S:
+                return _UNAVAILABLE, f"the event loop has been stuck for {still_s:.0f} s\n"
+            return _OK, "ok\n"
+        if path == "/readyz":
+            trouble = find_trouble()
+            return (_UNAVAILABLE, f"{trouble}\n") if trouble else (_OK, "ok\n")
+        return _ABSENT, "there are /metrics, /healthz and /readyz\n"
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            READY.set(0 if find_trouble() else 1)
+            answer: Iterable[bytes] = metrics(environ, start_response)
+            return answer
+        status, text = judge(path)
+        start_response(status, [*_TEXT])  # wsgiref adds to the list it is given
+        return [text.encode()]
+
+    return app
+
+
+def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -> None:
+    """Serve them until the process ends; nowhere without a port.
+
+    Raises:
+        ConfigError: the port is taken, or the address is none of this machine.
+    """
+    if port is None:
+        return
+    try:
+        server = make_server(host, port, make_app(find_trouble), _Server, _Handler)
+    except OSError as exc:
+        raise ConfigError(
+            [f"telemetry.metrics_port: cannot listen on {host}:{port} ({exc})"]
+        ) from exc
+    threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()

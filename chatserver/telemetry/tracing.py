@@ -1,0 +1,153 @@
+"""Spans of a message on its way: gateway, Redis, worker, DynamoDB, S3. Off unless asked for.
+
+No context travels with a message: trace id, first span and whether it is sampled follow from its
+mid (`chatserver.telemetry.traceids`), so spans of processes that never met are of one trace. All
+hang from the gateway's `send`. A span is told when it is over, from its two times.
+
+Guarantees:
+- Off, it costs a comparison where a span would be told: `tracer()` is None.
+- Nothing that people wrote gets out: attributes are ids, counts and words of ours.
+- Nobody waits for the collector: spans wait in a bounded queue for a thread; what does not fit is
+  dropped and counted (``chatserver_trace_spans``).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from chatserver.errors import ConfigError
+from chatserver.telemetry.metrics import SPANS
+from chatserver.telemetry.traceids import TraceIds, is_sampled, trace_ids_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+QUEUE_MAX: Final = 8_192
+BATCH_MAX: Final = 512
+FLUSH_S: Final = 1.0
+EXPORT_S_MAX: Final = 5.0
+CLOSE_S_MAX: Final = 1.0
+BEGUN_MAX: Final = 10_000  # sends under way that are sampled
+
+Id = str | int
+Make = Callable[..., "ReadableSpan"]
+
+
+class Settings(Protocol):
+    """What is asked for; see section `telemetry` of the settings."""
+
+    @property
+    def traces(self) -> Literal["off", "otlp"]: ...
+    @property
+    def traces_endpoint(self) -> str: ...
+    @property
+    def traces_sample(self) -> float: ...
+
+
+class Tracer:
+    """Tells spans of the messages that are sampled. For one thread, the event loop's."""
+
+    def __init__(self, ratio: float, make: Make, put: Callable[[ReadableSpan], None]) -> None:
+        self._ratio = ratio
+        self._make = make
+        self._put = put
+        self._begun: dict[str, int] = {}  # mid → when its send began, ns since 1970
+
+    def find(self, mid: str) -> TraceIds | None:
+        """Return the ids of a message's trace; None: it is not sampled."""
+        ids = trace_ids_of(mid)
+        return ids if is_sampled(ids, self._ratio) else None
+
+    def begin(self, mid: str, at_ns: int) -> None:
+        """Note that a send began; nothing is told before it `end`s."""
+        if self.find(mid) is not None:
+            self._begun[mid] = at_ns
+            if len(self._begun) > BEGUN_MAX:  # some end untold: refused before they were committed
+                del self._begun[next(iter(self._begun))]
+
+    def end(self, mid: str, at_ns: int, **attributes: Id) -> None:
+        """Tell the first span of a message's trace, if it was begun."""
+        began = self._begun.pop(mid, None)
+        if began is not None:
+            ids = trace_ids_of(mid)
+            self._put(self._make(ids, ids.root, "send", mid, began, at_ns, attributes))
+
+    def tell(self, mid: str, name: str, from_ns: int, to_ns: int, **attributes: Id) -> None:
+        """Tell another span of a message's trace, if that is sampled."""
+        ids = self.find(mid)
+        if ids is not None:
+            own = int.from_bytes(os.urandom(8)) or 1
+            span = self._make(ids, own, name, mid, from_ns, max(from_ns, to_ns), attributes)
+            self._put(span)
+
+
+_tracer: Tracer | None = None
+
+
+def tracer() -> Tracer | None:
+    """Return the tracer of this process; None: it tells nothing. Whoever is made asks once."""
+    return _tracer
+
+
+@contextlib.contextmanager
+def open_tracing(settings: Settings, process: str) -> Iterator[None]:
+    """Trace as the settings say, while this is open. First of all: `tracer` is asked once.
+
+    Raises:
+        ConfigError: the extra `otel` is not installed.
+    """
+    global _tracer
+    if settings.traces == "off":
+        yield
+        return
+    try:
+        from chatserver.telemetry.otlp import make_export, make_span_maker
+    except ImportError as exc:
+        why = "telemetry.traces: needs the extra `otel`: pip install 'chatserver[otel]'"
+        raise ConfigError([why]) from exc
+    sender = SpanSender(make_export(settings.traces_endpoint, EXPORT_S_MAX))
+    _tracer = Tracer(settings.traces_sample, make_span_maker(process, os.getpid()), sender.put)
+    try:
+        yield
+    finally:
+        _tracer = None
+        sender.close()
+
+
+class SpanSender:
+    """Sends spans from a thread of its own. `export` returns whether a batch was taken."""
+
+    def __init__(self, export: Callable[[Sequence[Any]], bool]) -> None:
+        self._export = export
+        self._queue: collections.deque[Any] = collections.deque()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def put(self, span: Any) -> None:
+        """Queue a span; dropped if too many wait. Returns at once."""
+        if len(self._queue) >= QUEUE_MAX:
+            SPANS.labels("dropped").inc()
+        else:
+            self._queue.append(span)
+
+    def close(self) -> None:
+        """Send what waits, within `CLOSE_S_MAX`, and stop."""
+        self._is_over.set()
+        self._thread.join(CLOSE_S_MAX)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(FLUSH_S):
+            self._send_all()
+        self._send_all()
+
+    def _send_all(self) -> None:
+        while self._queue:
+            batch = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
+            is_taken = self._export(batch)
+            SPANS.labels("exported" if is_taken else "failed").inc(len(batch))

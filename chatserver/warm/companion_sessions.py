@@ -1,0 +1,365 @@
+"""Sessions of users with companions: table `chat_session`.
+
+| record | `PK`     | `SK`              | attributes                                       |
+|--------|----------|-------------------|--------------------------------------------------|
+| active | `<user>` | `#ACTIVE#<ai>`    | `chat_id ai_version create_time GSI1PK`          |
+| old    | `<user>` | `<ai>#OLD#<chat>` | the same, `delete_time`                          |
+
+`GSI1PK` is the chat id; the index `GSI1_chat` leads from a chat to its session. No id holds a `#`,
+and it sorts before all that an id may begin with: active sessions come first, then the old ones of
+one companion after the other, by time, because a chat id is a ULID.
+
+What ends a session also says in the chat's own row (table `directory`) that it is only read from
+now on, in the same transaction.
+
+Invariant: a user has at most one active session with a companion, and each that ever was active and
+is no more has its old row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.companions import (
+    CHANGED,
+    OVER,
+    CompanionId,
+    CompanionSession,
+    describe_active,
+)
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import Conflict, CorruptData
+from chatserver.warm.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.paging import Page, Span, Token, read_page
+from chatserver.warm.records import chat_key, row_key
+from chatserver.warm.rows import find_number, get_number, get_text
+from chatserver.warm.tables import (
+    CHAT_SESSION,
+    DIRECTORY,
+    SESSION_CHAT_INDEX,
+    DirectoryField,
+)
+from chatserver.warm.tables import SessionField as Field
+
+ACTIVE_PREFIX: Final = "#ACTIVE#"
+OLD: Final = "#OLD#"
+
+
+def active_key(companion: str) -> str:
+    """Return the sort key of the active session."""
+    return f"{ACTIVE_PREFIX}{companion}"
+
+
+def old_key(companion: str, chat: str) -> str:
+    """Return the sort key of a session that is over."""
+    return f"{companion}{OLD}{chat}"
+
+
+def encode_session(session: CompanionSession) -> Item:
+    """Return the row of a session."""
+    is_old = session.delete_time is not None
+    sort = old_key(session.companion, session.chat) if is_old else active_key(session.companion)
+    item: Item = {
+        Field.PK: {"S": session.user},
+        Field.SK: {"S": sort},
+        Field.GSI1_PK: {"S": session.chat},
+        Field.CHAT: {"S": session.chat},
+        Field.VERSION: {"N": str(session.ai_version)},
+        Field.CREATED: {"N": str(session.create_time)},
+    }
+    if is_old:
+        item[Field.DELETED] = {"N": str(session.delete_time)}
+    return item
+
+
+def decode_session(item: Item) -> CompanionSession:
+    """Return the session of a row. Raises CorruptData."""
+    sort = get_text(item, Field.SK)
+    name, is_old, _ = sort.partition(OLD)
+    if not is_old:
+        name = sort.removeprefix(ACTIVE_PREFIX)
+    deleted = find_number(item, Field.DELETED)
+    if bool(is_old) == (deleted is None) or "#" in name:
+        raise CorruptData(f"chat_session: {item.get(Field.PK)} has a row {sort!r}")
+    return CompanionSession(
+        user=UserId(get_text(item, Field.PK)),
+        companion=CompanionId(UserId(name)),
+        chat=ChatId(get_text(item, Field.CHAT)),
+        ai_version=get_number(item, Field.VERSION),
+        create_time=get_number(item, Field.CREATED),
+        delete_time=deleted,
+    )
+
+
+class CompanionSessions:
+    """Reads and writes table `chat_session`. Times are milliseconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = CHAT_SESSION.name_in(settings)
+        self._directory = DIRECTORY.name_in(settings)
+
+    # the five patterns
+
+    async def create(self, session: CompanionSession) -> None:
+        """Begin a session.
+
+        Guarantees:
+            Idempotent: the same chat again is success.
+
+        Raises:
+            Conflict: there is an active one; it names its chat.
+        """
+        request = {
+            "TableName": self._table,
+            "Item": encode_session(session),
+            "ConditionExpression": "attribute_not_exists(#pk) AND attribute_not_exists(#sk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            stored = exc.stored[0]
+            active = decode_session(stored) if stored else None
+            if active is None:
+                active = await self.find_active(session.user, session.companion)
+            if active is None:
+                raise Conflict(CHANGED) from None
+            if active.chat != session.chat:
+                raise Conflict(describe_active(active)) from None
+
+    async def find_active(self, user: UserId, companion: CompanionId) -> CompanionSession | None:
+        """Return the active session of a user with a companion. Consistent."""
+        return await self._find(user, active_key(companion))
+
+    async def find_old(
+        self, user: UserId, companion: CompanionId, chat: ChatId
+    ) -> CompanionSession | None:
+        """Return a session that is over. Consistent."""
+        return await self._find(user, old_key(companion, chat))
+
+    async def delete(self, active: CompanionSession, now_ms: int) -> CompanionSession:
+        """End the session that was read as `active`; return it as it is kept.
+
+        Guarantees:
+            Whole or not at all: the active row goes, the old row comes, and the chat is only read.
+            Idempotent: the same again is success.
+
+        Raises:
+            Conflict: it is not the active one any more, or it has no chat yet.
+        """
+        old = _ended(active, now_ms)
+        delete = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            **_while_as_read(active),
+        }
+        return await self._end(old, {"Delete": delete})
+
+    async def renew(self, active: CompanionSession, following: CompanionSession) -> None:
+        """End the session that was read as `active` and begin the one that follows it.
+
+        Guarantees:
+            Whole or not at all, as `delete`; at no moment there is none, and never two.
+            Idempotent: the same again is success.
+
+        Raises:
+            Conflict: it is not the active one any more, or it has no chat yet.
+        """
+        old = _ended(active, following.create_time)
+        condition = _while_as_read(active)
+        values = {
+            Field.CHAT: {"S": following.chat},
+            Field.GSI1_PK: {"S": following.chat},
+            Field.VERSION: {"N": str(following.ai_version)},
+            Field.CREATED: {"N": str(following.create_time)},
+        }
+        condition["ExpressionAttributeNames"] |= {f"#{name}": name for name in values}
+        condition["ExpressionAttributeValues"] |= {
+            f":{name}": value for name, value in values.items()
+        }
+        update = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            **condition,
+        }
+        await self._end(old, {"Update": update})
+
+    async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
+        """Let another version of the companion answer from now on.
+
+        Guarantees:
+            Idempotent.
+
+        Raises:
+            Conflict: the session is not the active one any more.
+        """
+        condition = _while_chat_is(active.chat)
+        condition["ExpressionAttributeNames"]["#version"] = Field.VERSION
+        condition["ExpressionAttributeValues"][":version"] = {"N": str(version)}
+        request = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            "UpdateExpression": "SET #version = :version",
+            "ReturnValues": "ALL_NEW",
+            **condition,
+        }
+        try:
+            answer = await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise Conflict(OVER) from None
+        return decode_session(answer["Attributes"])
+
+    # from a chat, and lists
+
+    async def find_by_chat(self, chat: ChatId) -> CompanionSession | None:
+        """Return the session that a chat is, active or old.
+
+        Guarantees:
+            What it says is read consistently. That there is none is not: one begun a moment ago may
+            be absent.
+            Cost: a Query of the index and a GetItem; one more where a session is just ending.
+        """
+        span = Span(CHAT_SESSION, chat, SESSION_CHAT_INDEX)
+        request = {**span.query(self._settings), "Limit": 1}
+        rows = (await self._client.call("query", request))["Items"]
+        if not rows:
+            return None
+        user, sort = UserId(get_text(rows[0], Field.PK)), get_text(rows[0], Field.SK)
+        name, is_old, _ = sort.partition(OLD)
+        companion = CompanionId(UserId(name if is_old else sort.removeprefix(ACTIVE_PREFIX)))
+        return await self.find(user, companion, chat)
+
+    async def find(
+        self, user: UserId, companion: CompanionId, chat: ChatId
+    ) -> CompanionSession | None:
+        """Return the session of the three, active or old. Consistent."""
+        active = await self.find_active(user, companion)
+        if active is not None and active.chat == chat:
+            return active
+        # A session that ends does both in one transaction: what is active no more is old.
+        return await self.find_old(user, companion, chat)
+
+    async def list_all(
+        self, user: UserId, *, limit: int, start: Token | None = None
+    ) -> Page[CompanionSession]:
+        """Return a page of a user's sessions: active ones first, then each companion's by time.
+
+        Guarantees:
+            Consistent. Cost: one Query.
+        """
+        return await self._list(Span(CHAT_SESSION, user), limit, start)
+
+    async def list_old(
+        self, user: UserId, companion: CompanionId, *, limit: int, start: Token | None = None
+    ) -> Page[CompanionSession]:
+        """Return a page of the sessions with one companion that are over, the newest first."""
+        span = Span(CHAT_SESSION, user, prefix=companion + OLD)
+        return await self._list(span, limit, start, newest_first=True)
+
+    async def remove_all(self, user: UserId) -> int:
+        """Remove all rows of a user for good; return how many there were. Idempotent."""
+        request = {**Span(CHAT_SESSION, user).query(self._settings), "ConsistentRead": True}
+        removed = 0
+        while True:
+            rows = (await self._client.call("query", request))["Items"]
+            for row in rows:
+                key = {name: row[name] for name in CHAT_SESSION.key.names}
+                await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+            removed += len(rows)
+            if not rows:
+                return removed
+
+    async def _list(
+        self, span: Span, limit: int, start: Token | None, *, newest_first: bool = False
+    ) -> Page[CompanionSession]:
+        query = {
+            **span.query(self._settings),
+            "ConsistentRead": True,
+            "ScanIndexForward": not newest_first,
+        }
+
+        async def load(rows: list[Item]) -> list[CompanionSession | None]:
+            return [decode_session(row) if _is_session(row) else None for row in rows]
+
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
+
+    async def _end(self, old: CompanionSession, move: dict[str, Any]) -> CompanionSession:
+        """Keep a session as an old one, and `move` its active row, in one transaction."""
+        keep = {"TableName": self._table, "Item": encode_session(old)}
+        actions = [{"Put": keep}, move, self._close_chat(old)]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            # If an answer was lost, this very row is there; with another time it is another's.
+            kept = await self.find_old(old.user, old.companion, old.chat)
+            if kept != old:
+                raise Conflict(CHANGED) from None
+        return old
+
+    def _close_chat(self, old: CompanionSession) -> dict[str, Any]:
+        key = chat_key(old.chat)
+        update = {
+            "TableName": self._directory,
+            "Key": row_key(key, key),
+            "UpdateExpression": "SET #ended = :now, #version = #version + :one",
+            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
+            "ExpressionAttributeNames": {
+                "#pk": DirectoryField.PK,
+                "#ended": DirectoryField.ENDED,
+                "#version": DirectoryField.VERSION,
+            },
+            "ExpressionAttributeValues": {
+                ":now": {"N": str(old.delete_time)},
+                ":one": {"N": "1"},
+            },
+        }
+        return {"Update": update}
+
+    async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
+        request = {
+            "TableName": self._table,
+            "Key": row_key(user, sort),
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else decode_session(item)
+
+
+def _is_session(row: Item) -> bool:
+    """Tell a session from what else is kept of one."""
+    sort = get_text(row, Field.SK)
+    return sort.startswith(ACTIVE_PREFIX) or OLD in sort
+
+
+def _ended(active: CompanionSession, now_ms: int) -> CompanionSession:
+    return CompanionSession(
+        active.user,
+        active.companion,
+        active.chat,
+        active.ai_version,
+        active.create_time,
+        now_ms,
+    )
+
+
+def _while_chat_is(chat: ChatId) -> dict[str, Any]:
+    """Return the condition that an active session is still the one that was read."""
+    return {
+        "ConditionExpression": "#chat = :read",
+        "ExpressionAttributeNames": {"#chat": Field.CHAT},
+        "ExpressionAttributeValues": {":read": {"S": chat}},
+    }
+
+
+def _while_as_read(active: CompanionSession) -> dict[str, Any]:
+    """Return the same condition, for who keeps what was read: the version, too, is as it was."""
+    condition = _while_chat_is(active.chat)
+    condition["ConditionExpression"] += " AND #kept = :kept"
+    condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION
+    condition["ExpressionAttributeValues"][":kept"] = {"N": str(active.ai_version)}
+    return condition

@@ -1,0 +1,48 @@
+// Profiles, who follows whom, posts, likes and the timeline, by REST.
+
+import { createCaller } from "./rest.js";
+
+export const POST_CHARS_MAX = 2000;
+const PAGE = 20;
+
+/** A request failed; the message is for people. */
+export class SocialFailed extends Error {}
+
+/** `session()` gives `{token}`; `newId()` makes the key under which a post is made once. */
+export function createSocial({ session, newId }) {
+  const call = createCaller(session, (status, problem) => new SocialFailed(inWords(status, problem)));
+  const userPath = (user) => `/v1/users/${encodeURIComponent(user)}`;
+  const postPath = ({ user, id }) => `${userPath(user)}/posts/${encodeURIComponent(id)}`;
+  const ownPath = (id) => `/v1/me/posts/${encodeURIComponent(id)}`;
+  const followPath = (user) => `/v1/me/following/${encodeURIComponent(user)}`;
+
+  /** A page of a list: `{items, next}`; `next` is the `cursor` of the one after. */
+  const page = (path, cursor = null) =>
+    call("GET", `${path}?limit=${PAGE}${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`);
+
+  return {
+    profile: (user) => call("GET", userPath(user)),
+    followers: (user, cursor) => page(`${userPath(user)}/followers`, cursor),
+    following: (user, cursor) => page(`${userPath(user)}/following`, cursor),
+    posts: (user, cursor) => page(`${userPath(user)}/posts`, cursor),
+    timeline: (me, cursor) => page(`${userPath(me)}/timeline`, cursor),
+    post: (user, id) => call("GET", postPath({ user, id })),
+    follow: (user) => call("PUT", followPath(user)),
+    unfollow: (user) => call("DELETE", followPath(user)),
+    /** Post something; the same `key` posts it once. */
+    create: (content, key = newId()) =>
+      call("POST", "/v1/me/posts", { content }, { "idempotency-key": key }),
+    remove: (id) => call("DELETE", ownPath(id)),
+    setLiked: (post, isLiked) => call(isLiked ? "PUT" : "DELETE", `${postPath(post)}/like`),
+  };
+}
+
+function inWords(status, problem) {
+  if (status === 0) return "The server cannot be reached. Try again.";
+  if (status === 403) return "You and this user cannot see each other.";
+  if (status === 404) return "There is nothing here, or not any more.";
+  if (status === 413) return "This is too long.";
+  if (status === 429) return "Too much at once. Wait a moment, then try again.";
+  const detail = String(problem?.detail ?? "");
+  return status === 400 && detail !== "" ? `${detail}.` : "The server could not do this. Try again.";
+}

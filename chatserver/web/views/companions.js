@@ -1,0 +1,137 @@
+// Companions: the answer that is being made, what one does with a session, and who there is.
+
+import { peerOf } from "../select.js";
+import { userAvatar } from "./avatar.js";
+import { fill, h, iconButton, setAria, setText } from "./dom.js";
+
+/** The element of an answer as it arrives: `{element, update(row)}`. Its text grows in place. */
+export function answerView(first, deeds) {
+  const body = h("div", { class: "body" });
+  const dots = h("span", { class: "dots", aria: { hidden: true } }, h("i"), h("i"), h("i"));
+  const bubble = h("div", { class: "bubble answer", dir: "auto" }, dots, body);
+  const stop = h(
+    "button",
+    { type: "button", class: "stop-button", on: { click: onStop } },
+    h("span", { class: "stop-sign", aria: { hidden: true } }),
+    h("span", {}, "Stop"),
+  );
+  const element = h(
+    "li",
+    { class: "row message is-first is-last row-answer", aria: { busy: "true" } },
+    h("div", { class: "column" }, h("div", { class: "line" }, bubble), stop),
+  );
+  let text = "";
+
+  function onStop() {
+    stop.disabled = true;
+    setText(stop.lastChild, "Stopping…");
+    deeds.stop().catch(() => {
+      stop.disabled = false;
+      setText(stop.lastChild, "Stop");
+    });
+  }
+
+  function update(row) {
+    // The text that is there stays the same node, so that one may select it.
+    if (row.text.startsWith(text)) body.append(row.text.slice(text.length));
+    else fill(body, row.text);
+    text = row.text;
+    body.normalize();
+    dots.hidden = text !== "";
+    stop.hidden = row.isOver;
+    setAria(element, { label: `${row.name} is answering` });
+  }
+  update(first);
+  return { element, update };
+}
+
+/** What stands in the head of a companion's chat, and below the messages of one that has ended. */
+export function createSessionCare({ store, client, newId, onOpen }) {
+  const renew = iconButton("compose", "New session", () => run(true));
+  const end = iconButton("close", "End this session", () => run(false));
+  const again = h(
+    "button",
+    { type: "button", class: "button", on: { click: () => run(true) } },
+    "Start a new session",
+  );
+  const trouble = h("p", { class: "session-trouble", role: "alert", hidden: true });
+  const buttons = h("div", { class: "session-care" }, renew, end);
+  const over = h(
+    "div",
+    { class: "session-over" },
+    h("p", {}, "This session has ended. What was said stays here to be read."),
+    trouble,
+    again,
+  );
+  let chat = null;
+
+  function update(state, shown) {
+    const isSession = shown.kind === "companion";
+    if (shown.id !== chat?.id) say("");
+    chat = shown;
+    buttons.hidden = !isSession || shown.isEnded;
+    over.hidden = !isSession || !shown.isEnded;
+  }
+
+  async function run(isRenewal) {
+    const companion = peerOf(chat, store.state.me);
+    for (const button of [renew, end, again]) button.disabled = true;
+    say("");
+    try {
+      if (!isRenewal) await client.endSession(companion, chat.id);
+      else onOpen(await client.startSession(companion, newId(), { isRenewal: true }));
+    } catch (problem) {
+      say(explain(problem));
+    } finally {
+      for (const button of [renew, end, again]) button.disabled = false;
+    }
+  }
+
+  function say(text) {
+    setText(trouble, text);
+    trouble.hidden = text === "";
+  }
+
+  return { buttons, over, update };
+}
+
+/** Those whom one may begin with, as buttons; `fill()` asks the server who there is. */
+export function createCompanionList({ client, onChoose }) {
+  const list = h("ul", { class: "suggestions", aria: { label: "Companions" } });
+  const note = h("p", { class: "companion-note", role: "status" });
+  const element = h("div", { class: "companions" }, list, note);
+
+  async function load() {
+    fill(list);
+    setText(note, "One moment…");
+    try {
+      const found = await client.listCompanions();
+      fill(list, ...found.map(line));
+      setText(note, found.length === 0 ? "There are no companions here." : "");
+    } catch (problem) {
+      setText(note, explain(problem));
+    }
+    note.hidden = note.textContent === "";
+  }
+
+  function line(companion) {
+    const props = {
+      type: "button",
+      class: "suggestion",
+      aria: { label: `${companion.name}, AI companion` },
+      on: { click: () => onChoose(companion) },
+    };
+    const name = h("bdi", {}, companion.name);
+    return h("li", {}, h("button", props, userAvatar(companion.name, "s"), name));
+  }
+
+  return { element, load };
+}
+
+function explain({ code, message }) {
+  if (code === "not_found") return "This companion is not there any more.";
+  if (code === "disconnected" || code === "timeout") {
+    return "The server cannot be reached at the moment. Try again when you are connected.";
+  }
+  return `The server said no: ${message}.`;
+}

@@ -1,0 +1,208 @@
+"""A newcomer's hour: what the README tells one to try, tried as it stands there.
+
+One run of `make run` serves all steps. They do not build on each other, so any order will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from chatserver.dev.command import dev as dev_command
+from chatserver.dev.plan import DEMO_USERS
+from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
+from tests.e2e.web_support import Person
+from tests.support.devrun import TerminalChat
+from tests.support.servers import eventually
+
+pytest_plugins = ["tests.e2e.web_fixtures"]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
+
+PATIENCE_MS = 60_000  # a gateway starts in a second or two; on a machine that is full, in more
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
+    """The README's first command, while its steps are tried; Ctrl-C ends it, and all of it."""
+    run = MakeRun(tmp_path_factory.mktemp("newcomer"))
+    try:
+        run.start()
+        yield run
+        run.press_ctrl_c()
+        assert run.leftovers(60.0) == []
+    finally:
+        if run.process is not None and run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.wait()
+        run.leftovers()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patience(browser: Browser) -> Iterator[None]:
+    """Let the steps wait longer than other tests do, whose patience comes with the browser."""
+    expect.set_options(timeout=PATIENCE_MS)
+    yield
+    expect.set_options(timeout=10_000)
+
+
+@contextlib.asynccontextmanager
+async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Person, Person]]:
+    """Open the page twice and log in as the README says."""
+    step = step_of_the_hour("Two people")
+    async with contextlib.AsyncExitStack() as windows:
+        people = []
+        for user in DEMO_USERS[:2]:
+            context = await browser.new_context()
+            windows.push_async_callback(context.close)
+            person = Person(user, context, await context.new_page(), [])
+            people.append(person)
+            await person.page.goto(run.page_url)
+            label = step.bold(f"Continue as {user}")
+            await person.page.get_by_role("button", name=label, exact=True).click()
+            await person.wait_for_list()
+        yield people[0], people[1]
+
+
+async def begin_chat(alice: Person, bob: Person) -> None:
+    """Start the chat in one window and open it in the other."""
+    step = step_of_the_hour("Two people")
+    await alice.page.get_by_role("button", name=step.bold("New chat")).first.click()
+    await alice.page.get_by_label("User name").fill(step.code("bob"))
+    await alice.page.get_by_role("button", name=step.bold("Start chat"), exact=True).click()
+    await expect(alice.title).to_have_text("bob")
+    hello = f"Hello {secrets.token_hex(4)}"
+    await alice.send(hello)
+    await bob.open_chat("alice")
+    await expect(bob.bodies.filter(has_text=hello)).to_be_visible()
+
+
+async def test_readme_first_command_runs_everything_and_says_where_to_click(
+    newcomer: MakeRun,
+) -> None:
+    """The addresses are those of the README, but for the ports."""
+    said = newcomer.text()
+
+    defaults = {one.name: one.default for one in dev_command.params}
+    words = section("Sixty seconds to two people chatting").text
+    assert f"<http://127.0.0.1:{defaults['port']}/>" in words
+    assert str(defaults["data"]) == ".dev"
+    assert newcomer.page_url in said
+    assert newcomer.get("/healthz")[0] == 200
+    assert b"<!doctype html>" in newcomer.get("/")[1].lower()
+
+
+async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
+    """The command of the first section, with a line typed into it."""
+    (command,) = section("Sixty seconds to two people chatting").commands[1:]
+    *program, as_, user, with_, peer = shlex.split(command)
+    assert (*program, as_, with_) == (".venv/bin/chatserver", "chat", "--as", "--with")
+
+    async with TerminalChat(newcomer, user, peer) as person:
+        person.say("Hello from a terminal")
+        await person.heard("(sent) Hello from a terminal", 60)
+
+
+async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:
+    """Each has what the other writes, and sees how far the own message has come."""
+    async with two_windows(browser, newcomer) as (alice, bob):
+        await begin_chat(alice, bob)
+
+        await alice.send("Lunch at one?")
+        await expect(bob.bodies.filter(has_text="Lunch at one?")).to_be_visible()
+        await bob.send("Gladly.")
+
+        await expect(alice.bodies.filter(has_text="Gladly.")).to_be_visible()
+        await expect(alice.mark("Lunch at one?")).to_have_text("Read")
+
+
+async def test_readme_companion_answers(newcomer: MakeRun, browser: Browser) -> None:
+    """Without a model and without an account anywhere."""
+    step = step_of_the_hour("A companion")
+    async with two_windows(browser, newcomer) as (_, bob):
+        await bob.page.get_by_role("button", name=step.bold("New chat")).first.click()
+        name = step.bold("Companion")
+        await bob.page.get_by_role("button", name=name, exact=True).click()
+        await bob.page.get_by_role("button", name=f"{step.bold('Echo')}, AI companion").click()
+        await expect(bob.title).to_have_text("Echo")
+        await bob.send("one two three")
+
+        await bob.expect_bodies("one two three", "You said: one two three")
+
+
+async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
+    newcomer: MakeRun, browser: Browser
+) -> None:
+    """No message is lost, repeated or out of order, and the page says so."""
+    step = step_of_the_hour("Load it")
+    (command,) = step.commands
+
+    await newcomer.shell(f"{command.strip()} --url {newcomer.gateway_url}")
+
+    page = await browser.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    await page.goto((newcomer.home / step.code("report.html")).as_uri())
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("direct")
+    await expect(page.get_by_text(step.bold("All thresholds kept"), exact=True)).to_be_visible()
+    await expect(page.locator("figure svg").first).to_be_visible()
+    await page.close()
+    assert complaints == []
+
+
+async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
+    newcomer: MakeRun, browser: Browser
+) -> None:
+    """What was written before, meanwhile and after is there once, in one order for both."""
+    step = step_of_the_hour("Kill the gateway")
+    (command,) = step.commands
+    (number,) = re.findall(r"\bkill -9 (\d+)$", command.strip())
+    assert f"process {number}`" in " ".join(step.text.split())
+    *_, pid = newcomer.find_process("gateway is (?:ready on [^,]*|started again)")
+    texts = {f"{word} {index}" for word in ("before", "meanwhile", "after") for index in range(5)}
+
+    async with two_windows(browser, newcomer) as (alice, bob):
+        await begin_chat(alice, bob)
+        await alice.send(*(f"before {index}" for index in range(5)))
+        await newcomer.shell(command.replace(number, str(pid)))
+        for index in range(0, 4, 2):
+            await alice.send(f"meanwhile {index}")
+            await bob.send(f"meanwhile {index + 1}")
+        await alice.send("meanwhile 4")
+        await eventually(
+            lambda: step.code("gateway ended with -9") in newcomer.text(), 30, "its end is told"
+        )
+        for person in (alice, bob):
+            await expect(person.banner).to_have_count(0)
+        await bob.send(*(f"after {index}" for index in range(5)))
+
+        seen = [await texts_of(person, texts) for person in (alice, bob)]
+        assert seen[0] == seen[1]
+        assert sorted(seen[0]) == sorted(texts)
+    assert len(newcomer.find_process("gateway is started again")) >= 1
+
+
+async def texts_of(person: Person, texts: set[str]) -> list[str]:
+    """Return those of the texts that a window shows, in its order, once each is there and sent."""
+    for text in texts:
+        exactly = re.compile(f"^{re.escape(text)}$")
+        await expect(person.bodies.filter(has_text=exactly)).to_have_count(1)
+        await expect(person.mark(text).filter(has_text="Sending")).to_have_count(0)
+    return [text for text in await person.bodies.all_text_contents() if text in texts]
+
+
+async def test_readme_audit_finds_nothing_wrong(newcomer: MakeRun) -> None:
+    """The settings of the run are read as the README says, and the tiers agree."""
+    step = step_of_the_hour("Ask what is stored")
+    (commands,) = step.commands
+
+    said = await newcomer.shell(commands)
+
+    assert step.code("nothing is wrong") in said

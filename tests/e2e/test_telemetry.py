@@ -1,0 +1,150 @@
+"""Traces and metrics, from outside: what real processes tell of a message, and what not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from chatserver.telemetry.traceids import trace_ids_of
+from tests.support.rawchat import Failed
+from tests.support.servers import eventually, free_port
+from tests.support.stack import open_stack, read_metric
+
+BODY = "nobody-but-bob-may-read-this"
+MEASURED = (
+    "ready",
+    "connections",
+    'acks_total{durability="hot"}',
+    "push_bytes_total",
+    "delivery_seconds_count",
+    "send_seconds_count",
+    "commit_batch_messages_count",
+    "fan_out_recipients_sum",
+    "mailbox_lag_seconds_count",
+    'trace_spans_total{result="exported"}',
+)
+WANTED = {"send", "commit", "deliver", "persist", "write"}
+
+
+class Collector:
+    """An OTLP/HTTP receiver: all that was posted, as bytes and decoded."""
+
+    def __init__(self) -> None:
+        self.raw: list[bytes] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                collector.raw.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+
+    def spans_of(self, trace: int) -> list[tuple[str, Any]]:
+        """The spans of a trace, each with the process that told it."""
+        found = []
+        for raw in list(self.raw):
+            for some in ExportTraceServiceRequest.FromString(raw).resource_spans:
+                about = {each.key: each.value.string_value for each in some.resource.attributes}
+                for scope in some.scope_spans:
+                    for span in scope.spans:
+                        if int.from_bytes(span.trace_id) == trace:
+                            found.append((about["chatserver.process"], span))
+        return found
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """One that runs."""
+    made = Collector()
+    threading.Thread(target=made.server.serve_forever, daemon=True).start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+async def test_one_message_is_told_of_by_gateway_and_worker_in_one_trace_and_in_metrics(
+    tmp_path: Path, collector: Collector
+) -> None:
+    """Send, commit, deliver, persist and write hang together, in order, and hold no text.
+
+    The metrics of the same processes count it; the age of the backlog rises while DynamoDB is away.
+    """
+    env = {
+        "CHAT_TELEMETRY_TRACES": "otlp",
+        "CHAT_TELEMETRY_TRACES_ENDPOINT": collector.endpoint,
+        "CHAT_TELEMETRY_TRACES_SAMPLE": "1",
+        "CHAT_GATEWAY_RPC_TIMEOUT_S": "30",
+    }
+    ports = {name: free_port() for name in ("worker", "gateway")}
+
+    async def shows(name: str, process: str = "gateway") -> bool:
+        return await read_metric(ports[process], name) > 0
+
+    with open_stack(tmp_path, gateways=0, workers=(), fsync="no", env=env) as stack:
+        stack.start_worker(
+            "persist", "repair", "rpc", CHAT_TELEMETRY_METRICS_PORT=str(ports["worker"])
+        )
+        stack.start_gateway(
+            CHAT_TELEMETRY_METRICS_PORT=str(ports["gateway"]),
+            CHAT_LIMITS_SENDS_BURST="5",
+            CHAT_LIMITS_SENDS_PER_S="0.001",
+        )
+        async with stack.chat_of("alice") as alice, stack.chat_of("bob"):
+            chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
+            ack = await alice.say(chat, BODY)
+            ids = trace_ids_of(ack["mid"])
+
+            async def is_told() -> bool:
+                return {span.name for _, span in collector.spans_of(ids.trace)} >= WANTED
+
+            await eventually(is_told, deadline_s=60, what="all spans are told")
+            for name in MEASURED:
+                await eventually(lambda name=name: shows(name), deadline_s=60, what=name)
+            stack.dynamodb.kill()
+            await alice.say(chat, BODY)
+            age = 'backlog_age_seconds{partition="0"}'
+            await eventually(lambda: shows(age, "worker"), deadline_s=60, what=age)
+            with pytest.raises(Failed, match="too many sends"):
+                for _ in range(5):
+                    await alice.say(chat, BODY)
+            refused = 'rate_limited_total{limit="sends"}'
+            await eventually(lambda: shows(refused), deadline_s=60, what=refused)
+
+    spans = {span.name: (process, span) for process, span in collector.spans_of(ids.trace)}
+    assert {name: spans[name][0] for name in WANTED} == {
+        "send": "gateway",
+        "commit": "gateway",
+        "deliver": "gateway",
+        "persist": "worker",
+        "write": "worker",
+    }
+    root = spans["send"][1]
+    assert int.from_bytes(root.span_id) == ids.root and root.parent_span_id == b""
+    for name, (_, span) in spans.items():
+        if name != "send":
+            assert span.parent_span_id == root.span_id and span.span_id != root.span_id
+        attributes = {each.key: each.value for each in span.attributes}
+        assert attributes["chatserver.mid"].string_value == ack["mid"]
+        assert span.start_time_unix_nano <= span.end_time_unix_nano
+    commit, write = spans["commit"][1], spans["write"][1]
+    assert root.start_time_unix_nano <= commit.start_time_unix_nano
+    assert commit.end_time_unix_nano <= write.end_time_unix_nano
+    assert not any(BODY.encode() in raw for raw in collector.raw)

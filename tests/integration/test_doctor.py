@@ -1,0 +1,186 @@
+"""`chatserver doctor`: each thing that can be wrong is named, with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import pytest
+import redis
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.checkup import check_s3
+from chatserver.cold.client import open_s3
+from chatserver.config import Cold, Redis
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.findings import Finding
+from chatserver.hot.checkup import check_redis
+from chatserver.hot.client import open_hot
+from chatserver.hot.leases import Lease
+from chatserver.warm.checkup import check_dynamodb
+from tests.integration.files_support import cold_settings
+from tests.integration.warm_support import Tables
+from tests.support.servers import StartRedis, free_port, redis_url_of
+
+pytest_plugins = ["tests.integration.warm_fixtures"]
+
+CLI = (sys.executable, "-m", "chatserver.cli.main", "doctor")
+
+
+class LateClock(SystemClock):
+    """A machine whose clock is wrong."""
+
+    def time(self) -> float:
+        return super().time() - 90
+
+
+def named(findings: Sequence[Finding], level: str) -> str:
+    """What is said at a level, with what to do, as one text."""
+    return "\n".join(f"{each.what} → {each.mend}" for each in findings if each.level == level)
+
+
+# Redis
+
+
+async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
+    """It says where it looked, and which setting names another place."""
+    port = free_port()
+
+    (finding,) = await check_redis(Redis(url=f"redis://127.0.0.1:{port}/0"), SystemClock())
+
+    assert finding.level == "problem"
+    assert str(port) in finding.what
+    assert "CHAT_REDIS_URL" in finding.mend
+
+
+async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:
+    """What loses messages one day, and why nothing is stored today."""
+    settings, clock = Redis(url=redis_url), SystemClock()
+    before = await check_redis(settings, clock)
+    async with open_hot(settings) as hot:
+        for work in ("persist", "repair"):
+            assert await Lease(hot, 0, work, "w1", 60, clock).claim()
+        most = settings.backlog_max
+        await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
+        after = await check_redis(settings, clock)
+
+    problems, notes = named(before, "problem"), named(before, "note")
+    assert "chatserver worker persist" in problems
+    assert "chatserver worker repair" in problems
+    assert "maxmemory" in notes
+    assert "has a replica" in notes
+    assert "a worker `persist` has each partition" in named(after, "ok")
+    assert "wait to be persisted" in named(after, "problem")
+
+
+async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
+    start_redis: StartRedis,
+) -> None:
+    """A policy that loses keys keeps every process from starting; clocks apart confuse expiry."""
+    server = start_redis()
+    url = redis_url_of(server)
+    late = await check_redis(Redis(url=url), LateClock())
+    with redis.Redis.from_url(url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+
+    findings = await check_redis(Redis(url=url), SystemClock())
+
+    assert "90.0 s apart" in named(late, "note")
+    assert "noeviction" in named(findings, "problem")
+
+
+async def test_redis_of_other_partitions_is_a_problem(redis_url: str) -> None:
+    """Their number is for the life of the data."""
+    await check_redis(Redis(url=redis_url), SystemClock())
+
+    findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
+
+    assert "started with 1" in named(findings, "problem")
+
+
+# DynamoDB
+
+
+async def test_tables_are_in_order_or_named(tables: Tables) -> None:
+    """One that is missing, and TTL that is off, with the command that makes them."""
+    fine = await check_dynamodb(tables.settings)
+    name = f"{tables.settings.table_prefix}social"
+    await tables.client.call("delete_table", {"TableName": name})
+    missing = await check_dynamodb(tables.settings)
+    away = tables.settings.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
+
+    assert named(fine, "problem") == ""
+    assert "newest of this release" in named(fine, "ok")
+    assert f"table {name} exists → run `chatserver tables apply`" in named(missing, "problem")
+    assert "CHAT_WARM_ENDPOINT" in named(await check_dynamodb(away), "problem")
+
+
+# S3
+
+
+async def test_bucket_is_in_order_or_named(s3: str) -> None:
+    """Absent, without our rules, and as `tables apply` makes it."""
+    settings = cold_settings(s3)
+    absent = await check_s3(settings)
+    async with open_s3(settings) as store:
+        await store.call("create_bucket")
+        bare = await check_s3(settings)
+        await apply_bucket(store, settings)
+        made = await check_s3(settings)
+        left = (await store.call("list_objects_v2")).get("Contents", [])
+    away = Cold.model_validate(
+        {**settings.model_dump(), "endpoint": f"http://127.0.0.1:{free_port()}"}
+    )
+
+    assert "exists → run `chatserver tables apply`" in named(absent, "problem")
+    assert "nobody finished stay" in named(bare, "note")
+    assert "takes, gives and removes objects" in named(made, "ok")
+    assert "nobody finished stay" not in named(made, "note")
+    assert left == []
+    assert "CHAT_COLD_ENDPOINT" in named(await check_s3(away), "problem")
+
+
+# the command
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+async def test_doctor_tells_all_at_once_and_what_to_do(
+    redis_url: str, tables: Tables, is_json: bool
+) -> None:
+    """Exit code 1 with a problem; what is in order is told only where it is asked for."""
+    warm = tables.settings
+    process = await asyncio.create_subprocess_exec(
+        *CLI,
+        *(["--json"] if is_json else []),
+        env={
+            **os.environ,
+            "CHAT_REDIS_URL": redis_url,
+            "CHAT_WARM_ENDPOINT": str(warm.endpoint),
+            "CHAT_WARM_REGION": warm.region or "",
+            "CHAT_WARM_ACCESS_KEY": warm.access_key or "",
+            "CHAT_WARM_SECRET_KEY": warm.secret_key.get_secret_value() if warm.secret_key else "",
+            "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
+            "CHAT_COLD_ENDPOINT": f"http://127.0.0.1:{free_port()}",
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+
+    text = out.decode()
+    assert process.returncode == 1, err
+    assert "problems" in err.decode()
+    if is_json:
+        lines = [json.loads(line) for line in text.splitlines()]
+        stores = {line["store"] for line in lines}
+        assert stores == {"settings", "redis", "dynamodb", "s3"}
+        assert {line["level"] for line in lines} == {"ok", "note", "problem"}
+    else:
+        assert "openssl rand -hex 32" in text
+        assert "PROBLEM s3: " in text
+        assert "cold.endpoint" in text
+        assert "is long enough" not in text

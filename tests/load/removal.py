@@ -1,0 +1,178 @@
+"""What it costs to take messages out of DynamoDB: by the archive worker, and by TTL.
+
+``python -m tests.load.removal`` writes messages of 200 bytes, of a direct chat, to the DynamoDB API
+server and lets the archiver move them, once with each `archive.removal`; then it goes over the
+chat once more, as each pass does, and asks the reader of the Stream what it would make of the
+removals. Units are the server's own count. It writes docs/performance/removal.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.config import Archive, Warm
+from chatserver.dev.servers import Server, dynamodb_launch, ministack_launch
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.protocol.frames import Message
+from chatserver.warm.aged import AgedMessages
+from chatserver.warm.client import DynamoClient, open_dynamodb
+from chatserver.warm.manifests import Manifests
+from chatserver.warm.messages import MessageRepository, PersistItem
+from chatserver.warm.provisioning import apply_tables
+from chatserver.warm.removal import Keeping
+from chatserver.warm.restored import RestoredRows
+from tests.integration.files_support import cold_settings
+from tests.integration.warm_support import FixedClock, settings_for
+from tests.support.servers import free_port
+from workers.archiver import Archiver
+from workers.removals import Judge
+
+OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
+COUNT: Final = 10_000
+RETENTION_S: Final = 3600
+AGE_S: Final = 7200
+IN_FLIGHT: Final = 4
+READS: Final = {"get_item", "query", "scan", "batch_get_item"}
+
+
+class Metered(DynamoClient):
+    """A client that has each call say what it took."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        super().__init__(client._sdk, settings)
+        self.units: collections.Counter[str] = collections.Counter()
+        self.calls = 0
+
+    async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        answer = await super().call_once(
+            operation, {**request, "ReturnConsumedCapacity": "INDEXES"}
+        )
+        used = answer.get("ConsumedCapacity", [])
+        kind = "read" if operation in READS else "write"
+        for each in used if isinstance(used, list) else [used]:
+            self.units[kind] += each["CapacityUnits"]
+        self.calls += 1
+        return answer
+
+
+@contextlib.contextmanager
+def metered(client: Metered, into: dict[str, Any], name: str) -> Iterator[None]:
+    """Note what a block takes."""
+    client.units.clear()
+    client.calls, cpu = 0, time.process_time()
+    yield
+    into[name] = {
+        "write_units": client.units["write"],
+        "read_units": client.units["read"],
+        "calls": client.calls,
+        "cpu_ms": round(1000 * (time.process_time() - cpu)),
+    }
+
+
+def texts(chat: ChatId) -> list[Message]:
+    """Messages of two hours ago, with ids as long as ours are."""
+    start = int(time.time() - AGE_S) * 1_000_000
+    return [
+        Message(
+            seq, start + seq, chat, f"01K{seq:023d}", "alice", f"01J{seq:023d}", "text", "x" * 200
+        )
+        for seq in range(1, COUNT + 1)
+    ]
+
+
+async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: Archive) -> None:
+    """Write them as the persist worker did."""
+    clock = FixedClock(sent[0].ts / 1e6)
+    repository = MessageRepository(client, warm, clock, keeping=Keeping.by(settings))
+    parts = [sent[n : n + 250] for n in range(0, len(sent), 250)]
+    slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def write(part: list[Message]) -> None:
+        async with slots:
+            await repository.put_batch([PersistItem(each, "bob") for each in part], 60)
+
+    await asyncio.gather(*map(write, parts))
+
+
+async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
+    """Return what one way takes."""
+    warm, cold = settings_for(endpoint), cold_settings(s3)
+    settings = Archive(removal=removal, retention_s=RETENTION_S, wait_s=0)  # type: ignore[arg-type]  # one of two words
+    chat = direct_chat_id(UserId("alice"), UserId("bob"))
+    found: dict[str, Any] = {}
+    async with open_dynamodb(warm) as plain, open_s3(cold) as store:
+        await apply_tables(plain, warm, poll_s=0.01)
+        await apply_bucket(store, cold)
+        client, clock = Metered(plain, warm), SystemClock()
+        objects = SegmentObjects(store, settings)
+        manifests, aged = Manifests(client, warm), AgedMessages(client, warm, clock)
+        archiver = Archiver(
+            manifests, objects, aged, settings, clock, RestoredRows(client, warm), yes
+        )
+        sent = texts(chat)
+        with metered(client, found, "written"):
+            await put(client, warm, sent, settings)
+        with metered(client, found, "moved"):
+            assert (await archiver.visit(chat)).moved == COUNT
+        with metered(client, found, "looked at again"):
+            assert (await archiver.visit(chat)).moved == 0
+        judge = Judge(manifests, objects, clock)
+        with metered(client, found, "removals judged"):
+            assert {await judge.judge(each) for each in sent} == {"archived"}
+    return found
+
+
+async def yes() -> bool:
+    """TTL reads `ttl`."""
+    return True
+
+
+@contextlib.asynccontextmanager
+async def servers(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """The two servers."""
+    started = [
+        Server(dynamodb_launch(folder / "dynamodb", free_port())),
+        Server(ministack_launch(folder / "s3", free_port(), service="s3")),
+    ]
+    try:
+        for each in started:
+            each.start()
+        yield started[0].endpoint, started[1].endpoint
+    finally:
+        for each in started:
+            each.stop()
+
+
+async def run() -> dict[str, Any]:
+    """Measure both ways."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with servers(Path(folder)) as (endpoint, s3):
+            ways = {way: await measure(way, endpoint, s3) for way in ("worker", "ttl")}
+    return {"benchmark": "messages taken out of DynamoDB", "messages": COUNT, "ways": ways}
+
+
+def main() -> None:
+    """Measure, write and print."""
+    figures = asyncio.run(run())
+    OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    for way, steps in figures["ways"].items():
+        for step, used in steps.items():
+            each = {name: round(value / COUNT, 4) for name, value in used.items()}
+            sys.stdout.write(f"{way:7} {step:16} {each} a message\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""What messages leave behind, counted: keys of Redis by kind, units of DynamoDB, objects of S3.
+
+One run on real servers: chats are opened, messages committed as gateways commit them, the persist
+worker writes them, the archive worker moves them. What was counted is what `chatserver plan` has to
+say of the same messages; the constants of its sheet are those of such a run.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import Audience
+from chatserver.warm.client import DynamoClient
+from chatserver.warm.tables import MessageField
+from tests.integration.worker_support import (
+    Gateway,
+    is_drained,
+    make_direct,
+    make_group,
+    persister_of,
+    running,
+)
+from tests.support.servers import eventually
+from workers.parts import WorkerParts
+
+_DOCS = Path(__file__).parents[2] / "docs"
+
+
+@cache
+def _text() -> str:
+    """Some text that people wrote."""
+    found = " ".join(path.read_text("utf-8") for path in sorted(_DOCS.glob("*.md")))
+    return found.encode("ascii", "ignore").decode()
+
+
+def body_of(number: int, size: int) -> str:
+    """A piece of so many bytes of the documentation."""
+    start = random.Random(number).randrange(len(_text()) - size)
+    return _text()[start : start + size]
+
+
+@dataclasses.dataclass
+class Held:
+    """What Redis holds: bytes and entries (of streams) or keys (of others), by kind of key."""
+
+    bytes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    entries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    used: int = 0
+
+
+async def look_at_redis(parts: WorkerParts) -> Held:
+    """Go through all keys. The whole server is looked at: nobody else may use it meanwhile."""
+    held, hot = Held(), parts.hot
+    for key in await hot.call("KEYS", "{p0}:*"):
+        kind = key.decode().split(":")[1]
+        held.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
+        held.keys[kind] += 1
+        if kind in ("inbox", "log", "backlog"):
+            held.entries[kind] += int(await hot.call("XLEN", key))
+    info: bytes = await hot.call("INFO", "memory")
+    held.used = int(dict(_lines(info))["used_memory"])
+    return held
+
+
+def _lines(info: bytes) -> list[tuple[str, str]]:
+    rows = [line.split(":", 1) for line in info.decode().splitlines() if ":" in line]
+    return [(name, value) for name, value in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """So many messages of a size in each of the chats."""
+
+    parts: WorkerParts
+    chats: Sequence[Audience]
+    messages: int
+    size: int
+
+    async def talk(self) -> None:
+        """Commit all messages, and have them persisted."""
+        gateway = Gateway(self.parts.hot)
+        # Ids as long as ours, 26 letters each; they are only written into texts, so words will do.
+        gateway._numbers = (f"{n:025d}" for n in itertools.count(1))  # type: ignore[assignment]
+        for audience in self.chats:
+            sender = sorted(audience.users)[0]
+            bodies = [body_of(n, self.size) for n in range(self.messages)]
+            for start in range(0, len(bodies), 50):
+                await gateway.send(audience, *bodies[start : start + 50], sender=UserId(sender))
+        async with running(persister_of(self.parts).run()):
+            await eventually(lambda: is_drained(self.parts), 60.0)
+
+
+async def make_chats(parts: WorkerParts, directs: int, groups: int, members: int) -> list[Audience]:
+    """Direct chats of two users each, and groups of `members` users each, none of them in two."""
+    made = [
+        await make_direct(parts, UserId(f"direct-a-{n}"), UserId(f"direct-b-{n}"))
+        for n in range(directs)
+    ]
+    for n in range(groups):
+        users = [UserId(f"group-{n}-member-{m}") for m in range(members)]
+        made.append(await make_group(parts, *users, ref=f"g{n}"))
+    return made
+
+
+def item_bytes(item: Mapping[str, Mapping[str, object]]) -> int:
+    """The size of an item, as DynamoDB counts: names and values, UTF-8; numbers by their digits."""
+    total = 0
+    for name, value in item.items():
+        ((kind, held),) = value.items()
+        total += len(name)
+        match kind:
+            case "S":
+                total += len(str(held).encode())
+            case "N":
+                digits = str(held).lstrip("-").strip("0")
+                total += (len(digits) + 1) // 2 + 1
+            case "BOOL":
+                total += 1
+            case _:
+                raise AssertionError(f"{name}: {kind}")
+    return total
+
+
+async def items_of(
+    client: DynamoClient, table: str, chat: ChatId
+) -> list[dict[str, dict[str, str]]]:
+    """All items of a chat."""
+    request = {
+        "TableName": table,
+        "KeyConditionExpression": f"{MessageField.CHAT} = :chat",
+        "ExpressionAttributeValues": {":chat": {"S": chat}},
+    }
+    answer = await client.call("query", request)
+    found: list[dict[str, dict[str, str]]] = answer["Items"]
+    return found
+
+
+def index_bytes(item: Mapping[str, Mapping[str, object]]) -> int:
+    """The size of an item's rows in its indexes: keys of table and index, and 100 bytes each."""
+    keys = {MessageField.CHAT, MessageField.TS}
+    own = (
+        {MessageField.SENDER},
+        {MessageField.RECEIVER},
+        {MessageField.STATUS_TS},
+        {MessageField.FILES_OF},
+    )
+    rows = [{name: item[name] for name in keys | names} for names in own if names <= set(item)]
+    return sum(item_bytes(row) + 100 for row in rows)

@@ -1,0 +1,31 @@
+"""What `chatserver restore` takes as a range, and as a time to last."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from chatserver.cli.restore import parse_bound, parse_lasting
+from chatserver.errors import BadRequest
+from workers.restorer import Bound
+
+
+def test_day_as_an_end_counts_whole() -> None:
+    """Times are UTC unless they say otherwise."""
+    at = int(datetime.datetime(2024, 5, 31, tzinfo=datetime.UTC).timestamp()) * 1_000_000
+
+    assert parse_bound("2024-05-31", "--from") == Bound(at, is_time=True)
+    assert parse_bound("2024-05-31", "--to", is_end=True) == Bound(
+        at + 86_400 * 1_000_000 - 1, is_time=True
+    )
+    assert parse_bound("2024-05-31T02:00+02:00", "--to", is_end=True) == Bound(at, is_time=True)
+    assert parse_bound("17", "--to", is_end=True) == Bound(17, is_time=False)
+
+
+def test_time_to_last_is_hours_or_days() -> None:
+    """Anything else is refused."""
+    assert (parse_lasting("12h"), parse_lasting("7d")) == (43_200, 604_800)
+    for text in ("", "7", "0d", "-1d", "1w", "1.5d", "999999d"):
+        with pytest.raises(BadRequest, match="--for: must be hours or days"):
+            parse_lasting(text)

@@ -1,0 +1,252 @@
+"""The Helm chart: Kubernetes takes it, the processes take their settings, no right too many."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+
+from chatserver.cli.worker import NAMES
+from chatserver.config import load_settings
+from chatserver.telemetry import metrics
+from tests.support.deployments import (
+    CHART,
+    EXAMPLE_VALUES,
+    EXAMPLES,
+    KUBERNETES,
+    VALUE_SETS,
+    given_settings,
+    render_chart,
+    resources_of,
+    run_tool,
+)
+
+# What these two kinds have, as their operators document them; Kubernetes itself knows neither.
+CUSTOM: dict[str, dict[str, Any]] = {
+    "ScaledObject": {
+        "scaleTargetRef": {"name"},
+        "minReplicaCount": None,
+        "maxReplicaCount": None,
+        "pollingInterval": None,
+        "cooldownPeriod": None,
+        "fallback": {"failureThreshold", "replicas"},
+        "triggers": {"type", "metricType", "metadata"},
+    },
+    "ServiceMonitor": {
+        "selector": {"matchLabels"},
+        "podTargetLabels": None,
+        "endpoints": {"port", "path", "interval"},
+    },
+}
+
+
+@functools.cache
+def rendered(values: str) -> tuple[dict[str, Any], ...]:
+    return tuple(resources_of(render_chart(values)))
+
+
+def of_kind(values: str, *kinds: str) -> list[dict[str, Any]]:
+    return [each for each in rendered(values) if each["kind"] in kinds]
+
+
+def pods(values: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return name and specification of the pods of each Deployment and Job."""
+    for each in of_kind(values, "Deployment", "Job"):
+        yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+def environment_of(values: str, pod: dict[str, Any]) -> dict[str, str]:
+    """Return the variables that the container of a pod has, the image's and the Secret's too."""
+    (container,) = pod["containers"]
+    environment = {"CHAT_AUTH_SECRET": "a" * 64, "CHAT_REDIS_URL": "rediss://chat:b@redis:6379/0"}
+    for source in container["envFrom"]:
+        if "configMapRef" in source:
+            (settings,) = of_kind(values, "ConfigMap")
+            assert source["configMapRef"]["name"] == settings["metadata"]["name"]
+            environment |= settings["data"]
+    for each in container.get("env", ()):
+        environment[each["name"]] = each.get("value", "10.0.0.7")  # of the pod
+    return environment
+
+
+def test_chart_is_what_helm_and_kubernetes_take(tmp_path: Path) -> None:
+    """No template fails, no field is unknown, nothing is there twice."""
+    # Between them these two have all that the templates can make; Kubernetes' schemas are slow.
+    files = [tmp_path / f"{values}.yaml" for values in EXAMPLE_VALUES]
+    for values, file in zip(EXAMPLE_VALUES, files, strict=True):
+        file.write_text(yaml.safe_dump_all(rendered(values)), encoding="utf-8")
+
+    lints = [
+        run_tool("helm", "lint", "--strict", CHART, *values)
+        for values in ([], *(["--values", EXAMPLES / f"{each}.yaml"] for each in EXAMPLE_VALUES))
+    ]
+    check = run_tool("kubernetes-validate", "--kubernetes-version", KUBERNETES, "--strict", *files)
+
+    assert [lint.stdout for lint in lints if lint.returncode] == []
+    assert check.returncode == 0, check.stderr + check.stdout
+    said = (check.stderr + check.stdout).splitlines()
+    custom = [each for values in EXAMPLE_VALUES for each in of_kind(values, *CUSTOM)]
+    assert len([line for line in said if "find schema" in line]) == len(custom)
+    for values in VALUE_SETS:
+        names = [(each["kind"], each["metadata"]["name"]) for each in rendered(values)]
+        assert len(set(names)) == len(names)
+
+
+def test_custom_resources_have_the_fields_that_their_operators_know() -> None:
+    """A misspelt field of theirs would be dropped without a word."""
+    custom = of_kind("eks", *CUSTOM)
+
+    assert {each["kind"] for each in custom} == CUSTOM.keys()
+    for each in custom:
+        known = CUSTOM[each["kind"]]
+        assert each["spec"].keys() == known.keys()
+        for name, value in each["spec"].items():
+            for part in value if isinstance(value, list) else [value]:
+                assert known[name] is None or set(part) == known[name]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_process_takes_its_settings(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name is a setting, each value is allowed, and it listens where its pod says so."""
+    for name, pod in pods(values):
+        with given_settings(monkeypatch, environment_of(values, pod)):
+            settings = load_settings()
+
+        (container,) = pod["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container.get("ports", ())}
+        if container["args"] == ["tables", "apply"]:
+            continue
+        assert ports.pop("metrics") == settings.telemetry.metrics_port, name
+        assert settings.telemetry.metrics_host == "10.0.0.7"  # the pod's, not loopback
+        wanted = {"gateway": ("ws", settings.gateway), "api": ("http", settings.api)}
+        if container["args"][0] in wanted:
+            port_name, section = wanted[container["args"][0]]
+            assert ports == {port_name: section.port}
+            assert section.host == "0.0.0.0"
+        else:
+            assert not ports
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_have_no_rights_that_they_do_not_need(values: str) -> None:
+    """Not root, nothing to write to but /tmp, no token and no variables of Kubernetes."""
+    for name, pod in pods(values):
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["automountServiceAccountToken"] is False
+        # They would be CHAT_GATEWAY_PORT and the like, of a release that is called chat.
+        assert pod["enableServiceLinks"] is False
+        guard = container["securityContext"]
+        assert guard["readOnlyRootFilesystem"] is True
+        assert guard["allowPrivilegeEscalation"] is False
+        assert guard["capabilities"] == {"drop": ["ALL"]}
+        assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp"]
+        assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_pods_have_time_to_drain(values: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for preStop, says good-bye and flushes is not killed meanwhile; a hung one is."""
+    for name, pod in pods(values):
+        (container,) = pod["containers"]
+        if container["args"] == ["tables", "apply"]:
+            continue
+        with given_settings(monkeypatch, environment_of(values, pod)):
+            drain_s = load_settings().gateway.drain_s if container["args"] == ["gateway"] else 8
+        hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
+        program, seconds = hook.get("command", ["sleep", "0"])
+
+        assert program == "sleep"
+        assert pod["terminationGracePeriodSeconds"] >= int(seconds) + drain_s + 10, name
+        assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+        # The API knows whether it is ready on its own port only.
+        port = "http" if container["args"] == ["api"] else "metrics"
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port}
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_every_worker_runs_somewhere(values: str) -> None:
+    """And whatever has a Deployment has a budget, an account, and a Service that finds it."""
+    arguments = [pod["containers"][0]["args"] for _, pod in pods(values)]
+    workers = set(itertools.chain(*(each[1:] for each in arguments if each[0] == "worker")))
+    deployments = [each["metadata"]["name"] for each in of_kind(values, "Deployment")]
+    budgets = [each["metadata"]["name"] for each in of_kind(values, "PodDisruptionBudget")]
+    accounts = {each["metadata"]["name"] for each in of_kind(values, "ServiceAccount")}
+
+    assert workers in ({"all"}, set(NAMES))
+    assert sorted(budgets) == sorted(deployments)
+    assert {pod["serviceAccountName"] for _, pod in pods(values)} <= accounts
+    templates = [each["spec"]["template"] for each in of_kind(values, "Deployment")]
+    labels = [each["metadata"]["labels"] for each in templates]
+    for service in of_kind(values, "Service"):
+        found = [each for each in labels if service["spec"]["selector"].items() <= each.items()]
+        assert len(found) == (len(labels) if service["spec"].get("clusterIP") == "None" else 1)
+
+
+def names_of_metrics() -> set[str]:
+    """Return the metrics that our processes send."""
+    declared = [each for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)]
+    return {family.name for each in declared for family in each.describe()}
+
+
+def test_gateways_scale_by_a_metric_that_there_is() -> None:
+    """An HPA of a metric that nobody sends would never move."""
+    asked = [
+        metric["pods"]["metric"]["name"]
+        for each in of_kind("eks", "HorizontalPodAutoscaler")
+        for metric in each["spec"]["metrics"]
+        if metric["type"] == "Pods"
+    ]
+
+    assert asked == ["chatserver_connections"]
+    assert set(asked) <= names_of_metrics()
+
+
+def test_workers_scale_by_a_metric_that_there_is() -> None:
+    """So would a ScaledObject."""
+    queries = [
+        trigger["metadata"]["query"]
+        for each in of_kind("eks", "ScaledObject")
+        for trigger in each["spec"]["triggers"]
+    ]
+
+    assert queries == ['max(chatserver_backlog_age_seconds{namespace="chat"})']
+    assert "chatserver_backlog_age_seconds" in names_of_metrics()
+
+
+def test_who_is_scaled_has_no_fixed_number() -> None:
+    """Who sets the number of pods and who scales them would fight over it at each upgrade."""
+    fixed = [each for each in of_kind("eks", "Deployment") if "replicas" in each["spec"]]
+    scaled = {f"chat-chatserver-{each}" for each in ("gateway", "api", "worker-persist")}
+
+    assert scaled.isdisjoint(each["metadata"]["name"] for each in fixed)
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("settings.CHAT_REDIS_INBOX_MAX=1000000", "want string"),  # Helm would write 1e+06
+        ("settings.CHAT_API_PORT=8080", "propertyName"),  # the chart's own
+        ("settings.CHAT_AUTH_SECRET=x", "propertyName"),  # not into a ConfigMap
+        ("gateway.replica=3", "additional properties"),
+        ("existingSecret=", "minLength"),
+        ("ingress.enabled=true", "minLength"),  # without a host
+        ("topologySpread.zone=Never", "must be one of"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(setting: str, why: str) -> None:
+    """Before anything is installed, with the name of the value."""
+    flag = "--set-string" if setting.endswith(("=x", "=")) else "--set"
+
+    done = run_tool("helm", "template", "chat", CHART, flag, setting)
+
+    assert done.returncode != 0
+    assert why in done.stderr
+    assert setting.partition("=")[0].split(".")[-1] in done.stderr or "host" in done.stderr

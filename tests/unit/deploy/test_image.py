@@ -1,0 +1,122 @@
+"""The image: hadolint finds nothing, its parts are there, its health check tells well from ill.
+
+It is not built here: there may be no Docker daemon, and no registry to have its base from.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from chatserver.telemetry import probes
+from chatserver.telemetry.probes import Pulse, make_app
+from tests.support.deployments import DEPLOY, ROOT, run_tool
+from tests.support.servers import free_port
+
+DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
+EXTRAS = ("ai", "api", "aws", "media", "otel", "push")  # as in the Makefile's target `lock`
+STAGES = re.split(r"\n(?=FROM )", DOCKERFILE.read_text(encoding="utf-8"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def pinned(file: str) -> dict[str, set[str]]:
+    """Return the hashes of each name==version of a lock file."""
+    found: dict[str, set[str]] = {}
+    for block in re.split(r"\n(?=\S)", (ROOT / file).read_text(encoding="utf-8")):
+        if match := re.match(r"[\w.-]+==[^\s;]+", block):
+            found[match[0]] = set(re.findall(r"sha256:[0-9a-f]{64}", block))
+    return found
+
+
+def instruction(name: str) -> str:
+    """Return what an instruction of the last stage says, on one line."""
+    joined = STAGES[-1].replace("\\\n", " ")
+    (found,) = re.findall(rf"^{name}\s+(.+)$", joined, re.MULTILINE)
+    return str(found)
+
+
+def test_dockerfile_is_what_hadolint_takes() -> None:
+    """With no rule switched off."""
+    done = run_tool("hadolint", "--failure-threshold", "style", DOCKERFILE)
+
+    assert done.returncode == 0, done.stdout
+    assert "hadolint ignore" not in DOCKERFILE.read_text(encoding="utf-8")
+
+
+def test_image_is_one_for_every_process_and_not_of_root() -> None:
+    """A number, since Kubernetes cannot see of a name that it is not root."""
+    user, group = instruction("USER").split(":")
+
+    assert int(user) > 0
+    assert int(group) > 0
+    assert json.loads(instruction("ENTRYPOINT")) == ["chatserver"]
+    assert "chatserver" in PROJECT["project"]["scripts"]
+    assert json.loads(instruction("CMD")) == ["--help"]
+
+
+def test_image_has_the_packages_of_the_lock_file() -> None:
+    """The same versions by the same hashes as are tested, for all that a process may import."""
+    tested = pinned("requirements.lock")
+    packed = pinned("deploy/docker/requirements.lock")
+    built = pinned("deploy/docker/build.lock")
+    names = {name.partition("==")[0] for name in packed}
+
+    assert packed.items() <= tested.items()
+    (hatchling,) = PROJECT["build-system"]["requires"]
+    assert hatchling in built
+    assert all(hashes for hashes in (packed | built).values())
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = [*PROJECT["project"]["dependencies"]]
+    for extra in EXTRAS:
+        wanted += extras[extra]
+    assert {re.split(r"[\[><=; ]", each)[0].lower() for each in wanted} <= names
+    assert not {"pytest", "mypy", "playwright"} & names
+
+
+def test_what_the_image_copies_is_not_ignored() -> None:
+    """And each of it exists; the rest of the folder stays out."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    copied = [
+        source
+        for line in "".join(STAGES).splitlines()
+        if (match := re.match(r"COPY (?!--from)(.+)", line))
+        for source in match[1].split()[:-1]
+    ]
+
+    assert "*" in lines
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch.fnmatch(source, pattern) for pattern in allowed), source
+    assert not [name for name in (".git", ".env", "tests", "deploy/compose") if name in allowed]
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_health_check_tells_a_stuck_process(
+    is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks the probes that a process serves, and needs no program that is not in the image."""
+    pulse = Pulse()
+    monkeypatch.setattr(pulse, "still_s", lambda: 11.0 if is_stuck else 0.0)
+    monkeypatch.setattr(probes, "make_app", lambda find_trouble: make_app(find_trouble, pulse))
+    port = free_port()
+    probes.serve_probes("127.0.0.1", port)
+    _, command = instruction("HEALTHCHECK").split(" CMD ")
+    program, *arguments = json.loads(command)
+
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={"CHAT_TELEMETRY_METRICS_PORT": str(port)},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert program == "python"
+    assert done.returncode == (1 if is_stuck else 0), done.stderr

@@ -1,0 +1,47 @@
+"""docs/guarantees.md: each promise has words, what is outside of it, and tests that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.unit.docs.markdown import ROOT
+
+TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+SECTIONS = {
+    int(number): body
+    for number, body in re.findall(r"^## P(\d+): .*?\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S)
+}
+NODES = re.findall(r"^- `([^`]+)`$", TEXT, re.MULTILINE)
+
+
+def test_guarantees_are_the_ten_promises_in_order() -> None:
+    """Code and decisions name them by number."""
+    assert list(SECTIONS) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("number", SECTIONS)
+def test_guarantee_has_tests_and_says_what_is_outside_of_it(number: int) -> None:
+    """A promise without a test is a wish, one without an edge is a lie."""
+    section = SECTIONS[number]
+
+    assert len(re.findall(r"^- `tests/", section, re.MULTILINE)) >= 5
+    assert "\nOutside: " in section
+
+
+@pytest.mark.parametrize("node", sorted(set(NODES)))
+def test_guarantee_names_a_test_that_there_is(node: str) -> None:
+    """By its node id, as pytest takes it."""
+    path, _, name = node.partition("::")
+    source = (ROOT / path).read_text(encoding="utf-8")
+
+    assert re.search(rf"^(async )?def {name}\(|^{name} = ", source, re.MULTILINE), node
+
+
+@pytest.mark.parametrize("number", SECTIONS)
+def test_guarantee_is_tested_against_running_processes(number: int) -> None:
+    """Not by units alone."""
+    kinds = set(re.findall(r"^- `tests/(\w+)/", SECTIONS[number], re.MULTILINE))
+
+    assert kinds & {"integration", "chaos", "e2e"}

@@ -1,0 +1,95 @@
+"""Quantities as people type them."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from chatserver.domain.quantities import Kind, format_bytes, parse_quantity, show
+from chatserver.errors import BadRequest
+
+BOUNDS: dict[Kind, tuple[float, float]] = {
+    "number": (0.0, 1e12),
+    "share": (0.0, 1.0),
+    "bytes": (0.0, 1e18),
+    "days": (0.0, 1e6),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("10m", "number", 10_000_000),
+        ("1.5K", "number", 1500),
+        ("2b", "number", 2e9),
+        ("1_000", "number", 1000),
+        ("1,000", "number", 1000),
+        (" 40 ", "number", 40),
+        ("5%", "share", 0.05),
+        ("0.05", "share", 0.05),
+        ("100 %", "share", 1),
+        ("200", "bytes", 200),
+        ("1.5GB", "bytes", 1.5e9),
+        ("2KiB", "bytes", 2048),
+        ("90d", "days", 90),
+        ("12h", "days", 0.5),
+        ("2y", "days", 730),
+        ("30min", "days", 1 / 48),
+    ],
+)
+def test_quantity_is_read_with_its_unit(text: str, kind: Kind, value: float) -> None:
+    """Large or small letters, with or without a blank."""
+    assert parse_quantity(text, kind, "--x", *BOUNDS[kind]) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "why"),
+    [
+        ("many", "number", "write it like 200, 2k"),
+        ("-1", "number", "write it like"),
+        ("1e400", "number", "write it like"),
+        ("nan", "number", "write it like"),
+        ("inf", "number", "write it like"),
+        ("10m", "bytes", "write it like 200, 2KB"),
+        ("5GB", "number", "write it like"),
+        ("", "days", "write it like 12h"),
+        ("1.2.3", "number", "write it like"),
+        ("9" * 400, "number", "must be"),
+        ("120%", "share", "must be 0% to 100%, is 120%"),
+        ("2t", "number", "must be 0 to 1t, is 2t"),
+    ],
+)
+def test_what_is_no_quantity_is_refused_by_its_field(text: str, kind: Kind, why: str) -> None:
+    """One sentence, with how it is written or what its bounds are."""
+    with pytest.raises(BadRequest) as refused:
+        parse_quantity(text, kind, "--users", *BOUNDS[kind])
+
+    assert refused.value.message.startswith("--users: ")
+    assert why in refused.value.message
+
+
+@given(st.sampled_from(sorted(BOUNDS)), st.floats(0.001, 1.0))
+def test_what_is_shown_is_read_again(kind: Kind, value: float) -> None:
+    """To the six digits that are shown."""
+    value *= 1 if kind == "share" else 1000
+
+    assert parse_quantity(show(value, kind), kind, "--x", *BOUNDS[kind]) == pytest.approx(
+        value, rel=1e-3
+    )
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_quantity_or_a_clear_refusal(text: str) -> None:
+    """Nothing else is raised, whatever is typed."""
+    try:
+        value = parse_quantity(text, "number", "--x", 0, 1e12)
+    except BadRequest as exc:
+        assert exc.message.startswith("--x: ")
+    else:
+        assert 0 <= value <= 1e12
+
+
+def test_bytes_are_written_with_a_decimal_unit() -> None:
+    """As disks and S3 are sold."""
+    assert [format_bytes(n) for n in (0, 999, 1500, 2.5e12)] == ["0B", "999B", "1.5KB", "2.5TB"]

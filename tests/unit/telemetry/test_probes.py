@@ -1,0 +1,67 @@
+"""/metrics, /healthz and /readyz, as whoever watches a process asks for them."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+
+import pytest
+
+from chatserver.errors import ConfigError
+from chatserver.telemetry.probes import PULSE, STUCK_S, Pulse, make_app, serve_probes
+from tests.support.servers import free_port
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    """Return status and text."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        return exc.code, exc.read().decode()
+
+
+def test_probes_say_what_the_process_says() -> None:
+    """Ready or why not, in words; metrics; and what there is, where somebody asks for more."""
+    port, troubles = free_port(), [""]
+    PULSE.beat()  # no loop of this process does
+    serve_probes("127.0.0.1", port, lambda: troubles[0])
+
+    ready = ask(port, "/readyz")
+    troubles[0] = "no redis"
+    unready = ask(port, "/readyz")
+
+    assert ready == (200, "ok\n")
+    assert unready == (503, "no redis\n")
+    assert ask(port, "/healthz") == (200, "ok\n")
+    assert "chatserver_connections" in ask(port, "/metrics")[1]
+    assert ask(port, "/")[0] == 404
+
+
+def test_probe_of_a_loop_that_is_stuck_says_for_how_long() -> None:
+    """It is answered by a thread, so it is answered."""
+
+    class Stuck(Pulse):
+        def still_s(self) -> float:
+            return STUCK_S + 2
+
+    answers: list[str] = []
+
+    def start_response(status: str, _: list[tuple[str, str]]) -> None:
+        answers.append(status)
+
+    (text,) = make_app(str, Stuck())({"PATH_INFO": "/healthz"}, start_response)
+
+    assert answers == ["503 Service Unavailable"]
+    assert text == b"the event loop has been stuck for 12 s\n"
+
+
+def test_probes_on_a_port_that_is_taken_name_the_setting() -> None:
+    """A process that nobody can watch does not start."""
+    port = free_port()
+    serve_probes("127.0.0.1", port)
+
+    with pytest.raises(ConfigError) as caught:
+        serve_probes("127.0.0.1", port)
+
+    assert "telemetry.metrics_port" in caught.value.problems[0]

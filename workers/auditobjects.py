@@ -1,0 +1,106 @@
+"""Looks for objects of the archive that no row names; removes nothing.
+
+Every object is noted in `directory` before it is written, and its row goes after it. So one that
+has neither a segment's row nor a note, and is older than a while, is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.domain.audits import Finding
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId
+from chatserver.domain.segments import PREFIX
+from chatserver.warm.manifests import Manifests
+
+_NAME: Final = re.compile(r"/(\d{20})-(\d{20})(?:\.[^/]*)?\.jsonl\.zst$")
+
+
+class ObjectAuditor:
+    """Compares the bucket with the rows."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifests: Manifests,
+        age_s: float,
+        confirm_s: float,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._manifests = manifests
+        self._age_s = age_s
+        self._confirm_s = confirm_s
+        self._clock = clock
+        self._sleep = sleep
+
+    async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
+        """Yield the chats of which the bucket has objects, by page; also such as have no rows."""
+        async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
+            found = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in found]
+
+    async def find_orphans(self, chat: ChatId) -> list[Finding]:
+        """Return the objects of a chat that no row names.
+
+        Guarantees:
+            What is on its way, or about to be removed, is not reported.
+            Cost: a listing for 1,000 objects, and their rows.
+
+        Raises:
+            Unavailable: a store does not answer.
+        """
+        found: list[Finding] = []
+        async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
+            oldest = self._clock.time() - self._age_s
+            keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
+            unknown = keys - await self._known(chat, keys)
+            if unknown:
+                # A row may have come, or a note gone with its object, since that was read.
+                await self._sleep(self._confirm_s)
+                unknown -= await self._known(chat, unknown)
+            found += [_orphan(chat, key) for key in sorted(unknown) if await self._is_there(key)]
+        return found
+
+    async def _known(self, chat: ChatId, keys: set[str]) -> set[str]:
+        places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
+        if not places:
+            return set()
+        # What is noted becomes a row, and what was a row is noted: the second look is of both.
+        noted = {segment.key for segment, _ in await self._manifests.list_notes(chat)}
+        first, last = min(low for low, _ in places), max(high for _, high in places)
+        rows = await self._manifests.list_covering(chat, first, last)
+        return noted | {row.key for row in rows}
+
+    async def _is_there(self, key: str) -> bool:
+        try:
+            await self._store.call("head_object", Key=key)
+        except ObjectMissing:
+            return False
+        return True
+
+    async def _iter_pages(self, **request: Any) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            page = await self._store.call("list_objects_v2", **request)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _time_of(listed: dict[str, Any]) -> float:
+    at: datetime.datetime = listed["LastModified"]
+    return at.timestamp()
+
+
+def _orphan(chat: ChatId, key: str) -> Finding:
+    named = _NAME.search(key)
+    first, last = (int(named[1]), int(named[2])) if named else (0, 0)
+    return Finding("orphan", chat, first, last, key)

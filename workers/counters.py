@@ -1,0 +1,122 @@
+"""Counts likes: what came in a few seconds is one write a post.
+
+::
+
+    {pN}:likes ─► fold by post ─► ADD, if none of it is in the count yet ─► trim the queue
+                                       │ some of it is: a worker died here
+                                       └─► add the rest
+
+One worker counts a partition, by a lease. It dies anywhere, and two of them may be at it for a
+moment: the count says up to which entry of the queue it is, so nothing counts twice, and the queue
+is trimmed by what was counted, so nothing is left out. An entry waits for half of `flush_s` and for
+the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.domain.social import PostId
+from chatserver.errors import ChatError
+from chatserver.hot.leases import Lease
+from chatserver.hot.likes import LikeBatches, LikeEntry, waited_s
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.partitions import run_partitions
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+
+class CountersWorker:
+    """Counts the likes of one partition."""
+
+    def __init__(self, parts: WorkerParts, partition: int, owner: str) -> None:
+        self._settings = parts.settings.counters
+        self._clock = parts.clock
+        self._likes = parts.social.likes
+        self._queue = LikeBatches(parts.hot, partition)
+        self._lag = metrics.COUNTERS_LAG.labels(str(partition))
+        lease_s = self._settings.lease_s
+        self._lease = Lease(parts.hot, partition, "counters", owner, lease_s, parts.clock)
+
+    async def run(self) -> None:
+        """Count until cancelled.
+
+        Raises:
+            Unavailable: a store went away; start again.
+        """
+        try:
+            while True:
+                if not await self._lease.claim():
+                    await asyncio.sleep(jittered(self._settings.lease_s / 5))
+                    continue
+                while await self.step():
+                    await self._lease.claim()
+                await asyncio.sleep(min(self._settings.flush_s, self._settings.lease_s) / 2)
+        finally:
+            if self._lease.left_s() > 0:
+                await self._lease.release()
+
+    async def step(self) -> bool:
+        """Count what waits, `batch_max` at most; True if there may be more.
+
+        Guarantees:
+            Repeatable: whatever of it was done already is not done again.
+        """
+        waiting = await self._queue.list_waiting(self._settings.batch_max)
+        self._lag.set(waited_s(waiting[0], self._clock.time()) if waiting else 0.0)
+        if not waiting:
+            return False
+        slots = asyncio.Semaphore(self._settings.writes_in_flight_max)
+
+        async def fold(post: PostId, entries: list[LikeEntry]) -> None:
+            async with slots:
+                await self._fold(post, entries)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for post, entries in by_post(waiting).items():
+                    group.create_task(fold(post, entries), name="fold")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from failures
+        failpoint("counters.before_trim")
+        await self._queue.forget(waiting[-1])
+        metrics.LIKES_COUNTED.inc(len(waiting))
+        return len(waiting) == self._settings.batch_max
+
+    async def _fold(self, post: PostId, entries: list[LikeEntry]) -> None:
+        while entries:
+            failpoint("counters.before_write")
+            change = sum(entry.change for entry in entries)
+            metrics.LIKE_WRITES.inc()
+            done = await self._likes.fold(post, change, entries[0].place, entries[-1].place)
+            failpoint("counters.after_write")
+            if done.outcome != "known":
+                return  # counted, or the post is gone and nobody asks
+            entries = [entry for entry in entries if entry.place > done.upto]
+
+
+def by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]:
+    """Return the entries of each post, in their order."""
+    found: dict[PostId, list[LikeEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.post, []).append(entry)
+    return found
+
+
+async def run_counters(parts: WorkerParts, owner: str) -> None:
+    """Count likes, until cancelled.
+
+    Raises:
+        Unavailable: the hot tier went away as a whole; start again.
+    """
+
+    async def count(partition: int) -> None:
+        await CountersWorker(parts, partition, owner).run()
+
+    await run_partitions(parts.hot, "counters", count)

@@ -1,0 +1,116 @@
+"""Brings legal holds into force, and takes away what they kept when they end.
+
+A hold counts from the moment it is written (`chatserver.warm.holds`). What was stored before, and
+is to expire, is copied here: once, when nobody can be writing any more who did not know of it.
+Dies anywhere: the hold is still `starting` or `ending`, and the next pass begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.hot.leases import Lease
+from chatserver.protocol.frames import Message
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.holds import Hold
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+PAGE: Final = 100
+LEASE_S: Final = 60.0
+INTERVAL_S: Final = 5.0
+
+
+class HoldKeeper:
+    """Makes passes over the holds; one process at a time has the lease."""
+
+    def __init__(self, parts: WorkerParts, owner: str) -> None:
+        self._parts = parts
+        self._holds = parts.holds
+        self._settle_s = parts.settings.persist.write_timeout_s
+        self._lease = Lease(parts.hot, 0, "holds", owner, LEASE_S, parts.clock)
+
+    async def run(self) -> None:
+        """Look after the holds until cancelled.
+
+        Raises:
+            Unavailable: a store went away; start again.
+        """
+        try:
+            while True:
+                if await self._lease.claim():
+                    await self.sweep()
+                await asyncio.sleep(jittered(INTERVAL_S))
+        finally:
+            if self._lease.left_s() > 0:
+                await self._lease.release()
+
+    async def sweep(self) -> None:
+        """Look at each hold once.
+
+        Guarantees:
+            Idempotent, and several at once do no harm.
+        """
+        start = None
+        while True:
+            page = await self._holds.list_chats(PAGE, start)
+            for chat in page.items:
+                hold = await self._holds.find(chat)
+                if hold is not None and hold.state == "starting":
+                    await self._begin(hold)
+                elif hold is None or hold.state == "ending":
+                    await self._end(chat)
+            start = page.next
+            if start is None:
+                return
+
+    async def _begin(self, hold: Hold) -> None:
+        """Copy what is to expire."""
+        if self._parts.clock.time() < hold.since_ms / 1000 + self._settle_s:
+            return  # somebody may still be writing who did not know of the hold
+        start, count = None, 0
+        while True:
+            page = await self._parts.patterns.list_chat(hold.chat, limit=PAGE, start=start)
+            ending = [each for each in page.items if each.expires_at is not None]
+            await self._holds.keep(ending)
+            failpoint("holds.in_begin")
+            count, start = count + len(ending), page.next
+            await self._lease.claim()
+            if start is None:
+                break
+        if await self._holds.set_state(hold.chat, "starting", "in_force"):
+            log.info("hold.in_force", chat=hold.chat, copies=count)
+
+    async def _end(self, chat: str) -> None:
+        """Remove the copies, and let go of files that only they have."""
+        count = 0
+        while copies := (await self._holds.list_copies(chat, PAGE)).items:
+            for copy in copies:
+                if copy.attachments:
+                    await self._release(copy)
+                await self._holds.remove_copy(copy)
+                failpoint("holds.in_end")
+            count += len(copies)
+            await self._lease.claim()
+        await self._holds.remove(chat)
+        log.info("hold.ended", chat=chat, copies=count)
+
+    async def _release(self, copy: Message) -> None:
+        now = await self._parts.older.list_after(copy.chat, copy.seq - 1, 1)
+        kept = {each.id for each in now[0].attachments} if now else set()
+        lost = [each for each in copy.attachments if each.id not in kept]
+        await self._parts.references.release(copy.seq, lost)
+
+
+async def run_holds(parts: WorkerParts, owner: str) -> None:
+    """Look after legal holds, until cancelled.
+
+    Raises:
+        Unavailable: a store went away; start again.
+    """
+    await HoldKeeper(parts, owner).run()

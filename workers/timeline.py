@@ -1,0 +1,170 @@
+"""Brings posts to the timelines of those who follow their authors, page by page.
+
+::
+
+    job ─► a page of followers ─► their rows ─► signals to those online ─► note the place ─┐
+                 ▲                                                                         │
+                 └──────────────── until there are no more ── then the job is forgotten ◄──┘
+
+A job comes with its post, in one transaction, so none is forgotten. One worker does the jobs of a
+shard, by a lease; it dies anywhere, and the next one goes on behind the place that was noted. A
+page that is done again writes the same rows, so no follower is left out and none has a post twice.
+
+Posts of authors with more than `fanout_followers_max` followers are not brought anywhere: that they
+are to be merged by readers is noted, and the first so many followers who are online are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, NotFound
+from chatserver.hot.leases import Lease
+from chatserver.hot.likes import PostBell
+from chatserver.protocol import codec, frames
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.fanouts import SHARDS, Job
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+JOBS_MAX: Final = 50  # in one look
+LIKES_PAGE: Final = 500
+SIGNALS_S_MAX: Final = 60.0  # nobody is told of older posts
+
+
+class TimelineWorker:
+    """Does the jobs of one shard."""
+
+    def __init__(self, parts: WorkerParts, shard: int, owner: str) -> None:
+        self._parts = parts
+        self._social = parts.social
+        self._settings = parts.settings.timeline
+        self._clock = parts.clock
+        self._shard = shard
+        partition = shard % parts.hot.keys.partitions
+        work, lease_s = f"timeline-{shard}", self._settings.lease_s
+        self._lease = Lease(parts.hot, partition, work, owner, lease_s, parts.clock)
+        self._bell, self._seen = PostBell(parts.hot), -1
+        self._look_at = 0.0
+
+    async def run(self) -> None:
+        """Do jobs until cancelled.
+
+        Raises:
+            Unavailable: a store went away; start again.
+        """
+        try:
+            while True:
+                if not await self._hold_lease():
+                    await asyncio.sleep(jittered(self._settings.lease_s / 5))
+                    continue
+                if await self._is_due() and await self.step():
+                    self._look_at = 0.0
+                else:
+                    await asyncio.sleep(self._settings.poll_s)
+        finally:
+            if self._lease.left_s() > 0:
+                await self._lease.release()
+
+    async def _hold_lease(self) -> bool:
+        if self._lease.left_s() > self._settings.lease_s * 2 / 3:
+            return True
+        return await self._lease.claim()
+
+    async def _is_due(self) -> bool:
+        """Tell whether there may be jobs: Redis says so, or nobody has looked for a while."""
+        told = await self._bell.read()
+        now = self._clock.monotonic()
+        if told == self._seen and now < self._look_at:
+            return False
+        self._seen, self._look_at = told, now + self._settings.look_s
+        return True
+
+    async def step(self) -> bool:
+        """Do the jobs that there are; False if there were none."""
+        jobs = await self._social.fanouts.list_jobs(self._shard, JOBS_MAX)
+        for job in jobs:
+            await self._hold_lease()
+            if job.kind == "gone":
+                await self._remove_likes(job)
+            else:
+                await self._bring(job)
+            await self._social.fanouts.finish(job)
+        return bool(jobs)
+
+    async def _remove_likes(self, job: Job) -> None:
+        while await self._social.likes.remove_some(job.line, LIKES_PAGE) == LIKES_PAGE:
+            await self._hold_lease()
+
+    async def _bring(self, job: Job) -> None:
+        author = job.line.author
+        try:
+            await self._social.posts.get_post(author, job.line.post)
+        except NotFound:
+            return  # deleted, or its author is gone
+        _, counts = await self._social.profiles.find_profile(author)
+        followers_max = self._settings.fanout_followers_max
+        # One that has begun goes on as it began: some of the followers have it.
+        is_merged = job.place is None and counts.followers > followers_max
+        if is_merged:
+            await self._social.fanouts.put_merged(job.line)
+        if job.place is None:
+            await self._write(job, [author])  # one's own timeline has one's own posts
+        told, place = 0, job.place
+        while not is_merged or told < followers_max:
+            page = await self._social.graph.list_followers_after(author, place, self._settings.page)
+            if page:
+                failpoint("timeline.before_page")
+                if not is_merged:
+                    await self._write(job, page)
+                failpoint("timeline.after_page")
+                await self._tell(job, page)
+                told, place = told + len(page), page[-1]
+                if not is_merged:
+                    await self._social.fanouts.note(job, place)
+                failpoint("timeline.after_note")
+                await self._hold_lease()
+            if len(page) < self._settings.page:
+                break
+        metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
+
+    async def _write(self, job: Job, users: Sequence[str]) -> None:
+        ttl = job.created_ms // 1000 + self._settings.days * 86_400
+        in_flight_max = self._settings.writes_in_flight_max
+        await self._social.timelines.put_lines(users, job.line, ttl, in_flight_max)
+        metrics.TIMELINE_LINES.inc(len(users))
+
+    async def _tell(self, job: Job, users: Sequence[str]) -> None:
+        """Tell those who are online; best effort, as signals are."""
+        if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
+            return
+        frame = codec.encode(frames.PostSignal("post", job.line.author, job.line.post))
+        names = [UserId(user) for user in users]
+        for user, gateways in zip(
+            names, await self._parts.inboxes.list_gateways(names), strict=True
+        ):
+            if gateways:
+                self._social.poster.signal(user, frame, gateways)
+
+
+async def run_timeline(parts: WorkerParts, owner: str) -> None:
+    """Do the jobs of all shards, until cancelled.
+
+    Raises:
+        Unavailable: a store went away; start again.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for shard in range(SHARDS):
+                worker = TimelineWorker(parts, shard, owner)
+                group.create_task(worker.run(), name=f"timeline-{shard}")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

@@ -1,0 +1,264 @@
+"""Writes what a batch of the backlog holds, chat by chat, into the warm tier.
+
+A `Piece` is what a batch has for one chat. Pieces are written in lanes, side by side: first what a
+batch changes in messages of before, then its own entries, 25 at a time, one call after the other.
+
+A writer is impatient or patient. The impatient one gives a lane up when a write fails; the caller
+then knows that a chat of that lane is slow, and writes its pieces one by one. The patient one tries
+again with growing, jittered pauses for as long as the lease holds. Writing a piece again changes
+nothing: what of it was buried is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import structlog
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, CorruptData, Unavailable
+from chatserver.hot.backlog import Backlog, CommittedMessage
+from chatserver.hot.leases import Lease
+from chatserver.service.erasing import has_words
+from chatserver.telemetry import metrics
+from chatserver.telemetry.tracing import Id, tracer
+from chatserver.warm.directory import Mark
+from chatserver.warm.messages import PersistItem
+from workers.folding import Folded, Work, fold, tombstone_in_place_of
+from workers.parts import WorkerParts
+
+log = structlog.get_logger()
+
+WRITE_MAX = 25  # items of a BatchWriteItem, an AWS limit
+BACKOFF_S = 0.05  # doubles with each try
+BACKOFF_S_MAX = 5.0
+
+
+class LeaseLost(Unavailable):
+    """Somebody else holds the lease, or will before a write could end."""
+
+
+class NotWritten(Unavailable):
+    """A write failed, and its writer does not wait."""
+
+
+@dataclasses.dataclass(slots=True)
+class Piece:
+    """What a batch has for one chat: entries in order, marks, and what users hid."""
+
+    chat: ChatId
+    works: list[Work] = dataclasses.field(default_factory=list)
+    marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
+    hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
+    buried: set[int] = dataclasses.field(default_factory=set)  # ts of what cannot be stored
+
+
+def split_lanes(pieces: Iterable[Piece], count: int) -> list[list[Piece]]:
+    """Return the pieces in at most `count` lanes, each chat's always in the same.
+
+    Lanes are written side by side, the batches of a lane one after the other: so if this process
+    and Redis die together, what is missing of a chat is among the last `WRITE_MAX` that it has.
+    """
+    lanes: list[list[Piece]] = [[] for _ in range(count)]
+    for piece in pieces:
+        lanes[zlib.crc32(piece.chat.encode()) % count].append(piece)
+    return [lane for lane in lanes if lane]
+
+
+class Writer:
+    """Writes pieces while the lease holds. `slots` bounds the writes at once."""
+
+    def __init__(
+        self, parts: WorkerParts, lease: Lease, backlog: Backlog, slots: int, *, is_patient: bool
+    ) -> None:
+        self._tracer = tracer()
+        self._parts = parts
+        self._lease = lease
+        self._backlog = backlog
+        self._slots = asyncio.Semaphore(slots)
+        self._is_patient = is_patient
+        self._timeout_s = parts.settings.persist.write_timeout_s
+
+    async def write(self, pieces: Sequence[Piece]) -> list[Work]:
+        """Write pieces, and return which entries are stored: all but those that are buried.
+
+        Guarantees:
+            Idempotent. All is written when it returns; some of it may be when it raises.
+
+        Raises:
+            NotWritten: a write failed; only of an impatient writer.
+            LeaseLost: before all was written.
+            ConfigError: a table, or the right to use it, is absent.
+        """
+        said = [work for piece in pieces for work in piece.works]
+        await self._write_one("copies", lambda: self._keep_held(said))
+        folded = fold(said)
+        buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
+        works = folded.works
+        if buried:
+            works = [work for work in works if (work.chat, work.committed.ts) not in buried]
+        by_chat = {piece.chat: piece for piece in pieces}
+        try:
+            # First: where the entry of a change is, the change is applied. What is changed here was
+            # written with an earlier batch; the rest is folded in.
+            await self._write_changes(folded)
+            async with asyncio.TaskGroup() as group:
+                written = group.create_task(self._write_works(works, by_chat))
+                self._write_references(group, folded)
+                self._write_marks(group, pieces)
+        except* ChatError as failures:
+            raise failures.exceptions[0] from None
+        return written.result()
+
+    async def _keep_held(self, said: Sequence[Work]) -> None:
+        """Copy what a batch says, and may lose, of chats under a legal hold.
+
+        A text that the same batch changes is never written; one that is to expire goes unasked.
+        """
+        entries = [work.item.message for work in said]
+        risky = {
+            each.chat
+            for each in entries
+            if each.kind in ("edit", "delete") or each.expires_at is not None
+        }
+        held = {chat for chat in risky if await self._parts.holds.is_held(chat)}
+        if held:
+            kept = [each for each in entries if each.chat in held and has_words(each)]
+            await self._parts.holds.keep(kept)
+
+    async def _write_changes(self, folded: Folded) -> None:
+        if not folded.changes and not folded.blanks:
+            return
+        changes = self._parts.message_changes
+        async with asyncio.TaskGroup() as group:
+            for place, entries in folded.changes.items():
+                write = functools.partial(changes.apply, *place, entries)
+                group.create_task(self._write_one("change", write))
+            for place, rev in folded.blanks.items():
+                write = functools.partial(changes.blank, *place, rev)
+                group.create_task(self._write_one("change", write))
+
+    def _write_references(self, group: asyncio.TaskGroup, folded: Folded) -> None:
+        """Have the files noted that messages of the batch have, or lost within it."""
+        references = self._parts.references
+        for work in folded.works:
+            if work.item.message.attachments:
+                keep = functools.partial(references.keep, work.item.message)
+                group.create_task(self._write_one("files", keep))
+        for seq, files in folded.lost:
+            release = functools.partial(references.release, seq, files)
+            group.create_task(self._write_one("files", release))
+
+    def _write_marks(self, group: asyncio.TaskGroup, pieces: Sequence[Piece]) -> None:
+        directory = self._parts.directory
+        if marks := [mark for piece in pieces for mark in piece.marks.values()]:
+            put = functools.partial(directory.put_marks, marks)
+            group.create_task(self._write_one("marks", put))
+        for piece in pieces:
+            for user, seqs in piece.hidden.items():
+                add = functools.partial(directory.add_hidden, piece.chat, user, seqs)
+                group.create_task(self._write_one("hidden", add))
+
+    async def _write_one(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._until_written(write)
+        except CorruptData as exc:
+            log.error("persist.refused", what=what, error=exc.message)
+
+    # entries
+
+    async def _write_works(self, works: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
+        """Write one batch after the other, and return what is stored."""
+        written: list[Work] = []
+        for start in range(0, len(works), WRITE_MAX):
+            written += await self._write_batch(works[start : start + WRITE_MAX], by_chat)
+        return written
+
+    async def _write_batch(self, batch: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
+        """Write a batch; find and bury an item that the store refuses.
+
+        Returns what was written: nobody may be told that a buried message is stored.
+        """
+        try:
+            await self._put([work.item for work in batch])
+        except CorruptData as exc:
+            if len(batch) == 1:
+                await self._bury(batch[0], exc.message, by_chat)
+                return []
+            middle = len(batch) // 2
+            return [
+                *await self._write_batch(batch[:middle], by_chat),
+                *await self._write_batch(batch[middle:], by_chat),
+            ]
+        unreadable = [work for work in batch if work.why]
+        for work in unreadable:
+            await self._keep_dead(work, work.why, by_chat)
+        return [work for work in batch if not work.why] if unreadable else list(batch)
+
+    async def _bury(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
+        """Keep it for operators, and write a tombstone in its place: a chat has no holes (I4)."""
+        tombstone = None if work.why else tombstone_in_place_of(work.committed)
+        try:
+            if tombstone is None:
+                raise CorruptData("nothing of it can be stored")
+            await self._put([PersistItem(tombstone, None)])
+        except CorruptData as exc:
+            place = work.committed
+            log.error("persist.hole", seq=place.seq, ts=place.ts, why=exc.message)
+        await self._keep_dead(work, work.why or reason, by_chat)
+
+    async def _keep_dead(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
+        await bury(self._backlog, work.committed, why)
+        by_chat[work.chat].buried.add(work.committed.ts)
+
+    async def _put(self, items: Sequence[PersistItem]) -> None:
+        from_ns = time.time_ns()
+        await self._until_written(lambda: self._parts.messages.put_batch(items, self._timeout_s))
+        if self._tracer is not None:
+            now_ns = time.time_ns()
+            for each in items:
+                place: dict[str, Id] = {"chat": each.message.chat, "seq": each.message.seq}
+                place["batch"] = len(items)
+                self._tracer.tell(each.message.mid, "write", from_ns, now_ns, **place)
+
+    # tries
+
+    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write; if it fails, give up, or try again with growing pauses as long as we may."""
+        wait_s = BACKOFF_S
+        while True:
+            async with self._slots:
+                await self._check_lease()
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        await write()
+                    return
+                except TimeoutError:
+                    failure = f"not done in {self._timeout_s:g} s"
+                except Unavailable as exc:
+                    failure = exc.message
+            if not self._is_patient:
+                raise NotWritten(failure)
+            log.warning("persist.write_failed", error=failure, wait_s=wait_s)
+            await asyncio.sleep(jittered(wait_s))
+            wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+
+    async def _check_lease(self) -> None:
+        """Make sure that a write that starts now ends before the lease does."""
+        if self._lease.left_s() > self._timeout_s:
+            return
+        if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
+            raise LeaseLost("it could end before a write does")
+
+
+async def bury(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
+    """Keep what cannot be persisted where operators find it."""
+    log.error("persist.dead_letter", seq=raw.seq, ts=raw.ts, reason=why)
+    metrics.DEAD_LETTERS.inc()
+    await backlog.bury(raw, why)
