@@ -62,11 +62,10 @@ class Admission:
 
     def failed(self, address: str) -> None:
         """Count a hello that was refused."""
-        allowance = self._limits.find("failures", subject_of(address))
-        if not allowance.take() and not allowance.wait_ms():
-            allowance.ask(lambda: _charge(allowance))
+        _charge(self._limits.find("failures", subject_of(address)))
 
 
 def _charge(allowance: Allowance) -> None:
-    """Take what was asked for: the failure has happened, whatever the answer is."""
-    allowance.take()
+    """Take a token of a bucket, or learn that it is empty: of many failures at once each counts."""
+    if not allowance.take() and not allowance.wait_ms():
+        allowance.ask(lambda: _charge(allowance))
