@@ -10,13 +10,11 @@ pass, also where nothing moves any more.
 from __future__ import annotations
 
 import asyncio
-from asyncio import sleep
 from typing import Final
 
 import structlog
 
 from chatserver.domain.ids import ChatId
-from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
@@ -25,6 +23,7 @@ from workers.archiver import US, Visit
 from workers.expiry import run_expiry
 from workers.partitions import keep_running, run_partitions
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 from workers.streamreader import run_stream
 
 log = structlog.get_logger()
@@ -50,14 +49,7 @@ class ArchiveWorker:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
-            while True:
-                if await self._lease.claim():
-                    await self.sweep()
-                await sleep(jittered(self._settings.sweep_interval_s))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+        await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
         """Look at all chats that are due; return how many entries moved.
@@ -139,7 +131,7 @@ class ArchiveWorker:
                 await self._parts.restored.drop_due(due)
 
     async def _keep_lease(self) -> None:
-        if self._lease.left_s() < self._settings.lease_s / 2 and not await self._lease.claim():
+        if not await self._lease.hold():
             raise Unavailable("archive: another worker has the lease")
 
 

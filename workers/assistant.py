@@ -90,24 +90,17 @@ class AssistantWorker:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
-            while True:
-                if not await self._hold_lease():
-                    await self._stop_all()
-                    await asyncio.sleep(jittered(self._lease_s / 5))
-                    continue
-                await self._work()
-        finally:
-            await self._stop_all()
-            await self._asked.close()
-            if self._lease.left_s() > 0:
-                with contextlib.suppress(ChatError):  # it ends by itself
-                    await self._lease.release()
-
-    async def _hold_lease(self) -> bool:
-        if self._lease.left_s() > self._lease_s * 2 / 3:
-            return True
-        return await self._lease.claim()
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await self._stop_all()
+                        await asyncio.sleep(jittered(self._lease_s / 5))
+                        continue
+                    await self._work()
+            finally:
+                await self._stop_all()
+                await self._asked.close()
 
     async def _stop_all(self) -> None:
         tasks = list(self._tasks.values())
@@ -117,7 +110,7 @@ class AssistantWorker:
 
     async def _work(self) -> None:
         at = await self._asked.get_heard()
-        while await self._hold_lease():
+        while await self._lease.hold():
             entries = await self._asked.list_after(at, READ_MAX)
             if entries:
                 await self._asked.note(entries)

@@ -7,7 +7,6 @@ the partition of the chats that the objects are of.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +19,6 @@ from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId
-from chatserver.domain.jitter import jittered
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.audits import AuditNotes, Found, Round
 from chatserver.hot.chatlog import ChatLog
@@ -41,6 +39,7 @@ from workers.auditobjects import ObjectAuditor
 from workers.auditor import Auditor, Tally, Told
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
@@ -131,14 +130,7 @@ class AuditWorker:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
-            while True:
-                if await self._lease.claim():
-                    await self.go_round()
-                await asyncio.sleep(jittered(self._settings.interval_s))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+        await make_rounds(self._lease, self._settings.interval_s, self.go_round)
 
     async def go_round(self) -> Tally:
         """Look at all chats of the part once, and tell what was found.
@@ -205,7 +197,7 @@ class AuditWorker:
         return len(found)
 
     async def _keep_lease(self) -> None:
-        if self._lease.left_s() < self._settings.lease_s / 2 and not await self._lease.claim():
+        if not await self._lease.hold():
             raise Unavailable("audit: another worker has the lease")
 
 

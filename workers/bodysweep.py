@@ -8,18 +8,16 @@ backlog that is not persisted, so that whoever has still to write the item is no
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from chatserver.cold.bodies import BodyFiles
-from chatserver.domain.jitter import jittered
 from chatserver.errors import ConfigError
 from chatserver.hot.backlog import Backlog
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.bodies import PREFIX, LongBodies, place_of_object
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
@@ -44,17 +42,15 @@ class BodySweeper:
         Raises:
             Unavailable: a store went away; start again.
         """
+        await make_rounds(
+            self._lease, self._parts.settings.warm.bodies_sweep_s, self._sweep_if_there_is_a_bucket
+        )
+
+    async def _sweep_if_there_is_a_bucket(self) -> None:
         try:
-            while True:
-                if await self._lease.claim():
-                    try:
-                        await self.sweep()
-                    except ConfigError as exc:  # no bucket: then there are no objects either
-                        log.warning("bodies.not_swept", why=exc.message)
-                await asyncio.sleep(jittered(self._parts.settings.warm.bodies_sweep_s))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+            await self.sweep()
+        except ConfigError as exc:  # no bucket: then there are no objects either
+            log.warning("bodies.not_swept", why=exc.message)
 
     async def sweep(self, prefix: str = PREFIX) -> int:
         """Remove what nobody points to, and return how many objects that were.

@@ -50,7 +50,7 @@ class CountersWorker:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
+        async with self._lease.given_back():
             while True:
                 if not await self._lease.claim():
                     await asyncio.sleep(jittered(self._settings.lease_s / 5))
@@ -58,9 +58,6 @@ class CountersWorker:
                 while await self.step():
                     await self._lease.claim()
                 await asyncio.sleep(min(self._settings.flush_s, self._settings.lease_s) / 2)
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
 
     async def step(self) -> bool:
         """Count what waits, `batch_max` at most; True if there may be more.

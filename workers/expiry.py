@@ -7,16 +7,14 @@ small ones. Conditional on what was read; several at once do no harm.
 
 from __future__ import annotations
 
-from asyncio import sleep
-
 import structlog
 
-from chatserver.domain.jitter import jittered
 from chatserver.errors import CorruptData
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages import decode_item
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
@@ -35,14 +33,7 @@ class ExpirySweeper:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
-            while True:
-                if await self._lease.claim():
-                    await self.sweep()
-                await sleep(jittered(self._parts.settings.archive.sweep_interval_s))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+        await make_rounds(self._lease, self._parts.settings.archive.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
         """Remove what may go now; return how many items that were.

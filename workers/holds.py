@@ -7,17 +7,16 @@ Dies anywhere: the hold is still `starting` or `ending`, and the next pass begin
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import structlog
 
-from chatserver.domain.jitter import jittered
 from chatserver.hot.leases import Lease
 from chatserver.protocol.frames import Message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.holds import Hold
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
@@ -41,14 +40,7 @@ class HoldKeeper:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
-            while True:
-                if await self._lease.claim():
-                    await self.sweep()
-                await asyncio.sleep(jittered(INTERVAL_S))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+        await make_rounds(self._lease, INTERVAL_S, self.sweep)
 
     async def sweep(self) -> None:
         """Look at each hold once.

@@ -63,23 +63,16 @@ class NotifyWorker:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
-            while True:
-                if await self._hold_lease():
-                    await self.look_through()
-                    await self.tell_due()
-                await asyncio.sleep(self._settings.poll_ms / 1000)
-        finally:
-            for task in list(self._telling):
-                task.cancel()
-            if self._lease.left_s() > 0:
-                with contextlib.suppress(ChatError):  # it ends by itself
-                    await self._lease.release()
-
-    async def _hold_lease(self) -> bool:
-        if self._lease.left_s() > LEASE_S * 2 / 3:
-            return True
-        return await self._lease.claim()
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if await self._lease.hold():
+                        await self.look_through()
+                        await self.tell_due()
+                    await asyncio.sleep(self._settings.poll_ms / 1000)
+            finally:
+                for task in list(self._telling):
+                    task.cancel()
 
     async def look_through(self) -> None:
         """Find chats with new messages in what was committed since the last look."""
@@ -96,7 +89,7 @@ class NotifyWorker:
             self._noted_at = now
             if entries:
                 failpoint("notify.after_note")
-            if len(entries) < READ_MAX or not await self._hold_lease():
+            if len(entries) < READ_MAX or not await self._lease.hold():
                 return
 
     def _firsts_of(self, entries: list[BacklogEntry]) -> dict[ChatId, Seq]:

@@ -106,25 +106,21 @@ class PersistWorker:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
-            while True:
-                if not await self._hold_lease():
-                    await asyncio.sleep(self._settings.lease_s / 5)
-                    continue
-                try:
-                    await self._work()
-                except LeaseLost as exc:
-                    log.warning("persist.lease_lost", partition=self._partition, why=exc.message)
-        finally:
-            if self._client is not None:
-                await self._client.aclose()
-            if self._lease.left_s() > 0:
-                await self._lease.release()
-
-    async def _hold_lease(self) -> bool:
-        if self._lease.left_s() > self._settings.lease_s * 2 / 3:
-            return True
-        return await self._lease.claim()
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await asyncio.sleep(self._settings.lease_s / 5)
+                        continue
+                    try:
+                        await self._work()
+                    except LeaseLost as exc:
+                        log.warning(
+                            "persist.lease_lost", partition=self._partition, why=exc.message
+                        )
+            finally:
+                if self._client is not None:
+                    await self._client.aclose()
 
     async def _work(self) -> None:
         """Persist batch after batch while the lease holds."""
@@ -156,7 +152,7 @@ class PersistWorker:
     async def _go_on(self, slow: SlowChats) -> None:
         at = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_ahead()
-        while await self._hold_lease():
+        while await self._lease.hold():
             metrics.SLOW_CHATS.labels(str(self._partition)).set(slow.count)
             if self._open and sum(batch.count for batch in self._open) >= self._settings.ahead_max:
                 await self._wait_for_slow_chats()

@@ -13,7 +13,6 @@ Chats that are idle leave the hot tier here, a few at each look; see `chatserver
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 import structlog
@@ -56,17 +55,13 @@ class RepairWorker:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
+        async with self._lease.given_back():
             while True:
                 if await self._lease.claim():
                     await self.repair_once()
                     await self.finish_changes()
                     await self.evict_once()
                 await asyncio.sleep(self._settings.interval_ms / 1000)
-        finally:
-            if self._lease.left_s() > 0:
-                with contextlib.suppress(ChatError):  # it ends by itself
-                    await self._lease.release()
 
     async def evict_once(self) -> int:
         """Let a few chats go that are idle; return how many went."""

@@ -15,7 +15,6 @@ import asyncio
 
 import structlog
 
-from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
 from chatserver.hot.backlog import Backlog
 from chatserver.hot.leases import Lease
@@ -23,6 +22,7 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.attachments import SHARDS, Due
 from workers.bodysweep import BodySweeper
 from workers.parts import WorkerParts
+from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
@@ -44,14 +44,7 @@ class Sweeper:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
-            while True:
-                if await self._lease.claim():
-                    await self.sweep()
-                await asyncio.sleep(jittered(self._settings.sweep_interval_s))
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
+        await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
 
     async def sweep(self) -> int:
         """Remove all that is due now, and return how many files that were.

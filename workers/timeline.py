@@ -61,23 +61,15 @@ class TimelineWorker:
         Raises:
             Unavailable: a store went away; start again.
         """
-        try:
+        async with self._lease.given_back():
             while True:
-                if not await self._hold_lease():
+                if not await self._lease.hold():
                     await asyncio.sleep(jittered(self._settings.lease_s / 5))
                     continue
                 if await self._is_due() and await self.step():
                     self._look_at = 0.0
                 else:
                     await asyncio.sleep(self._settings.poll_s)
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
-
-    async def _hold_lease(self) -> bool:
-        if self._lease.left_s() > self._settings.lease_s * 2 / 3:
-            return True
-        return await self._lease.claim()
 
     async def _is_due(self) -> bool:
         """Tell whether there may be jobs: Redis says so, or nobody has looked for a while."""
@@ -92,7 +84,7 @@ class TimelineWorker:
         """Do the jobs that there are; False if there were none."""
         jobs = await self._social.fanouts.list_jobs(self._shard, JOBS_MAX)
         for job in jobs:
-            await self._hold_lease()
+            await self._lease.hold()
             if job.kind == "gone":
                 await self._remove_likes(job)
             else:
@@ -102,7 +94,7 @@ class TimelineWorker:
 
     async def _remove_likes(self, job: Job) -> None:
         while await self._social.likes.remove_some(job.line, LIKES_PAGE) == LIKES_PAGE:
-            await self._hold_lease()
+            await self._lease.hold()
 
     async def _bring(self, job: Job) -> None:
         author = job.line.author
@@ -131,7 +123,7 @@ class TimelineWorker:
                 if not is_merged:
                     await self._social.fanouts.note(job, place)
                 failpoint("timeline.after_note")
-                await self._hold_lease()
+                await self._lease.hold()
             if len(page) < self._settings.page:
                 break
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))

@@ -96,21 +96,12 @@ class EventTeller:
         Raises:
             Unavailable: Redis went away; start again.
         """
-        try:
+        async with self._lease.given_back():
             while True:
-                if not await self._hold_lease():
+                if not await self._lease.hold():
                     await asyncio.sleep(jittered(LEASE_S / 20))
                     continue
                 await asyncio.sleep(await self.step())
-        finally:
-            if self._lease.left_s() > 0:
-                await self._lease.release()
-
-    async def _hold_lease(self) -> bool:
-        # A step may take as long as a few deadlines.
-        if self._lease.left_s() > LEASE_S * 2 / 3:
-            return True
-        return await self._lease.claim()
 
     async def step(self) -> float:
         """Tell what waits; return how long to wait before the next step."""

@@ -7,7 +7,11 @@ it looks first, and its writes have a deadline shorter than the lease.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from chatserver.domain.clock import Clock
+from chatserver.errors import ChatError
 from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import load_script
 
@@ -50,6 +54,24 @@ class Lease:
         self._until = asked_at + self._ttl_s
         self.token = token
         return True
+
+    async def hold(self) -> bool:
+        """Take the lease, or renew it once a third of its time is over; False: somebody else's.
+
+        Raises:
+            Unavailable: Redis does not answer; the lease runs on until it ends.
+        """
+        return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
+
+    @contextlib.asynccontextmanager
+    async def given_back(self) -> AsyncIterator[None]:
+        """Give it back at the end, if it is held then; where that fails it ends by itself."""
+        try:
+            yield
+        finally:
+            if self.left_s() > 0:
+                with contextlib.suppress(ChatError):
+                    await self.release()
 
     async def release(self) -> None:
         """Give it back, so that another need not wait."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from chatserver.hot.client import HotClient
+from pathlib import Path
+
+import pytest
+
+from chatserver import config
+from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.leases import Lease
 from tests.integration.hot_support import Scripts
-from tests.support.servers import eventually
+from tests.support.servers import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
 
@@ -124,3 +129,56 @@ async def test_lease_not_renewed_is_taken_over(hot: HotClient) -> None:
     await eventually(next_one.claim, 20)
 
     assert next_one.token == 2
+
+
+async def test_lease_that_is_held_is_renewed_once_a_third_of_it_is_over(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """Work in small steps may ask before each of them: mostly that costs nothing."""
+    clock = ManualClock()
+    lease = Lease(hot, 0, "w", "a", 9.0, clock)
+
+    def held_until() -> int:
+        return int(scripts.hash(scripts.keys.lease(0, "w"))["until_ms"])
+
+    assert await lease.hold()
+    first = held_until()
+    clock.now_s += 2.9
+    assert await lease.hold()
+    assert held_until() == first
+
+    clock.now_s += 0.2
+    assert await lease.hold()
+    assert held_until() > first
+    assert lease.left_s() == 9.0
+
+
+async def test_lease_is_given_back_at_the_end_whatever_that_is(hot: HotClient) -> None:
+    """Another one need not wait, also after a failure; a lease that was lost stays with him."""
+    clock = ManualClock()
+    one, two = (Lease(hot, 0, "w", owner, 10.0, clock) for owner in "ab")
+
+    with pytest.raises(ZeroDivisionError):
+        async with one.given_back():
+            await one.claim()
+            raise ZeroDivisionError
+
+    assert await two.hold()
+    async with one.given_back():
+        assert not await one.hold()
+    clock.now_s += 9.0
+    assert await two.hold()
+
+
+async def test_lease_that_cannot_be_given_back_does_not_hide_what_ended_the_work(
+    start_redis: StartRedis, tmp_path: Path
+) -> None:
+    """Cancelled while Redis is away, work ends as cancelled; the lease ends by itself."""
+    server = start_redis("no", tmp_path)
+    async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
+        lease = Lease(hot, 0, "w", "a", 60.0, ManualClock())
+        with pytest.raises(ZeroDivisionError):
+            async with lease.given_back():
+                await lease.claim()
+                server.kill()
+                raise ZeroDivisionError
