@@ -175,11 +175,39 @@ async def test_wire_without_answer_in_time_closes_and_fails_everything(
 
     await eventually(lambda: len(answers.by_call) == 5)
 
-    assert time.monotonic() - started >= 0.1
+    assert time.monotonic() - started >= 0.1, "it was not given its time"
     assert_all_unknown(answers, 5)
     assert "no answer within 0.1 s" in str(answers.by_call[0])
     assert not wire.is_open
     assert wire.closed.done()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_wire_of_a_process_that_stood_still_does_not_hold_that_against_redis(
+    run: Callable[..., None],
+) -> None:
+    """What was to be sent is sent when it goes on, and has its whole time from then."""
+
+    async def pong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1_000):
+            writer.write(b"+PONG\r\n" * data.count(b"PING"))
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(pong, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            wire, answers = await open_wire(port, timeout_s=0.2), Answers()
+            for number in range(3):
+                wire.send(answers.of(number), "PING")
+            time.sleep(0.5)  # as of a process that is stopped, or gets no processor
+
+            await eventually(lambda: len(answers.by_call) == 3)
+
+            assert answers.by_call == dict.fromkeys(range(3), b"PONG")
+            wire.abort("done")
+            await wire.closed
+
+    run(main())
 
 
 async def test_wire_late_answer_reaches_nobody(
