@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import redis
 
-from chatserver import config
 from chatserver.hot.client import HotClient, open_hot
-from tests.integration.hot_support import Scripts
+from tests.integration.hot_support import Scripts, patient
 
 
 @pytest.fixture
@@ -22,5 +21,5 @@ def scripts(redis_url: str) -> Iterator[Scripts]:
 @pytest.fixture
 async def hot(redis_url: str) -> AsyncIterator[HotClient]:
     """A connected client with one partition."""
-    async with open_hot(config.Redis(url=redis_url)) as client:
+    async with open_hot(patient(redis_url)) as client:
         yield client

@@ -8,8 +8,8 @@ from typing import Any
 
 import redis
 
-from chatserver import config
 from chatserver.hot.client import open_hot
+from tests.integration.hot_support import patient
 from tests.integration.hot_tour import PARTITIONS, use_everything
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "data-model.md"
@@ -49,7 +49,7 @@ async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
     rows = {matcher(key): (kind, holds) for key, kind, holds in _ROW.findall(section)}
     described = set(_FIELD_ROW.findall(section))
     seen = set()
-    async with open_hot(config.Redis(url=redis_url, partitions=PARTITIONS)) as hot:
+    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
 
     with redis.Redis.from_url(redis_url) as client:
