@@ -21,9 +21,8 @@ from tests.support.servers import (
 __all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
 
 # The same examples in each run, so that what fails is the change's doing; `make soak` takes others.
-# No deadline for an example: a machine that is slow for a fifth of a second says nothing of it.
-hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("soak", derandomize=False, deadline=None)
+hypothesis.settings.register_profile("fixed", derandomize=True)
+hypothesis.settings.register_profile("soak", derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Parts that live as long as the run rest while tests on other loops run: what they would do by

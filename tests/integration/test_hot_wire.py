@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from chatserver import config
 from chatserver.errors import Unavailable
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.wire import Reply, Wire
+from tests.integration.hot_support import patient
 from tests.support.proxy import TcpProxy
 from tests.support.servers import Server, eventually
 
@@ -37,7 +37,7 @@ class Answers:
         return on_reply
 
 
-async def open_wire(port: int, timeout_s: float = 5.0) -> Wire:
+async def open_wire(port: int, timeout_s: float = 60.0) -> Wire:
     """Connect to a port of this machine."""
     loop = asyncio.get_running_loop()
     _, wire = await loop.create_connection(lambda: Wire("test", timeout_s), "127.0.0.1", port)
@@ -90,11 +90,13 @@ def test_wire_on_the_faster_loop_does_the_same(redis_server: Server, redis_url: 
     """Production runs on uvloop, whose transports are others."""
 
     async def main() -> None:
-        wire, answers = await open_wire(redis_server.port, timeout_s=0.2), Answers()
+        wire, answers = await open_wire(redis_server.port), Answers()
         for number in range(1_000):
             wire.send(answers.of(number), "ECHO", f"e{number}")
         await eventually(lambda: len(answers.by_call) == 1_000)
         assert list(answers.by_call.values()) == [b"e%d" % number for number in range(1_000)]
+        wire.abort("done")
+        wire = await open_wire(redis_server.port, timeout_s=0.2)
         wire.send(answers.of(-1), "BLPOP", "nothing", 0)
         await asyncio.wait_for(wire.closed, 20)
         await eventually(lambda: isinstance(answers.by_call.get(-1), Unavailable))
@@ -323,7 +325,7 @@ async def test_calls_cancelled_at_random_never_get_another_s_answer(redis_url: s
     async def ask(hot: HotClient, number: int) -> Any:
         return await hot.call("ECHO", f"value-{number}")
 
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient(redis_url)) as hot:
         tasks: list[asyncio.Task[Any]] = []
         for number in range(1_000):
             tasks.append(asyncio.create_task(ask(hot, number)))
@@ -346,23 +348,22 @@ async def test_calls_through_a_link_that_is_torn_again_and_again_are_never_mixed
     redis_server: Server, redis_url: str
 ) -> None:
     """After each tear a new connection; what is answered is answered right."""
-    async with TcpProxy(redis_server.port) as proxy:
-        settings = config.Redis(url=f"redis://127.0.0.1:{proxy.port}/0")
-        async with open_hot(settings) as hot:
-            right = torn = 0
-            for turn in range(10):
-                await eventually(lambda: hot.is_up)
-                proxy.tear(after_bytes=200 + 37 * turn)
-                calls = [hot.call("ECHO", f"t{turn}-{number}") for number in range(50)]
-                for number, answer in enumerate(
-                    await asyncio.gather(*calls, return_exceptions=True)
-                ):
-                    if isinstance(answer, Unavailable):
-                        torn += 1
-                    else:
-                        assert answer == b"t%d-%d" % (turn, number)
-                        right += 1
-                proxy.heal()
+    async with (
+        TcpProxy(redis_server.port) as proxy,
+        open_hot(patient(f"redis://127.0.0.1:{proxy.port}/0")) as hot,
+    ):
+        right = torn = 0
+        for turn in range(10):
+            await eventually(lambda: hot.is_up)
+            proxy.tear(after_bytes=200 + 37 * turn)
+            calls = [hot.call("ECHO", f"t{turn}-{number}") for number in range(50)]
+            for number, answer in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
+                if isinstance(answer, Unavailable):
+                    torn += 1
+                else:
+                    assert answer == b"t%d-%d" % (turn, number)
+                    right += 1
+            proxy.heal()
 
     assert right > 0
     assert torn > 0
