@@ -77,7 +77,7 @@ async def test_wire_ten_thousand_pipelined_calls_are_answered_in_order(
             wire.send(answers.of(number), "ECHO", f"e{number}")
         else:
             wire.send(answers.of(number), "INCR", "count")
-    await eventually(lambda: len(answers.by_call) == 10_000, 20)
+    await eventually(lambda: len(answers.by_call) == 10_000, 60)
 
     assert list(answers.by_call) == list(range(10_000))
     for number, reply in answers.by_call.items():
