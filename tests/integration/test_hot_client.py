@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from chatserver import config
 from chatserver.domain.ids import UserId
@@ -17,7 +16,14 @@ from chatserver.hot.inbox import Inboxes
 from chatserver.hot.scripts import Value, load_script
 from tests.integration.hot_support import patient
 from tests.support.proxy import TcpProxy
-from tests.support.servers import Server, StartRedis, eventually, free_port, redis_url_of
+from tests.support.servers import (
+    Server,
+    StartRedis,
+    eventually,
+    free_port,
+    redis_client,
+    redis_url_of,
+)
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
 
@@ -41,7 +47,7 @@ def own(start_redis: StartRedis) -> Server:
 @pytest.fixture
 def admin(own: Server) -> Iterator[Any]:
     """Another way to it."""
-    with redis.Redis.from_url(redis_url_of(own)) as client:
+    with redis_client(redis_url_of(own)) as client:
         yield client
 
 
@@ -123,7 +129,7 @@ async def test_client_speaks_with_password_and_database(own: Server, admin: Any)
     async with open_hot(patient(url)) as hot:
         await hot.call("SET", "k", "v")
 
-    with redis.Redis.from_url(url) as there:
+    with redis_client(url) as there:
         assert there.get("k") == b"v"
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from chatserver import config
 from chatserver.dev.servers import HOST, Server, redis_launch
 from chatserver.errors import Unavailable
 from chatserver.hot.client import HotClient, open_hot
 from tests.integration.hot_support import patient
-from tests.support.servers import eventually, free_port, redis_url_of
+from tests.support.servers import eventually, free_port, redis_client, redis_url_of
 
 FAILOVER_S = 60.0  # what a busy machine may take; it is 2 s on one at rest
 
@@ -41,7 +40,7 @@ class Watched:
 
     def admin(self, server: Server) -> Any:
         """Another way to a server."""
-        return redis.Redis.from_url(redis_url_of(server), protocol=2)
+        return redis_client(redis_url_of(server), protocol=2)
 
 
 def start_sentinel(folder: Path, master: Server) -> Server:

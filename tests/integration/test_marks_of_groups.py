@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -83,7 +83,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(MEMBERS)]
     async with AsyncExitStack() as exits:
-        client = exits.enter_context(redis.Redis.from_url(stack.redis_url))
+        client = exits.enter_context(redis_client(stack.redis_url))
         people = await open_all(stack, users, exits)
         answer = await people[0].ask("create_chat", DEADLINE_S, ref="g", members=users[1:])
         chat = answer["chat"]["chat"]
