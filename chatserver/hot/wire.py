@@ -8,7 +8,8 @@ redis-py. Figures: docs/decisions/0004.
 
 Invariants: replies belong to calls by order, so a connection on which a reply is late, torn or
 unexpected is closed and never used again; each call is answered exactly once, by a reply or by
-`Unavailable`.
+`Unavailable`. Only Redis can be late: while this process stands still (stopped, swapped out, its
+loop held up), it neither sends nor hears, so deadlines are counted in looks and not by the clock.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavail
 OnReply = Callable[[Reply], None]
 
 _MISSING = object()
+_WATCHES = 4  # looks at the oldest call, in the time that a call has
 
 
 def pack(*values: bytes) -> bytes:
@@ -47,10 +49,11 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
-        self._pending: collections.deque[tuple[OnReply, float]] = collections.deque()
+        self._pending: collections.deque[tuple[OnReply, int]] = collections.deque()
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
+        self._watches = 0
         self._why = f"redis at {name}: connection lost"
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -107,7 +110,7 @@ class Wire(asyncio.Protocol):
             self._out.append(first)
         else:
             self._out.append(hiredis.pack_command(args))  # type: ignore[arg-type]  # its stub means tuple[…, ...]
-        self._pending.append((on_reply, self._loop.time()))
+        self._pending.append((on_reply, self._watches))
 
     def abort(self, why: str) -> None:
         """Close at once; every waiting call fails with `why`."""
@@ -123,7 +126,10 @@ class Wire(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _watch(self) -> None:
-        if self._pending and self._loop.time() - self._pending[0][1] > self._timeout_s:
+        # However late this look comes: what came, or was to be sent, has its turn before the next.
+        # The one after which a call was made does not count for it.
+        if self._pending and self._watches - self._pending[0][1] >= _WATCHES:
             self.abort(f"redis at {self.name}: no answer within {self._timeout_s:g} s")
             return
-        self._watchdog = self._loop.call_later(self._timeout_s / 4, self._watch)
+        self._watches += 1
+        self._watchdog = self._loop.call_later(self._timeout_s / _WATCHES, self._watch)

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import redis
 
-from chatserver import config
 from chatserver.hot.client import HotClient, open_hot
-from tests.integration.hot_support import Scripts
+from tests.integration.hot_support import Scripts, patient
+from tests.support.servers import redis_client
 
 
 @pytest.fixture
 def scripts(redis_url: str) -> Iterator[Scripts]:
     """The scripts, with one partition."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_client(redis_url) as client:
         yield Scripts(client)
 
 
 @pytest.fixture
 async def hot(redis_url: str) -> AsyncIterator[HotClient]:
     """A connected client with one partition."""
-    async with open_hot(config.Redis(url=redis_url)) as client:
+    async with open_hot(patient(redis_url)) as client:
         yield client

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import redis
 
+from chatserver import config
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.hot.keys import Keys
 from chatserver.hot.scripts import Script, Value, load_script
@@ -25,6 +26,15 @@ NEVER = 2**53
 
 CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRAINED = 0, 1, 2, 3, 5, 6, 7
 OTHER_EPOCH = 3  # of open_chat
+
+
+def patient(url: str, **changes: Any) -> config.Redis:
+    """Settings under which a Redis that is slow for some seconds is not taken for one that is away.
+
+    Whoever tests what is late gives deadlines of its own.
+    """
+    given = {"url": url, "call_timeout_s": 30.0, "connect_timeout_s": 30.0, **changes}
+    return config.Redis.model_validate(given)
 
 
 @dataclasses.dataclass(frozen=True)

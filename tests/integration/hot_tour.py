@@ -59,6 +59,7 @@ from chatserver.protocol.hooks import BeforeSend
 
 PARTITIONS = 64
 GATEWAY = GatewayId("gw1")
+TTL_S = 600  # what is written is there when somebody looks, however long the tour takes
 
 
 class Listener:
@@ -102,7 +103,7 @@ async def use_everything(hot: HotClient) -> None:
     audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all are open
     commits = PartitionedCommit(hot, GATEWAY)
     apart = [UserId(f"far{n}") for n in range(5)]
-    presence = Presence(hot, GATEWAY, 60)
+    presence = Presence(hot, GATEWAY, TTL_S)
     await presence.announce(apart)
     for number in range(4):
         chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
@@ -118,7 +119,7 @@ async def use_everything(hot: HotClient) -> None:
         await use_pushes(hot, chat, users)
         await use_moderation(hot, chat, users)
         await use_assistant(hot, keys.partition_of(chat), chat, users[0])
-        await Watchers(hot, GATEWAY, 60).listen([chat])
+        await Watchers(hot, GATEWAY, TTL_S).listen([chat])
     await presence.withdraw(apart[1:])
     await use_seen(hot, apart)
     await use_files(hot, apart[0])
@@ -139,7 +140,7 @@ async def use_everything(hot: HotClient) -> None:
 
 async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
     """Have a companion begin an answer, and stop it; another session waits."""
-    lease = Lease(hot, partition, "assistant", "me", 10, SystemClock())
+    lease = Lease(hot, partition, "assistant", "me", TTL_S, SystemClock())
     await lease.claim()
     asked, deltas = AskedSessions(hot, partition), Deltas(hot)
     budgets = TokenBudgets(hot, config.Assistant())
@@ -192,24 +193,23 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 
 async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     """Be a gateway whose users come, are watched, and are limited."""
-    seen = Seen(hot, GATEWAY, 60, 600)
+    seen = Seen(hot, GATEWAY, TTL_S, TTL_S)
     await seen.keep_alive()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
-    await Sessions(hot, GATEWAY, 20, 600).claim(claims)
+    await Sessions(hot, GATEWAY, 20, TTL_S).claim(claims)
     await seen.announce([Appearance(user, State.ONLINE, 0.0) for user in users])
     await seen.watch(users)
     await seen.unwatch(users[1:])
     await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
     assert await Jobs(hot, SystemClock()).begin("j1", 1)
     key_sets = KeySets(hot)
-    assert await key_sets.claim_fetch(60)
+    assert await key_sets.claim_fetch(TTL_S)
     await key_sets.put(1.0, b"{}")
     assert await Answers(hot).claim("n1", "digest") is None
     await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
-    limits = Limits(hot, config.Limits())
+    limits = Limits(hot, config.Limits(sends_per_s=0.01))  # a full bucket is gone in a second
     for user in users:
-        assert not limits.find("sends", user).take()
-        limits.find("sends", user).ask()
+        await limits.find("sends", user).pay("messages")
     await limits.close()
 
 
@@ -301,7 +301,7 @@ async def look(hot: HotClient) -> FullBacklog:
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Look through the backlog for whom to tell, and tell one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
-    lease = Lease(hot, partition, "notify", "me", 10, SystemClock())
+    lease = Lease(hot, partition, "notify", "me", TTL_S, SystemClock())
     await lease.claim()
     chats, absence = DueChats(hot, lease), Absence(hot)
     entries = await chats.list_after(await chats.get_place(), 10)
@@ -317,7 +317,7 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
 
 async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     """Take one entry off the backlog, and bury its message."""
-    lease = Lease(hot, partition, "persist", "me", 10, SystemClock())
+    lease = Lease(hot, partition, "persist", "me", TTL_S, SystemClock())
     await lease.claim()
     backlog = Backlog(hot, partition)
     (entry, *_) = await backlog.list_after("0-0", 1)

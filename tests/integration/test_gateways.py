@@ -14,28 +14,30 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chatserver import config
 from chatserver.dev.ports import is_port_free
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery
 from chatserver.hot.client import open_hot
 from chatserver.hot.inbox import Inboxes
+from tests.integration.hot_support import patient
 from tests.support.rawchat import RawChat
 from tests.support.servers import eventually, free_port, is_running
 from tests.support.stack import Fleet, Stack, bring_up, read_metric
-from tests.support.wire import DEADLINE_S, Ended, RawSocket, Refused
+from tests.support.wire import Ended, RawSocket, Refused
 
 pytest_plugins = ["tests.support.stack_fixtures"]
+pytestmark = pytest.mark.timeout(400)  # of several processes each starts, some again and again
 
 NewName = Callable[[str], str]
 SHUTDOWN = 3000
-ENDED_S = 10.0  # a drain of 3 s, and the time a busy machine takes
+ENDED_S = 60.0  # a drain of 3 s, and the time a busy machine takes
+STARTED_S = 90.0  # so long may processes take that start one after another
 
 
 @pytest.fixture(scope="session")
 def metrics_port() -> int:
-    """The first of two ports."""
-    return free_port(2)
+    """The first of two ports; the one before it is nobody's."""
+    return free_port(3) + 1
 
 
 @pytest.fixture(scope="session")
@@ -79,13 +81,13 @@ async def gateways_of(port: int, count: int = 2) -> set[str]:
             seen.add(headers["chat-gateway"])
         return len(seen) >= count
 
-    await eventually(has_seen_all, what=f"{count} processes answer")
+    await eventually(has_seen_all, STARTED_S, f"{count} processes answer")
     return seen
 
 
 async def reach(device: RawChat, avoid: str) -> None:
     """Connect a device to another process than `avoid`."""
-    async with asyncio.timeout(DEADLINE_S * 2):
+    async with asyncio.timeout(STARTED_S):
         await device.start()
         while device.gateway == avoid:
             await device.reconnect()
@@ -111,7 +113,7 @@ async def test_processes_of_one_port_each_have_a_name_health_and_metrics(
             return True
         return False
 
-    await eventually(is_measured)
+    await eventually(is_measured, STARTED_S)
 
 
 async def test_events_cross_between_processes_of_one_port(
@@ -177,7 +179,7 @@ async def reconnect_patiently(device: RawChat) -> None:
             await device.reconnect()
         return device.is_connected
 
-    await eventually(is_back)
+    await eventually(is_back, STARTED_S)
 
 
 class Knocker:
@@ -220,7 +222,11 @@ async def test_sighup_replaces_every_process_and_the_port_serves_all_the_time(
 
     fleet.send_signal(signal.SIGHUP)
 
-    await eventually(lambda: fleet.said().count(b"gateways.restarted") > done, 20, "restarted")
+    await eventually(
+        lambda: fleet.said().count(b"gateways.restarted") > done, STARTED_S, "restarted"
+    )
+    served_meanwhile = knocker.served
+    await eventually(lambda: knocker.served > 20)
     knocking.cancel()
     await asyncio.wait([knocking])
     assert knocking.cancelled(), knocking
@@ -228,7 +234,7 @@ async def test_sighup_replaces_every_process_and_the_port_serves_all_the_time(
     # and reset it: as one connects, or as one asks.
     is_reset = ("ConnectionResetError" in why or "Ended('reset')" in why for why in knocker.lost)
     assert all(is_reset), knocker.lost
-    assert len(knocker.lost) <= 2 and knocker.served > 20
+    assert len(knocker.lost) <= 2 and served_meanwhile > 0
     for device in (alice, bob):
         bye = await device.expect_close(SHUTDOWN)
         assert bye is not None and 0 < bye["retry_after_ms"] <= 10_000
@@ -244,20 +250,20 @@ async def test_processes_that_cannot_start_leave_those_that_serve_alone(
 ) -> None:
     """A wrong setting ends a rolling restart and costs nobody who is up; put right, all is well."""
     file = tmp_path / "settings.toml"
-    file.write_text("[gateway]\nhello_timeout_s = 10\n")
+    file.write_text("[gateway]\nmessage_timeout_s = 30\n")
     fleet = stack.add_fleet(2, CHAT_CONFIG=str(file))
     await bring_up(fleet)
     before = await gateways_of(fleet.port)
 
-    file.write_text("[gateway]\nhello_timeout_s = 'never'\n")
+    file.write_text("[gateway]\nmessage_timeout_s = 'never'\n")
     fleet.send_signal(signal.SIGHUP)
-    await eventually(lambda: b"gateways.restart_given_up" in fleet.said(), 20)
+    await eventually(lambda: b"gateways.restart_given_up" in fleet.said(), STARTED_S)
     assert await gateways_of(fleet.port) == before
     process_of(fleet, before.pop()).kill()
-    await eventually(lambda: b"gateways.start_failed" in fleet.said(), 20)
+    await eventually(lambda: b"gateways.start_failed" in fleet.said(), STARTED_S)
     assert await gateways_of(fleet.port, 1) == before
 
-    file.write_text("[gateway]\nhello_timeout_s = 5\n")
+    file.write_text("[gateway]\nmessage_timeout_s = 20\n")
     after = await gateways_of(fleet.port)
     assert before < after
     fleet.kill()
@@ -274,18 +280,25 @@ async def test_gateway_that_died_leaves_no_presence_beyond_its_expiry(
     chat = (await bob.ask("open_direct", user=alice.user))["chat"]["chat"]
     user = UserId(alice.user)
     look = Delivery(user, ChatId(chat), Seq(0), Seq(0), Epoch(""))
-    async with open_hot(config.Redis(url=stack.redis_url)) as hot:
-        (place,) = await Inboxes(hot).deliver([look])
-        assert place.gateways == (alice.gateway,)
+    async with open_hot(patient(stack.redis_url)) as hot:
+
+        async def where() -> tuple[str, ...]:
+            (place,) = await Inboxes(hot).deliver([look])
+            return place.gateways
+
+        async def is_known() -> bool:
+            return await where() == (alice.gateway,)
+
+        # A gateway that was held up for a second is not, until it says so again.
+        await eventually(is_known, what="alice is online there")
 
         mortal.kill()
 
         async def is_forgotten() -> bool:
             await bob.say(chat, "are you there?")
-            (place,) = await Inboxes(hot).deliver([look])
-            return place.gateways == ()
+            return await where() == ()
 
-        await eventually(is_forgotten, 5, "alice is online nowhere")
+        await eventually(is_forgotten, what="alice is online nowhere")
         assert not await hot.call("EXISTS", hot.keys.online(user))
         assert not await hot.call("EXISTS", hot.keys.mail(GatewayId(alice.gateway)))
     stack.gateways.remove(mortal)
@@ -356,7 +369,7 @@ async def end_of(stack: Stack, **settings: str) -> tuple[int | None, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(STARTED_S * 3):
         said, _ = await process.communicate()
     return process.returncode, said.decode()
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot import audience
@@ -14,7 +13,7 @@ from chatserver.hot.audience import Audiences
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.opening import Opening
 from chatserver.hot.wire import pack
-from tests.integration.hot_support import ALICE, BOB, CAROL, CHAT, Scripts, Sending
+from tests.integration.hot_support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, patient
 from tests.support.servers import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
@@ -147,7 +146,7 @@ async def test_audience_read_afresh_does_not_join_a_read_under_way(
     scripts.open_chat(ALICE, BOB, epoch=epoch)
     scripts.accept(Sending(ALICE, "r", gate=f"{epoch}:1"), epoch=epoch)
 
-    fresh = await asyncio.wait_for(audiences.get_fresh(CHAT), 10)
+    fresh = await asyncio.wait_for(audiences.get_fresh(CHAT), 30)
 
     assert not early.done()
     assert (fresh.top, fresh.done) == (1, 1)
@@ -158,7 +157,7 @@ async def test_audience_read_afresh_does_not_join_a_read_under_way(
 
 async def test_audience_with_members_elsewhere_is_served_by_a_fan_out(redis_url: str) -> None:
     """All members or none: the commit cannot reach other partitions."""
-    async with open_hot(config.Redis(url=redis_url, partitions=64)) as hot:
+    async with open_hot(patient(redis_url, partitions=64)) as hot:
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
         assert found.inline_users == ()
@@ -240,7 +239,7 @@ async def test_audience_dropped_is_read_again(hot: HotClient, scripts: Scripts) 
 async def test_audiences_of_an_earlier_epoch_are_forgotten(start_redis: StartRedis) -> None:
     """A Redis that may have gone back in time is asked anew, and the chat opened again."""
     server = start_redis("always")
-    async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
+    async with open_hot(patient(redis_url_of(server))) as hot:
         load = Loader(hot, ALICE)
         audiences = Audiences(hot, load)
         before = (await audiences.get(CHAT)).epoch

@@ -140,7 +140,8 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     send = hot.send
 
     def watched(on_reply: OnReply, *args: Value) -> None:
-        order.append(str(args[0]))
+        if args[0] in ("XADD", "EVALSHA"):  # each second the client looks for itself, by others
+            order.append(str(args[0]))
         send(on_reply, *args)
 
     hot.send = watched  # type: ignore[method-assign]  # to see the order of the calls

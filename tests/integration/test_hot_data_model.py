@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import redis
-
-from chatserver import config
 from chatserver.hot.client import open_hot
+from tests.integration.hot_support import patient
 from tests.integration.hot_tour import PARTITIONS, use_everything
+from tests.support.servers import redis_client
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "data-model.md"
 _ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
@@ -49,10 +48,10 @@ async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
     rows = {matcher(key): (kind, holds) for key, kind, holds in _ROW.findall(section)}
     described = set(_FIELD_ROW.findall(section))
     seen = set()
-    async with open_hot(config.Redis(url=redis_url, partitions=PARTITIONS)) as hot:
+    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
 
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_client(redis_url) as client:
         for name in client.scan_iter():
             (row,) = [row for row in rows if row.fullmatch(name.decode())]
             kind, holds = rows[row]

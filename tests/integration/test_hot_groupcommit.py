@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from chatserver import config
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
 from chatserver.domain.messages import Audience, Draft, Places
 from chatserver.errors import ChatError, Overloaded, Unavailable
@@ -26,7 +25,7 @@ from chatserver.hot.inbox import Inboxes
 from chatserver.hot.opening import Opening
 from chatserver.hot.wire import pack
 from chatserver.protocol import codec
-from tests.integration.hot_support import ALICE, BOB, CAROL, CHAT
+from tests.integration.hot_support import ALICE, BOB, CAROL, CHAT, patient
 from tests.support.proxy import TcpProxy
 from tests.support.servers import Server, StartRedis, eventually, redis_url_of
 
@@ -101,7 +100,7 @@ class Sender:
     def failed(self, draft: Draft, error: ChatError) -> None:
         self._hear(Outcome("failed", draft.ref, error=error))
 
-    async def all_answered(self, count: int, deadline_s: float = 20) -> list[Outcome]:
+    async def all_answered(self, count: int, deadline_s: float = 30) -> list[Outcome]:
         """Wait until so many drafts are answered; return what was said, in that order."""
         await eventually(lambda: len(self.outcomes) == count, deadline_s)
         return [self.outcomes[ref] for ref in self.order]
@@ -110,7 +109,7 @@ class Sender:
 @contextlib.asynccontextmanager
 async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
     """A sender on a client of its own."""
-    async with open_hot(config.Redis(url=url, **settings)) as hot:
+    async with open_hot(patient(url, **settings)) as hot:
         yield Sender(hot, PartitionedCommit(hot, GATEWAY))
 
 
@@ -395,7 +394,7 @@ async def test_group_commit_without_redis_answers_everything_that_was_taken(
 ) -> None:
     """Nobody waits for ever: what was queued when Redis died is told, in order (P9)."""
     server = start_redis("no")
-    async with open_sender(redis_url_of(server), batch_max=8, call_timeout_s=0.5) as sender:
+    async with open_sender(redis_url_of(server), batch_max=8) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         server.send_signal(signal.SIGSTOP)
         for number in range(100):
@@ -464,7 +463,7 @@ async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_i
     redis_url: str,
 ) -> None:
     """What waits behind a draft that goes back goes back with it (invariant I7)."""
-    async with open_hot(config.Redis(url=redis_url, batch_max=1)) as hot:
+    async with open_hot(patient(redis_url, batch_max=1)) as hot:
         sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)
         closed = dataclasses.replace(

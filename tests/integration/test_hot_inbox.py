@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver import config
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import BoxChat, Delivery, InboxEntry, ListedChat, MarkResult, Place
 from chatserver.domain.messages import ChatHead
@@ -12,7 +11,7 @@ from chatserver.errors import NotFound
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.inbox import Inboxes
-from tests.integration.hot_support import ALICE, BOB, CHAT, Scripts, Sending
+from tests.integration.hot_support import ALICE, BOB, CHAT, Scripts, Sending, patient
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
 
@@ -64,7 +63,7 @@ async def test_inbox_pages_are_what_came_after(hot: HotClient) -> None:
 async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partitions: int) -> None:
     """Whatever partitions the users live in, each is served and told of."""
     users = [UserId(f"u{n}") for n in range(50)]
-    async with open_hot(config.Redis(url=redis_url, partitions=partitions)) as hot:
+    async with open_hot(patient(redis_url, partitions=partitions)) as hot:
         inboxes = Inboxes(hot)
         place = hot.keys.where(hot.keys.partition_of(users[7]))
         await hot.call("HSET", place, users[7], "gw1,gw2")

@@ -38,6 +38,7 @@ from tests.integration.hot_support import (
     Sending,
     group_by_chat,
 )
+from tests.support.servers import redis_client
 
 USERS = (ALICE, BOB, CAROL)
 CHATS = (ChatId("c1"), ChatId("c2"))
@@ -290,7 +291,7 @@ class HotMachine(RuleBasedStateMachine):
 @pytest.mark.timeout(400)  # a failure is made small first, which takes minutes
 def test_hot_scripts_in_any_order_agree_with_the_model(redis_url: str) -> None:
     """No order of sends, fan-outs, repairs and membership changes loses or repeats anything."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_client(redis_url) as client:
         run_state_machine_as_test(
             lambda: HotMachine(client),
             settings=settings(

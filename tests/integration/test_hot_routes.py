@@ -16,6 +16,7 @@ from chatserver.hot.routes import Route
 from chatserver.hot.wire import Wire
 from tests.support.servers import eventually
 
+PATIENCE_S = 60.0  # deadline of calls, where a test is not about that
 MOVED, ASK, TRYAGAIN = "-MOVED 7 h:2\r\n", "-ASK 7 h:2\r\n", "-TRYAGAIN keys are apart\r\n"
 
 
@@ -52,7 +53,7 @@ async def open_node(name: str) -> AsyncIterator[Node]:
     async with await asyncio.start_server(node.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(lambda: Wire(name, 5.0), "127.0.0.1", port)
+        _, wire = await loop.create_connection(lambda: Wire(name, PATIENCE_S), "127.0.0.1", port)
         node.wire = wire
         yield node
         node.gate.set()
@@ -112,7 +113,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     """Two nodes; the slot is on the first."""
     async with open_node("old") as old, open_node("new") as new:
-        made = World(old, new, 5.0)
+        made = World(old, new, PATIENCE_S)
         yield made
         made.route.close()
 
@@ -225,8 +226,11 @@ async def test_calls_to_a_node_that_is_lost_fail_at_once(world: World) -> None:
     assert len(world.failed()) == 2
 
 
-async def test_route_that_is_closed_answers_everything(world: World) -> None:
+async def test_route_that_is_closed_answers_everything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that ends leaves nobody waiting."""
+    monkeypatch.setattr(routes, "MOVING_S_MAX", PATIENCE_S)
     world.old.answers = [TRYAGAIN] * 50
     world.send("a", "b")
     await eventually(lambda: len(world.old.got) > 3)

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatserver import config
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import (
@@ -28,7 +27,7 @@ from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.mailbox import Answer, Mailbox
 from chatserver.hot.rpc import Call, CallQueue, WarmCalls, WarmPage
 from chatserver.protocol import frames
-from tests.integration.hot_support import ALICE, BOB, CHAT
+from tests.integration.hot_support import ALICE, BOB, CHAT, patient
 from tests.support.servers import StartRedis, eventually, redis_url_of
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
@@ -67,7 +66,7 @@ async def end(task: asyncio.Task[Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_caller(hot: HotClient, timeout_s: float = 3.0) -> AsyncIterator[Caller]:
+async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[Caller]:
     """A gateway that can be answered."""
     caller = Caller(hot, timeout_s)
     task = asyncio.create_task(caller.listen())
@@ -208,6 +207,7 @@ async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
         may_answer.set()
         await eventually(lambda: len(caller.answers) == 1)
 
+        caller.calls._timeout_s = 30.0  # this one may take its time
         await caller.calls.load_chat(CHAT)
 
 
@@ -278,7 +278,7 @@ async def test_call_given_up_by_its_caller_is_not_counted(
 async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -> None:
     """It is not asked, so there is nothing to wait for."""
     server = start_redis("no")
-    async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
+    async with open_hot(patient(redis_url_of(server))) as hot:
         calls = WarmCalls(hot, GATEWAY, SystemClock(), 60.0)
         server.kill()
         await eventually(lambda: not hot.is_up)
@@ -290,7 +290,7 @@ async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -
 async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis) -> None:
     """Whoever runs it starts it again."""
     server = start_redis("no")
-    async with open_hot(config.Redis(url=redis_url_of(server))) as hot:
+    async with open_hot(patient(redis_url_of(server))) as hot:
         calls = CallQueue(hot, "w1").iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
@@ -298,7 +298,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
         server.kill()
 
         with pytest.raises(Unavailable, match=f"127.0.0.1:{server.port}"):
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 30)
 
 
 async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
@@ -309,7 +309,7 @@ async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClien
 
     await hot.call("UNLINK", hot.keys.rpc_calls())
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 30)
 
     async with open_caller(hot) as caller, open_worker(hot, answering(None)):
         await caller.calls.load_user(UserId("alice"))

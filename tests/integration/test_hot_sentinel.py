@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from chatserver import config
 from chatserver.dev.servers import HOST, Server, redis_launch
 from chatserver.errors import Unavailable
 from chatserver.hot.client import HotClient, open_hot
-from tests.support.servers import eventually, free_port, redis_url_of
+from tests.integration.hot_support import patient
+from tests.support.servers import eventually, free_port, redis_client, redis_url_of
 
 FAILOVER_S = 60.0  # what a busy machine may take; it is 2 s on one at rest
 
@@ -30,11 +30,17 @@ class Watched:
     def settings(self) -> config.Redis:
         """Settings that know the Sentinels alone."""
         urls = [redis_url_of(sentinel).rpartition("/")[0] for sentinel in self.sentinels]
-        return config.Redis(url="redis://nowhere:1/0", sentinels=urls, call_timeout_s=1.0)
+        return patient("redis://nowhere:1/0", sentinels=urls)
+
+    def miss_the_dead(self) -> None:
+        """Let the Sentinels act soon: only now, lest they do it when a server is held up."""
+        for sentinel in self.sentinels:
+            words = ("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "700")
+            self.admin(sentinel).execute_command(*words)
 
     def admin(self, server: Server) -> Any:
         """Another way to a server."""
-        return redis.Redis.from_url(redis_url_of(server), protocol=2)
+        return redis_client(redis_url_of(server), protocol=2)
 
 
 def start_sentinel(folder: Path, master: Server) -> Server:
@@ -46,7 +52,7 @@ def start_sentinel(folder: Path, master: Server) -> Server:
     file.write_text(
         f"port {port}\nbind {HOST}\ndir {launch.folder}\n"
         f"sentinel monitor mymaster {HOST} {master.port} 2\n"
-        "sentinel down-after-milliseconds mymaster 700\n"
+        "sentinel down-after-milliseconds mymaster 60000\n"  # see `miss_the_dead`
         "sentinel failover-timeout mymaster 3000\n"
     )
     return Server(
@@ -102,6 +108,7 @@ async def test_client_goes_to_whom_the_sentinels_promote(watched: Watched) -> No
         assert hot.name.endswith(f":{first.port}")
         assert await write(hot)
         first.kill()
+        watched.miss_the_dead()
 
         await eventually(lambda: write(hot), FAILOVER_S)
 

@@ -17,6 +17,7 @@ pytest_plugins = ["tests.integration.hot_fixtures"]
 ALICE, BOB = UserId("alice"), UserId("bob")
 ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
 SESSIONS_MAX = 3
+TTL_S = 600  # longer than any test takes
 
 
 class World:
@@ -24,9 +25,9 @@ class World:
 
     def __init__(self, hot: HotClient) -> None:
         self.sessions = {
-            gateway: Sessions(hot, gateway, SESSIONS_MAX, 60) for gateway in (ONE, TWO)
+            gateway: Sessions(hot, gateway, SESSIONS_MAX, TTL_S) for gateway in (ONE, TWO)
         }
-        self.seen = {gateway: Seen(hot, gateway, 60, 60) for gateway in (ONE, TWO)}
+        self.seen = {gateway: Seen(hot, gateway, TTL_S, TTL_S) for gateway in (ONE, TWO)}
 
     async def claim(
         self, gateway: GatewayId, session: str, device: str, started_ms: int = 0

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pytest
 from redis.crc import key_slot
 
-from chatserver import config
 from chatserver.hot.client import open_hot
 from chatserver.hot.scripts import all_scripts
+from tests.integration.hot_support import patient
 from tests.integration.hot_tour import PARTITIONS, use_everything
-from tests.support.servers import Server, redis_url_of
+from tests.support.servers import Server
 
 _TAG = re.compile(rb"\{([^{}]+)\}:")
 _ARG = re.compile(rb'"((?:\\.|[^"\\])*)"')
@@ -37,7 +37,7 @@ class Monitor:
     """Another connection that sees every command."""
 
     def __init__(self, server: Server) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", server.port), 5)
+        self._socket = socket.create_connection(("127.0.0.1", server.port), 60)
         self._socket.sendall(b"MONITOR\r\n")
         assert self._socket.recv(5) == b"+OK\r\n"
 
@@ -73,8 +73,7 @@ def _escaped(text: str) -> bytes:
 async def runs(redis_url: str, redis_server: Server) -> list[Run]:
     """Every script run of a whole tour."""
     monitor = Monitor(redis_server)
-    settings = config.Redis(url=redis_url_of(redis_server), partitions=PARTITIONS)
-    async with open_hot(settings) as hot:
+    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
         await use_everything(hot)
         await hot.call("ECHO", "that-is-all")
     return await asyncio.to_thread(monitor.runs, b"that-is-all")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver import config
 from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq
 from chatserver.hot.amending import Amendments
@@ -13,7 +12,7 @@ from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.opening import Opening
 from chatserver.protocol import codec
-from tests.integration.hot_support import ALICE
+from tests.integration.hot_support import ALICE, patient
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
 
@@ -75,7 +74,7 @@ async def test_log_read_with_holes_is_whole(log: ChatLog, limit: int) -> None:
 
 async def test_log_below_its_end_holds_tombstones_alone(redis_url: str, log: ChatLog) -> None:
     """They stay as long as the deletes do; that the rest is missing is for the reader to see."""
-    async with open_hot(config.Redis(url=redis_url, log_max=10, inbox_max=10)) as other:
+    async with open_hot(patient(redis_url, log_max=10, inbox_max=10)) as other:
         await Backlog(other, 0).note_persisted({CHAT: Seq(TOP)})
 
     found = await log.list_before(CHAT, None, 50)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -16,14 +17,15 @@ import pytest
 import redis
 
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 MEMBERS = 200
 AT_ONCE = 25  # connections opened at a time
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+POLLS_PER_S = 300  # what workers ask Redis at rest, and this test while it waits
 
 
 class Spent(NamedTuple):
@@ -71,6 +73,7 @@ async def open_all(stack: Stack, users: list[str], exits: AsyncExitStack) -> lis
     return await asyncio.gather(*map(open_one, users))
 
 
+@pytest.mark.timeout(400)  # two hundred devices, and whole processes before that
 async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
     stack: Stack,
     new_name: Callable[[str], str],
@@ -80,7 +83,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
     stem = new_name("reader")
     users = [f"{stem}-{number}" for number in range(MEMBERS)]
     async with AsyncExitStack() as exits:
-        client = exits.enter_context(redis.Redis.from_url(stack.redis_url))
+        client = exits.enter_context(redis_client(stack.redis_url))
         people = await open_all(stack, users, exits)
         answer = await people[0].ask("create_chat", DEADLINE_S, ref="g", members=users[1:])
         chat = answer["chat"]["chat"]
@@ -92,7 +95,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
         )
         idle = spent(client, users)
         counted = spent(client, users).since(idle)  # what the count itself costs
-        before = spent(client, users)
+        before, start = spent(client, users), time.monotonic()
 
         await asyncio.gather(
             *(device.ask("mark", DEADLINE_S, chat=chat, read=1) for device in people[1:])
@@ -103,7 +106,7 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
         await eventually(
             functools.partial(is_persisted, client), DEADLINE_S, "the marks are persisted"
         )
-        total = spent(client, users).since(before)
+        total, took_s = spent(client, users).since(before), time.monotonic() - start
         marks = await stack.read_marks(chat)
         heard = [device.of_type("event", kind="read", chat=chat) for device in people]
 
@@ -123,7 +126,8 @@ async def test_group_of_200_reading_one_message_writes_one_inbox_entry_a_reader(
     assert total.inbox_entries == readers
     assert [len(events) for events in heard] == [0] + [1] * readers
     assert {user: marks[user][0] for user in users[1:]} == dict.fromkeys(users[1:], 1)
-    assert figures["redis_commands"] < 100 * MEMBERS  # some for each reader, not for each pair
+    # Some for each reader, not for each pair.
+    assert figures["redis_commands"] < 50 * MEMBERS + POLLS_PER_S * took_s
 
 
 @pytest.mark.parametrize("members", [32, 33])

@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psutil
 import pytest
@@ -108,6 +108,11 @@ class StartDynamodb(Protocol):
     def __call__(self, folder: Path | None = None, port: int | None = None) -> Server: ...
 
 
+def redis_client(url: str, **options: Any) -> redis.Redis:
+    """Return a client that waits for an answer for longer than redis-py's five seconds."""
+    return redis.Redis.from_url(url, **{"socket_timeout": 60.0, **options})
+
+
 def redis_url_of(server: Server, database: int = 0) -> str:
     """Return the URL of a Redis server."""
     return f"redis://{server.launch.address}/{database}"
@@ -126,7 +131,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def redis_url(redis_server: Server) -> str:
     """The URL of an empty Redis."""
     url = redis_url_of(redis_server)
-    with redis.Redis.from_url(url) as client:
+    with redis_client(url) as client:
         client.flushall()
     return url
 
@@ -194,6 +199,7 @@ __all__ = [
     "eventually",
     "free_port",
     "is_running",
+    "redis_client",
     "redis_server",
     "redis_url",
     "redis_url_of",
