@@ -47,6 +47,7 @@ def cold_settings(endpoint: str) -> Cold:
         access_key=ACCESS_KEY,
         secret_key=SecretStr(SECRET_KEY),
         origins=["http://page.example"],
+        call_timeout_s=30,
     )
 
 
@@ -193,18 +194,18 @@ async def open_file_world(
 ) -> AsyncIterator[FileWorld]:
     """Put it together, with an empty bucket."""
     settings = Settings(
-        redis=config.Redis(url=redis_url),
+        redis=config.Redis(url=redis_url, call_timeout_s=20),  # a slow machine is no broken one
         persist=config.Persist(idle_ms=50),
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
-        attachments=config.Attachments(settle_s=0, **attachments),
+        attachments=config.Attachments(settle_s=0, thumb_timeout_s=60, **attachments),
     )
     async with (
         open_s3(cold) as store,
         open_api_parts(settings, SystemClock()) as api,
         open_worker_parts(settings) as worker,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
     ):
         await apply_bucket(store, cold)
         yield FileWorld(api, worker, settings, http, store)

@@ -28,7 +28,7 @@ async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
     limits = {f"{kind}_burst": burst for kind, burst in bursts.items()}
     limits |= {f"{kind}_per_s": SLOW for kind in bursts}
     settings = Settings(
-        redis=Redis(url=stack.redis_url),
+        redis=Redis(url=stack.redis_url, call_timeout_s=20),
         warm=stack.warm,
         auth=Auth(secret=SecretStr(stack.secret)),
         api=Api(trusted_proxies=[PROXY]),
