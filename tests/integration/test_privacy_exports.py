@@ -60,7 +60,7 @@ async def test_export_holds_what_the_user_has_and_nothing_of_others(
     same = await zoe.client.post("/v1/me/export", headers=once)
     other = await zoe.ask("POST", "/v1/me/export", 409)
     dying = vault.start_worker("exports", failpoint="export.after_upload")
-    await eventually(lambda: dying.process is None or dying.process.poll() is not None)
+    await eventually(lambda: dying.process is None or dying.process.poll() is not None, 60)
     worker = vault.start_worker("exports")
     export = await zoe.wait_for_export()
     headers, book = await load(export)
