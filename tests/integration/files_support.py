@@ -155,7 +155,7 @@ class FileWorld:
                 return await backlog.count_waiting() == 0
 
             async with running(PersistWorker(self.worker, partition, "test").run()):
-                await eventually(is_done, deadline_s=20, what="all is persisted")
+                await eventually(is_done, deadline_s=60, what="all is persisted")
 
     async def look(self, file: str) -> File:
         """Have a media worker look at what waits, until it has looked at `file`."""
@@ -168,7 +168,7 @@ class FileWorld:
             return found if found is None or found.is_looked_at else None
 
         async with running(MediaWorker(self.worker, "test").run()):
-            found = await eventually(is_looked_at, deadline_s=30, what="the image is looked at")
+            found = await eventually(is_looked_at, deadline_s=60, what="the image is looked at")
         assert found is not None
         return found
 

@@ -44,9 +44,9 @@ async def test_tries_come_back_with_time(redis_url: str) -> None:
                 return True
             return False
 
-        await eventually(is_refused, deadline_s=20, what="the tries are used up")
+        await eventually(is_refused, deadline_s=60, what="the tries are used up")
 
         async def may_again() -> bool:
             return not await is_refused()
 
-        await eventually(may_again, deadline_s=20, what="a try has come back")
+        await eventually(may_again, deadline_s=60, what="a try has come back")
