@@ -3,8 +3,9 @@
 Data, per partition: ``hooks`` (stream, entry ``n`` attempts, ``e`` the event's JSON),
 ``hooks-late`` (zset, the same packed → when it is due, ms), ``hooks-dead`` (stream: also ``why``).
 An event leaves one of them in the same transaction in which it enters the next, so a process may
-die anywhere: what it was telling is told again. Bound: `pending_max` wait; beyond it events are
-dead letters at once, of which the newest `DEAD_MAX` are kept.
+die anywhere: what it was telling is told again. What is not where it waited was told by another
+process, or erased with its user, while this one slept: it is moved nowhere. Bound: `pending_max`
+wait; beyond it events are dead letters at once, of which the newest `DEAD_MAX` are kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
 from chatserver.hot.client import HotClient
+from chatserver.hot.scripts import load_script
 from chatserver.protocol import hooks
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
@@ -83,8 +85,10 @@ class HookEvents:
         )
         for value in packed:
             attempts, event = msgspec.msgpack.decode(value, type=tuple[int, bytes])
-            await self._hot.transaction(
-                ("XADD", self._key, "*", "n", attempts, "e", event), ("ZREM", self._late, value)
+            await self._hot.run(
+                load_script("wake_event"),
+                {"hooks": self._key, "hooks_late": self._late},
+                {"packed": value, "attempts": attempts, "event": event},
             )
 
     async def list_waiting(self, limit: int) -> list[WaitingEvent]:
@@ -96,20 +100,33 @@ class HookEvents:
         """Forget an event that was told."""
         await self._hot.call("XDEL", self._key, told.entry)
 
-    async def postpone(self, failed: WaitingEvent, due_ms: int) -> None:
-        """Try an event again later."""
-        packed = msgspec.msgpack.encode((failed.attempts + 1, failed.event))
-        await self._hot.transaction(
-            ("ZADD", self._late, due_ms, packed), ("XDEL", self._key, failed.entry)
-        )
+    async def postpone(self, failed: WaitingEvent, due_ms: int) -> bool:
+        """Try an event again later; False if it no longer waits."""
+        return await self._move(failed, due_ms=due_ms)
 
-    async def give_up(self, failed: WaitingEvent, why: str) -> None:
-        """Keep an event where operators find it."""
-        metrics.HOOK_EVENTS.labels("dead").inc()
-        await self._hot.transaction(
-            self._bury(failed.event, failed.attempts + 1, why),
-            ("XDEL", self._key, failed.entry),
+    async def give_up(self, failed: WaitingEvent, why: str) -> bool:
+        """Keep an event where operators find it; False if it no longer waits."""
+        is_moved = await self._move(failed, why=why)
+        if is_moved:
+            metrics.HOOK_EVENTS.labels("dead").inc()
+        return is_moved
+
+    async def _move(self, failed: WaitingEvent, *, due_ms: int = 0, why: str = "") -> bool:
+        attempts = failed.attempts + 1
+        moved: int = await self._hot.run(
+            load_script("move_event"),
+            {"hooks": self._key, "hooks_late": self._late, "hooks_dead": self._dead},
+            {
+                "entry": failed.entry,
+                "attempts": attempts,
+                "event": failed.event,
+                "packed": msgspec.msgpack.encode((attempts, failed.event)),
+                "due_ms": due_ms,
+                "why": why[:500],
+                "dead_max": DEAD_MAX,
+            },
         )
+        return moved == 1
 
     # dead letters
 

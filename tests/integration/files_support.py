@@ -47,6 +47,7 @@ def cold_settings(endpoint: str) -> Cold:
         access_key=ACCESS_KEY,
         secret_key=SecretStr(SECRET_KEY),
         origins=["http://page.example"],
+        call_timeout_s=30,
     )
 
 
@@ -154,7 +155,7 @@ class FileWorld:
                 return await backlog.count_waiting() == 0
 
             async with running(PersistWorker(self.worker, partition, "test").run()):
-                await eventually(is_done, deadline_s=20, what="all is persisted")
+                await eventually(is_done, deadline_s=60, what="all is persisted")
 
     async def look(self, file: str) -> File:
         """Have a media worker look at what waits, until it has looked at `file`."""
@@ -167,7 +168,7 @@ class FileWorld:
             return found if found is None or found.is_looked_at else None
 
         async with running(MediaWorker(self.worker, "test").run()):
-            found = await eventually(is_looked_at, deadline_s=30, what="the image is looked at")
+            found = await eventually(is_looked_at, deadline_s=60, what="the image is looked at")
         assert found is not None
         return found
 
@@ -193,18 +194,18 @@ async def open_file_world(
 ) -> AsyncIterator[FileWorld]:
     """Put it together, with an empty bucket."""
     settings = Settings(
-        redis=config.Redis(url=redis_url),
+        redis=config.Redis(url=redis_url, call_timeout_s=20),  # a slow machine is no broken one
         persist=config.Persist(idle_ms=50),
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
-        attachments=config.Attachments(settle_s=0, **attachments),
+        attachments=config.Attachments(settle_s=0, thumb_timeout_s=60, **attachments),
     )
     async with (
         open_s3(cold) as store,
         open_api_parts(settings, SystemClock()) as api,
         open_worker_parts(settings) as worker,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
     ):
         await apply_bucket(store, cold)
         yield FileWorld(api, worker, settings, http, store)

@@ -17,7 +17,7 @@ from chatserver.config import Cold
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server, ministack_launch
 from tests.integration.files_support import cold_settings
 from tests.support.servers import eventually, free_port
-from tests.support.stack import Stack, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack
 
 TIMEOUT_S = 30
 QUICK = {
@@ -91,6 +91,7 @@ async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
             "CHAT_COLD_BUCKET": cold.bucket,
             "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+            **PATIENT,
             **QUICK,
             **more,
         }
@@ -152,7 +153,7 @@ class Person:
             found: dict[str, Any] = await self.ask("GET", "/v1/me/export")
             return found if found["state"] in ("ready", "failed") else None
 
-        return await eventually(is_finished, what="the export is finished")  # type: ignore[return-value]  # not None
+        return await eventually(is_finished, 60, "the export is finished")  # type: ignore[return-value]  # not None
 
 
 async def wait_for_erasure(client: httpx.AsyncClient, receipt: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixture
 
 async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> None:
     """401 with the scheme, as RFC 6750 section 3 has it; no error code, for nothing was tried."""
-    async with httpx.AsyncClient(base_url=api.endpoint) as client:
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me")
 
     assert problem_of(answer) == (401, "unauthenticated")
@@ -29,7 +29,7 @@ async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> Non
 )
 async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, header: str) -> None:
     """The challenge says that the token was at fault; the answer does not repeat it."""
-    async with httpx.AsyncClient(base_url=api.endpoint) as client:
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         answer = await client.get("/v1/me", headers={"Authorization": header})
 
     assert problem_of(answer) == (401, "unauthenticated")
@@ -39,7 +39,7 @@ async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, h
 
 async def test_token_in_the_query_is_nobody(stack: Stack, api: Server) -> None:
     """Addresses end up in logs and histories, so a token there is not looked at."""
-    async with httpx.AsyncClient(base_url=api.endpoint) as client:
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
         for name in ("token", "access_token", "authorization"):
             answer = await client.get("/v1/me", params={name: stack.token("alice")})
             assert problem_of(answer) == (401, "unauthenticated")
@@ -62,7 +62,7 @@ async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str)
     """It wants no requests, and says why; restarting it would not help."""
     nowhere = f"http://127.0.0.1:{free_port()}"
     settings = Settings(
-        redis=Redis(url=redis_url),
+        redis=Redis(url=redis_url, call_timeout_s=20),
         warm=Warm(endpoint=nowhere, access_key="none", secret_key=SecretStr("none")),
         auth=Auth(secret=SecretStr("0" * 32)),
     )

@@ -80,7 +80,7 @@ async def test_hold_by_http_keeps_what_a_member_deletes(
             found: list[dict[str, Any]] = (await host.get(f"{path}/held")).json()["items"]
             return found
 
-        await eventually(held, 20)
+        await eventually(held, 60)
         (copy,) = await held()
         seen = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
         holds = (await host.get("/v1/admin/holds", params={"limit": 200})).json()["items"]

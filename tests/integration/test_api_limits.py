@@ -18,6 +18,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
 PROXY = "127.0.0.1"
+# Addresses below 192.0.2 are of these tests: gateways of the same stack share the buckets.
 SLOW = 0.001  # a token in 17 minutes: none comes back within a test
 
 
@@ -28,7 +29,7 @@ async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
     limits = {f"{kind}_burst": burst for kind, burst in bursts.items()}
     limits |= {f"{kind}_per_s": SLOW for kind in bursts}
     settings = Settings(
-        redis=Redis(url=stack.redis_url),
+        redis=Redis(url=stack.redis_url, call_timeout_s=20),
         warm=stack.warm,
         auth=Auth(secret=SecretStr(stack.secret)),
         api=Api(trusted_proxies=[PROXY]),
@@ -56,10 +57,10 @@ async def test_requests_of_an_address_beyond_its_burst_are_refused(
     stack: Stack, strict: ASGIApp
 ) -> None:
     """Before anybody is asked who it is; another address does not notice."""
-    async with client_of(stack, strict, "", "203.0.113.1") as client:
+    async with client_of(stack, strict, "", "192.0.2.1") as client:
         found = await codes(client, 13, "GET", "/healthz")
         refused = await client.get("/healthz")
-    async with client_of(stack, strict, "", "203.0.113.2") as other:
+    async with client_of(stack, strict, "", "192.0.2.2") as other:
         free = await other.get("/healthz")
 
     assert found == [200] * 12 + [429]
@@ -74,9 +75,9 @@ async def test_refused_tokens_of_an_address_end_in_429(
 ) -> None:
     """Guessing is limited before it is looked at; then a good token does not help either."""
     bad = {"Authorization": "Bearer a.b.c"}
-    async with client_of(stack, strict, "", "203.0.113.3") as client:
+    async with client_of(stack, strict, "", "192.0.2.3") as client:
         found = await codes(client, 4, "GET", "/v1/me", headers=bad)
-    async with client_of(stack, strict, new_name("late"), "203.0.113.3") as client:
+    async with client_of(stack, strict, new_name("late"), "192.0.2.3") as client:
         late = await client.get("/v1/me")
 
     assert found == [401, 401, 401, 429]
@@ -89,7 +90,7 @@ async def test_requests_of_a_user_beyond_the_burst_are_refused_wherever_from(
     """The user is counted, not the address."""
     user, found = new_name("lena"), []
     for n in range(5):
-        async with client_of(stack, strict, user, f"203.0.113.{10 + n}") as client:
+        async with client_of(stack, strict, user, f"192.0.2.{10 + n}") as client:
             found.append((await client.get("/v1/chats")).status_code)
 
     assert found == [200] * 4 + [429]
@@ -101,7 +102,7 @@ async def test_messages_of_a_user_are_counted_by_themselves(
     """As by the socket: sends have a bucket of their own, which both share."""
     user, other = new_name("mia"), new_name("nora")
     await stack.add_users([other])
-    async with client_of(stack, strict, user, "203.0.113.20") as client:
+    async with client_of(stack, strict, user, "192.0.2.20") as client:
         chat = (await client.put(f"/v1/direct-chats/{other}")).json()["chat"]
         path = f"/v1/chats/{chat}/messages"
         found = await codes(client, 3, "POST", path, json={"body": "x"})
@@ -117,7 +118,7 @@ async def test_forwarded_address_of_a_stranger_is_not_believed(
     """Only the right-most hop that no trusted proxy has said counts: the rest is hearsay."""
     found = []
     for n in range(13):
-        chain = f"198.51.100.{n}, 203.0.113.30"
+        chain = f"198.51.100.{n}, 192.0.2.30"
         async with client_of(stack, strict, "", chain) as client:
             found.append((await client.get("/healthz")).status_code)
 

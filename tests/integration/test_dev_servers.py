@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from chatserver.dev.servers import Server, redis_launch
+from chatserver.dev.servers import Launch, Server, redis_launch
 from chatserver.errors import ConfigError
 from tests.support.servers import (
     StartDynamodb,
@@ -86,6 +87,20 @@ def test_server_that_ends_while_starting_shows_its_last_lines(tmp_path: Path) ->
 
     with pytest.raises(ConfigError, match="no-such-option"):
         Server(launch).start()
+
+
+def test_server_that_ended_right_after_it_was_ready_has_started(tmp_path: Path) -> None:
+    """Both may be between two looks, where the machine is slow or the server short-lived."""
+    looks = itertools.chain([False], itertools.repeat(True))
+
+    def is_ready() -> bool:
+        assert server.process is not None
+        server.process.wait()
+        return next(looks)
+
+    server = Server(Launch("brief", [sys.executable, "-c", ""], 0, tmp_path, is_ready))
+
+    assert server.start() is server
 
 
 async def test_parent_killed_takes_its_server_along(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ async def test_file_goes_with_the_last_message_that_has_it(store: FileWorld) -> 
         await sweeper.sweep()  # it goes by whole seconds
         return await store.worker.files.find_file(file.id) is None
 
-    await eventually(is_gone, deadline_s=20, what="the file is removed")
+    await eventually(is_gone, deadline_s=60, what="the file is removed")
     assert await store.list_keys(file.id) == []
 
 

@@ -281,7 +281,7 @@ async def test_apns_device_that_is_gone_is_forgotten_unless_it_was_registered_ag
         async def are_forgotten() -> bool:
             return {bad.id, gone.id}.isdisjoint(await listed(world, world.bob))
 
-        await eventually(are_forgotten, 20)
+        await eventually(are_forgotten, 60)
         await world.all_told()
 
     assert sorted(await listed(world, world.bob)) == sorted([back.id, key.id, returning.id])

@@ -174,7 +174,7 @@ def cold_of(endpoint: str, bucket: str, tenant: str) -> Cold:
     """Settings of S3 as a tenant's process has them."""
     cold = Cold(
         endpoint=endpoint, bucket=bucket, access_key=ACCESS_KEY, secret_key=SECRET_KEY,
-        origins=[f"https://{tenant or 'nobody'}.example"],
+        origins=[f"https://{tenant or 'nobody'}.example"], call_timeout_s=30,
     )  # fmt: skip
     return Settings(warm=Warm(tenant=tenant), cold=cold).cold
 

@@ -15,6 +15,7 @@ from tests.integration.warm_support import (
     message,
     seqs,
 )
+from tests.support.servers import eventually
 
 pytest_plugins = ["tests.integration.warm_fixtures"]
 
@@ -47,7 +48,7 @@ async def test_batch_put_is_read_back_as_it_was(
         message(3, body="x" * 16_384),
     ]
 
-    await repository.put_batch(batch(*sent), timeout_s=5)
+    await repository.put_batch(batch(*sent), timeout_s=20)
 
     page = await patterns.list_chat("d-1", limit=10, newest_first=False)
     assert page.items == sent
@@ -57,7 +58,7 @@ async def test_batch_of_more_than_25_goes_in_calls_of_25(
     repository: MessageRepository, tables: Tables
 ) -> None:
     """AWS takes 25 items in a call."""
-    await repository.put_batch(batch(*map(message, range(1, 61))), timeout_s=5)
+    await repository.put_batch(batch(*map(message, range(1, 61))), timeout_s=20)
 
     calls = tables.faults.bodies("BatchWriteItem")
     sizes = [len(writes) for call in calls for writes in call["RequestItems"].values()]
@@ -70,11 +71,11 @@ async def test_batch_put_again_changes_nothing(
 ) -> None:
     """The persist worker may write the same batch twice, at any time."""
     items = batch(*map(message, range(1, 31)), receiver="bob")
-    await repository.put_batch(items, timeout_s=5)
+    await repository.put_batch(items, timeout_s=20)
     before = await tables.scan("messages")
 
     later = MessageRepository(tables.client, tables.settings, FixedClock(NOW_S + 86_400))
-    await later.put_batch(items, timeout_s=5)
+    await later.put_batch(items, timeout_s=20)
 
     assert await tables.scan("messages") == before
 
@@ -85,7 +86,7 @@ async def test_batch_with_one_key_twice_stores_the_later_one(
     """DynamoDB would refuse the whole call."""
     first, second = message(1, body="first"), message(1, body="second")
 
-    await repository.put_batch(batch(first, message(2), second), timeout_s=5)
+    await repository.put_batch(batch(first, message(2), second), timeout_s=20)
 
     page = await patterns.list_chat("d-1", limit=10, newest_first=False)
     assert [each.body for each in page.items] == ["second", "text 2"]
@@ -93,7 +94,7 @@ async def test_batch_with_one_key_twice_stores_the_later_one(
 
 async def test_empty_batch_makes_no_call(repository: MessageRepository, tables: Tables) -> None:
     """Nothing to write costs nothing."""
-    await repository.put_batch([], timeout_s=5)
+    await repository.put_batch([], timeout_s=20)
 
     assert tables.faults.requests == []
 
@@ -105,7 +106,7 @@ async def test_batch_written_in_part_tries_the_rest_again_and_nothing_else(
 
     tables.faults.leave_unprocessed(10, 14)
 
-    await repository.put_batch(batch(*map(message, range(1, 26))), timeout_s=5)
+    await repository.put_batch(batch(*map(message, range(1, 26))), timeout_s=20)
 
     sent = [
         [int(write["PutRequest"]["Item"]["seq"]["N"]) for write in writes]
@@ -125,7 +126,7 @@ async def test_batch_never_written_whole_is_unavailable_after_its_tries(
     tables.faults.add("BatchWriteItem", *[everything] * 50)
 
     with pytest.raises(Unavailable, match=r"3 of 3 items of .*messages not written"):
-        await repository.put_batch(batch(*map(message, range(1, 4))), timeout_s=5)
+        await repository.put_batch(batch(*map(message, range(1, 4))), timeout_s=20)
 
     tries = tables.faults.bodies("BatchWriteItem")
     assert len(tries) == tables.settings.attempts_max
@@ -136,10 +137,16 @@ async def test_batch_not_written_in_time_is_unavailable(
 ) -> None:
     """The deadline is the caller's: a lease may end with it."""
     everything = lambda body: (200, {"UnprocessedItems": body["RequestItems"]})  # noqa: E731
-    tables.faults.add("BatchWriteItem", *[everything] * 50)
+    tables.faults.add("BatchWriteItem", *[everything] * 5000)
 
-    with pytest.raises(Unavailable, match=r"not done in 0\.1 s; before that: .*not written"):
-        await repository.put_batch(batch(message(1)), timeout_s=0.1)
+    async def is_told_why() -> bool:
+        """On a machine that is held up the time may be over before there was an answer."""
+        with pytest.raises(Unavailable, match=r"not done in 0\.1 s") as caught:
+            await repository.put_batch(batch(message(1)), timeout_s=0.1)
+        return "s; before that: " in caught.value.message and "not written" in caught.value.message
+
+    await eventually(is_told_why)
+    assert await tables.scan("messages") == []
 
 
 async def test_batch_whose_answer_is_lost_is_stored_once(
@@ -148,7 +155,7 @@ async def test_batch_whose_answer_is_lost_is_stored_once(
     """Written, but the answer was cut off on its way: the next try writes the same items."""
     tables.faults.lose_answers("BatchWriteItem", times=2)
 
-    await repository.put_batch(batch(message(1), message(2)), timeout_s=5)
+    await repository.put_batch(batch(message(1), message(2)), timeout_s=20)
 
     page = await patterns.list_chat("d-1", limit=10)
     assert seqs(page.items) == [2, 1]
@@ -162,7 +169,7 @@ async def test_batch_with_an_item_that_dynamodb_refuses_is_corrupt_data(
     too_large = message(2, body="x" * 410_000)
 
     with pytest.raises(CorruptData, match="size"):
-        await repository.put_batch(batch(message(1), too_large, message(3)), timeout_s=5)
+        await repository.put_batch(batch(message(1), too_large, message(3)), timeout_s=20)
 
     assert await tables.scan("messages") == []
     assert len(tables.faults.bodies("BatchWriteItem")) == 1
@@ -173,4 +180,4 @@ async def test_batch_with_an_item_that_is_not_unicode_is_corrupt_data(
 ) -> None:
     """Half a surrogate pair cannot be stored, and is the item's fault, not the server's."""
     with pytest.raises(CorruptData):
-        await repository.put_batch(batch(message(1, body="\ud83d")), timeout_s=5)
+        await repository.put_batch(batch(message(1, body="\ud83d")), timeout_s=20)

@@ -64,9 +64,9 @@ async def talk(repository: MessageRepository, patterns: MessagePatterns) -> Mess
     """Seven messages between alice and bob in d-1, three of alice in the group g-1."""
     for seq in range(1, 8):
         sender, receiver = ("alice", "bob") if seq % 2 else ("bob", "alice")
-        await repository.put_batch(batch(message(seq, sender=sender), receiver=receiver), 5)
+        await repository.put_batch(batch(message(seq, sender=sender), receiver=receiver), 20)
     group = [message(seq, chat="g-1", ts=START_TS + seq * STEP_US + 1) for seq in range(1, 4)]
-    await repository.put_batch(batch(*group), 5)
+    await repository.put_batch(batch(*group), 20)
     return patterns
 
 
@@ -439,7 +439,7 @@ async def test_messages_are_read_by_their_places(
 ) -> None:
     """A reference holds chat and ts; what is absent or has expired is not in the answer."""
     sent = [message(1), message(1, "g-1"), message(2)]
-    await repository.put_batch(batch(*sent), timeout_s=5)
+    await repository.put_batch(batch(*sent), timeout_s=20)
     await tables.put_rows(expiring(3, GONE))
     places = [("d-1", START_TS + n * STEP_US) for n in (1, 2, 3, 4)]
 

@@ -21,7 +21,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.signing import HEADER, is_signed
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers import eventually, free_port
-from tests.support.stack import Stack, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack
 
 SECRET = "w" * 40
 DEADLINE_S = 60.0
@@ -69,12 +69,14 @@ def port() -> int:
 def stack(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack]:
     """A stack whose host application is asked and told."""
     env = {
+        **PATIENT,
         "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.1"]',
         "CHAT_WEBHOOKS_SECRET": SECRET,
         "CHAT_WEBHOOKS_BEFORE_SEND_TIMEOUT_S": "10",
         "CHAT_WEBHOOKS_BREAKER_FAILURES": "3",
         "CHAT_WEBHOOKS_BREAKER_S": "600",
         "CHAT_WEBHOOKS_EVENTS_URL": f"http://{HOST}:{port}/events",
+        "CHAT_WEBHOOKS_TIMEOUT_S": "20",
         "CHAT_WEBHOOKS_ATTEMPTS_MAX": "3",
         "CHAT_WEBHOOKS_BACKOFF_S": "0.05",
         "CHAT_WEBHOOKS_BACKOFF_S_MAX": "1",

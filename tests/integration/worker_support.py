@@ -32,7 +32,8 @@ GATEWAY = GatewayId("gw1")
 
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
     """Settings of a worker with short waits."""
-    redis = {"url": redis_url, **sections.pop("redis", {})}
+    # A slow machine is no broken one.
+    redis = {"url": redis_url, "call_timeout_s": 20.0, **sections.pop("redis", {})}
     persist = {"idle_ms": 50, **sections.pop("persist", {})}
     return Settings(
         redis=config.Redis(**redis), persist=config.Persist(**persist), warm=warm, **sections

@@ -21,7 +21,7 @@ from tests.support.stack import Stack
 async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
     """The use cases, on the stores of a stack."""
     auth = config.Auth.model_validate({"secret": stack.secret})
-    redis = config.Redis(url=stack.redis_url)
+    redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
     async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
         yield Revoking(
             AccountRows(dynamodb, stack.warm),

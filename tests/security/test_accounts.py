@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from collections.abc import Callable
 
@@ -40,7 +39,7 @@ async def test_account_registers_chats_and_logs_out(
     assert (granted["user"], me["user"], me["name"]) == (user, user, "Zoë")
     assert granted["expires_in_s"] <= 3600
     assert out.status_code == 204
-    await asyncio.wait_for(chat.ended.wait(), 10)
+    await asyncio.wait_for(chat.ended.wait(), 30)
     again = await client.get("/v1/me", headers=bearer(granted["token"]))
     assert (again.status_code, again.json()["code"]) == (401, "unauthenticated")
     body = {"refresh_token": granted["refresh_token"]}
@@ -91,7 +90,7 @@ async def test_unknown_user_and_wrong_password_are_one_answer(
     await register(client, user)
     answers: dict[str, list[float]] = {user: [], new_name("nobody"): []}
     seen = set()
-    for _ in range(3):
+    for _ in range(4):
         for name, times in answers.items():
             started = time.monotonic()
             body = {"user": name, "password": "wrong password"}
@@ -101,8 +100,8 @@ async def test_unknown_user_and_wrong_password_are_one_answer(
 
     assert len(seen) == 1
     assert next(iter(seen))[0] == 401
-    known, unknown = (statistics.median(times) for times in answers.values())
-    # Both hash; what a slow machine adds to one of them is no tell.
+    known, unknown = (min(times) for times in answers.values())
+    # Both hash; what a slow machine adds to some of them is no tell.
     assert 0.05 < known / unknown < 20
 
 
@@ -155,7 +154,7 @@ async def test_stolen_refresh_token_ends_the_login(
     thief = await client.post("/v1/auth/refresh", json={"refresh_token": stolen})
 
     assert thief.status_code == 401
-    await asyncio.wait_for(chat.ended.wait(), 10)
+    await asyncio.wait_for(chat.ended.wait(), 30)
     rest = {"refresh_token": third.json()["refresh_token"]}
     assert (await client.post("/v1/auth/refresh", json=rest)).status_code == 401
 
@@ -201,7 +200,7 @@ async def test_row_01_changed_password_ends_every_other_device(
     done = await client.put("/v1/me/password", json=change, headers=bearer(here["token"]))
 
     assert (refused.status_code, done.status_code) == (403, 204)
-    await asyncio.wait_for(chats[1].ended.wait(), 10)
+    await asyncio.wait_for(chats[1].ended.wait(), 30)
     await chats[0].ask("chats")
     await chats[0].stop()
     body = {"refresh_token": there["refresh_token"]}
@@ -268,7 +267,7 @@ async def test_row_22_banned_user_enters_by_no_way(
     banned = await client.put(f"/v1/admin/users/{user}/ban", headers=bearer(key))
 
     assert banned.status_code == 204
-    await asyncio.wait_for(chat.ended.wait(), 10)
+    await asyncio.wait_for(chat.ended.wait(), 30)
     body = {"user": user, "password": PASSWORD}
     assert (await client.post("/v1/auth/login", json=body)).status_code == 403
     refresh = {"refresh_token": granted["refresh_token"]}

@@ -11,6 +11,7 @@ import asyncio
 import collections
 from typing import Any
 
+import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -27,6 +28,7 @@ TIMEOUT_S = 20
 FAILING = 500
 
 
+@pytest.mark.timeout(600)
 def test_api_fuzzed_by_its_own_document_never_fails(stack: Stack, api: Server) -> None:
     """Whatever the types allow, and much that they do not, is answered or refused."""
     key = asyncio.run(make_key(stack, *SCOPES))

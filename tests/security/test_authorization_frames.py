@@ -124,24 +124,31 @@ async def test_frame_is_answered_to_each_caller_as_its_row_says(
         if "ref" in fields:
             fields["ref"] = f"{fields['ref']}-{caller}"
         async with stack.chat_of(world.users[caller]) as device:
-            found[caller] = await outcome(device, tag, fields, row)
+            found[caller] = await outcome(device, tag, fields, row, expected[caller])
 
     assert found == {who: row.ok if code is None else code for who, code in expected.items()}
 
 
-async def outcome(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> str:
-    """Return the type of the answer, or the code of the refusal."""
+async def outcome(
+    device: RawChat, tag: str, fields: dict[str, Any], row: Row, refusal: str | None
+) -> str:
+    """Return the type of the answer, or the code of the refusal; one that is due is waited for."""
     if row.ok != SILENT:
         try:
             return str((await device.ask(tag, **fields))["type"])
         except Failed as refused:
             return refused.code
     await device.tell(tag, **fields)
-    # Refusals of these come without an id, from a task: a request that takes longer is asked after.
+
+    def refusals(device: RawChat) -> list[dict[str, Any]]:
+        return [frame for frame in device.of_type("error") if "id" not in frame]
+
+    # Refusals of these come without an id, from a task, whenever that gets its turn.
+    if refusal is not None:
+        return str((await device.expect(refusals, what=f"{tag} is refused"))[0]["code"])
     for _ in range(3):
         await device.ask("chats")
-    refusals = [frame for frame in device.of_type("error") if "id" not in frame]
-    return str(refusals[0]["code"]) if refusals else SILENT
+    return str(refusals(device)[0]["code"]) if refusals(device) else SILENT
 
 
 @pytest.mark.parametrize("tag", sorted(ROWS))

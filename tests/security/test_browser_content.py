@@ -64,7 +64,7 @@ ATTACKS = [text for text in PAYLOADS if "\u0000" not in text and text.isprintabl
 async def send_files(web: WebStack, writer: RawChat, chat: str, names: list[str]) -> None:
     """Send files of these names, ten in each message; the API is not asked what it thinks."""
     now = int(time.time())
-    async with open_hot(Redis(url=web.stack.redis_url)) as hot:
+    async with open_hot(Redis(url=web.stack.redis_url, call_timeout_s=20)) as hot:
         files = SendableFiles(hot)
         for at in range(0, len(names), FILES_AT_ONCE):
             made = [

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from chatserver.dev.servers import Server, answers_http
+from chatserver.dev.servers import Server
 from tests.security.people_support import PASSWORD, bearer
 from tests.support.stack import Stack
 
@@ -285,7 +285,7 @@ async def test_section_6_head_beyond_16_kb_is_refused(people_api: Server) -> Non
 
     assert good.statuses == [200]
     assert all(each.statuses in ([], [400], [431]) for each in (long, many))
-    assert answers_http(people_api.launch.port, "/healthz")
+    assert (await talk(people_api, small + b"\r\n")).statuses == [200]
 
 
 PATHS = [

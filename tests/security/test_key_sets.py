@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -78,17 +79,18 @@ async def test_key_that_is_rotated_in_is_found_and_made_up_names_cost_nothing(
     auth = settings(key_server.url, jwks_refetch_s=1)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
-        open_hot(config.Redis(url=redis_url)) as hot,
+        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth) as fetcher,
     ):
-        door = Door(hot, auth, fetcher.get)
+        door, began = Door(hot, auth, fetcher.get), time.monotonic()
 
         assert (await door.entrance.admit(signed(ED, "EdDSA", None, kid="k1"))).user == "zoe"
         for number in range(50):
             with pytest.raises(Unauthenticated):
                 await door.entrance.admit(signed(ED, "EdDSA", None, kid=f"made-up-{number}"))
 
-        assert key_server.count <= 2
+        # One for each second that it took, and one for the key that there is.
+        assert key_server.count <= 2 + (time.monotonic() - began)
 
 
 async def test_gateway_takes_keys_that_others_fetched(
@@ -99,7 +101,7 @@ async def test_gateway_takes_keys_that_others_fetched(
     key_server.body = key_set(jwk(ED, "k1"), jwk(EC, "other"))
     asked = 0
     async with (
-        open_hot(config.Redis(url=redis_url)) as hot,
+        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth) as fetcher,
     ):
 
@@ -123,7 +125,7 @@ async def test_api7_key_set_at_a_private_address_is_not_fetched(
     auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
-        open_hot(config.Redis(url=redis_url)) as hot,
+        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth, allowed="192.0.2.0/24") as fetcher,
     ):
         with pytest.raises(Unavailable):
@@ -137,7 +139,7 @@ async def test_bad_key_set_replaces_no_good_one(redis_url: str, key_server: KeyS
     auth = settings(key_server.url, jwks_refetch_s=1)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
-        open_hot(config.Redis(url=redis_url)) as hot,
+        open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
         open_fetcher(hot, auth) as fetcher,
     ):
         good = await fetcher.get()

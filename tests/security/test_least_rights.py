@@ -20,7 +20,7 @@ import redis
 from tests.security.people_support import bearer, register
 from tests.support.rawchat import Failed
 from tests.support.servers import eventually
-from tests.support.stack import WORKERS, Stack
+from tests.support.stack import PATIENT, WORKERS, Stack
 
 USER = "chat"
 KINDS = ("name", "text", "group", "file", "push", "edit", "reason", "post")
@@ -37,7 +37,7 @@ def documented_rights() -> list[str]:
 @pytest.fixture(scope="module")
 def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose processes are a Redis user with few rights."""
-    env: dict[str, str] = {}
+    env = dict(PATIENT)
     stack = Stack(tmp_path_factory.mktemp("confined"), "no", env)
     try:
         stack.start_servers()

@@ -34,7 +34,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
     """Calls to the workers as a gateway makes them, without a session before them."""
     gateway = GatewayId(f"gw-{new_id().lower()}")
-    async with open_hot(Redis(url=stack.redis_url)) as hot:
+    async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, SystemClock(), 30.0)
         mailbox = Mailbox(hot, gateway, 60)
         await mailbox.keep()

@@ -138,7 +138,7 @@ class ApnsService:
     async def wait_for(self, device: str, count: int) -> list[dict[str, Any]]:
         """Wait for so many pushes to a device; the payloads."""
         found = self.taken_for
-        await eventually(lambda: len(found(device)) >= count, 20, f"{count} pushes")
+        await eventually(lambda: len(found(device)) >= count, 60, f"{count} pushes")
         return [json.loads(one.body) for one in found(device)]
 
     def go_away(self, last_stream: int, why: str = "", *, is_over: bool = True) -> None:

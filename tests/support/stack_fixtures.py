@@ -13,7 +13,7 @@ import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack, open_stack
+from tests.support.stack import PATIENT, Stack, open_stack
 from tests.support.wire import RawSocket
 
 ORIGIN = "https://chat.example"
@@ -24,7 +24,8 @@ _numbers = itertools.count(1)
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Redis, DynamoDB, all workers and a gateway with the default bounds."""
     folder = tmp_path_factory.mktemp("stack")
-    with open_stack(folder, fsync="no", env={"CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]'}) as made:
+    env = {"CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]', **PATIENT}
+    with open_stack(folder, fsync="no", env=env) as made:
         yield made
 
 
@@ -90,6 +91,6 @@ async def pair(alice: RawChat, bob: RawChat) -> str:
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose hot tier holds little: 20 messages a chat and 20 events an inbox."""
     folder = tmp_path_factory.mktemp("shallow")
-    bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
+    bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20", **PATIENT}
     with open_stack(folder, fsync="no", env=bounds) as made:
         yield made

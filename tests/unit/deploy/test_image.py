@@ -110,13 +110,20 @@ def test_health_check_tells_a_stuck_process(
     _, command = instruction("HEALTHCHECK").split(" CMD ")
     program, *arguments = json.loads(command)
 
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={"CHAT_TELEMETRY_METRICS_PORT": str(port)},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    def check() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env={"CHAT_TELEMETRY_METRICS_PORT": str(port)},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+
+    done = check()
+    for _ in range(5):  # as Docker does: one answer that is late is no stuck process
+        if is_stuck or done.returncode == 0:
+            break
+        done = check()
 
     assert program == "python"
     assert done.returncode == (1 if is_stuck else 0), done.stderr
