@@ -32,7 +32,7 @@ DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # who sees the admin page
 CLI = "chatserver.cli.main"
 DRAIN_S = 2.0  # nobody waits longer for a Ctrl-C
-STOP_S = 10.0  # a worker finishes the step it is at
+STOP_S = 20.0  # a worker finishes the step it is at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from chatserver.hot.keys import SLOTS, slot_of
 from tests.support.servers import free_port
 
 NODE_TIMEOUT_MS = 800
+PATIENT_MS = 30_000
 _OPTIONS = {
     "cluster-enabled": "yes",
     "cluster-config-file": "nodes.conf",
@@ -115,7 +116,7 @@ class RedisCluster:
             is_linked = link["master_link_status"] == "up"
         return is_linked and state["cluster_state"] == "ok" and state["cluster_slots_ok"] == "16384"
 
-    def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
         """Wait until a condition holds; an error of Redis counts as not yet."""
         give_up = time.monotonic() + deadline_s
         while True:
@@ -181,6 +182,20 @@ class RedisCluster:
         return count
 
     # failing over
+
+    def be_hasty(self) -> None:
+        """From now on, a master that dies is followed soon; so is one that was only held up."""
+        self._take_for_dead_after(NODE_TIMEOUT_MS)
+
+    def be_patient(self) -> None:
+        """From now on no node is taken for dead, held up as it may be; the cluster is whole."""
+        self.wait_whole()
+        self._take_for_dead_after(PATIENT_MS)
+        self.wait_whole()
+
+    def _take_for_dead_after(self, timeout_ms: int) -> None:
+        for node in self.nodes:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
     def cut_replication(self, master: ClusterNode) -> None:
         """Let no replica follow a master any more: what it takes from now on, it has alone."""

@@ -49,6 +49,7 @@ from tests.support.servers import eventually, free_port
 from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
+START_S = 60.0  # on a machine that is full
 # All tests come from one address, and their users type faster than people.
 UNLIMITED = {
     f"CHAT_LIMITS_{kind}_{what}": "1000000"
@@ -63,7 +64,7 @@ class _Logged(Server):
 
     ready_line = b"workers.ready"
 
-    def start(self, deadline_s: float = 20.0) -> Server:
+    def start(self, deadline_s: float = START_S) -> Server:
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         return super().start(deadline_s)
 
@@ -162,7 +163,7 @@ class Stack:
     def _run_to_end(self, launch: Launch) -> None:
         server = Server(_with_env(launch, self.environment())).start()
         assert server.process is not None
-        code = server.process.wait(30)
+        code = server.process.wait(START_S)
         assert code == 0, f"{launch.name} ended with {code}:\n{server.tail()}"
 
     def start_gateway(self, port: int | None = None, **env: str) -> Server:
@@ -333,11 +334,14 @@ async def bring_up(server: Server) -> None:
     server.launch = launch
 
     async def is_ready() -> bool:
+        # Asked first: one that was ready may have ended since, as a test wants it.
+        if await asyncio.to_thread(launch.is_ready):
+            return True
         process = server.process
         assert process is not None and process.poll() is None, f"it ended:\n{server.tail()}"
-        return await asyncio.to_thread(launch.is_ready)
+        return False
 
-    await eventually(is_ready, deadline_s=20, what=f"{launch.name} is ready")
+    await eventually(is_ready, deadline_s=START_S, what=f"{launch.name} is ready")
 
 
 async def read_metric(port: int, name: str) -> float:
@@ -365,7 +369,7 @@ def dynamodb_client(endpoint: str) -> Any:
         region_name=REGION,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
-        config=Config(retries={"max_attempts": 2}, connect_timeout=2, read_timeout=5),
+        config=Config(retries={"max_attempts": 2}, connect_timeout=20, read_timeout=20),
     )
 
 
