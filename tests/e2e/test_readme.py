@@ -24,7 +24,7 @@ from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers import eventually
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import psutil
 from chatserver.dev.ports import is_port_free
 from tests.support.servers import free_port, is_running
 
-READY_S = 90.0
+READY_S = 180.0  # seven programs, one after the other
 DEADLINE_S = 60.0  # of what has to happen: only a failure takes so long
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
