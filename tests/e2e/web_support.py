@@ -174,6 +174,7 @@ def cold_of(endpoint: str, ports: Ports) -> Cold:
         endpoint=endpoint,
         access_key=ACCESS_KEY,
         secret_key=SecretStr(SECRET_KEY),
+        call_timeout_s=PATIENCE_MS / 1000,
         origins=[f"http://{HOST}:{port}" for port in (ports.api, ports.far_api)],
     )
 
