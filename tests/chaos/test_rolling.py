@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.chaos.actions import Actions
+from tests.chaos.conftest import PATIENT
 from tests.chaos.town import Action, Town
 from tests.chaos.world import SECONDS, World, new_seed
 from tests.support.servers import eventually
@@ -22,8 +23,7 @@ RESTART_S = 150.0  # three processes start one after the other, on a machine tha
 @pytest.fixture
 async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
     """Three gateway processes on one port, which end no connection but when they are replaced."""
-    patience = {"CHAT_GATEWAY_PING_INTERVAL_S": "60", "CHAT_GATEWAY_PONG_TIMEOUT_S": "50"}
-    made = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2", **patience)
+    made = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2", **PATIENT)
     await bring_up(made)
     yield made
     made.kill()

@@ -33,7 +33,7 @@ from chatserver.dev.servers import (
 from chatserver.push.vapid import derive_vapid_pair
 from tests.support.proxy import TcpProxy
 from tests.support.servers import free_port
-from tests.support.stack import WORKERS, Stack, open_stack
+from tests.support.stack import WORKERS, Stack, open_stack, start
 
 CHROMIUM_ARGS = [
     "--headless",
@@ -64,6 +64,7 @@ PUSH_ENV = {
     # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
     "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "400",
     # The page waits ten seconds for an answer; a process that the machine holds up is no fault.
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "9",
     "CHAT_REDIS_CALL_TIMEOUT_S": "9",
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
@@ -119,7 +120,7 @@ class WebStack:
                 CHAT_AUTH_ARGON2_MEMORY_KIB="1024",
             ),
         )
-        return Server(launch).start()
+        return start(Server(launch))
 
     def new_users(self, count: int) -> list[str]:
         """Return users that no other test has."""
