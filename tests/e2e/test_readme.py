@@ -19,7 +19,7 @@ from playwright.async_api import Browser, expect
 from chatserver.dev.command import dev as dev_command
 from chatserver.dev.plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
-from tests.e2e.web_support import Person
+from tests.e2e.web_support import PATIENCE_MS, Person
 from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers import eventually
 
@@ -51,6 +51,7 @@ async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Per
         people = []
         for user in DEMO_USERS[:2]:
             context = await browser.new_context()
+            context.set_default_timeout(PATIENCE_MS)
             windows.push_async_callback(context.close)
             person = Person(user, context, await context.new_page(), [])
             people.append(person)
@@ -137,6 +138,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     await newcomer.shell(f"{command.strip()} --url {newcomer.gateway_url}")
 
     page = await browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     await page.goto((newcomer.home / step.code("report.html")).as_uri())
