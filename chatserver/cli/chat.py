@@ -15,7 +15,7 @@ from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
 
 API_URL = "http://127.0.0.1:8080"
-ANSWER_S = 5.0
+ANSWER_S = 20.0
 ANSWER_BYTES_MAX = 65_536
 BRINGING = "Your token. Better by CHAT_TOKEN: others on the machine can read a command line."
 

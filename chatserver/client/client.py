@@ -78,7 +78,7 @@ class ChatClient(Calls):
         self._token = token
         self._store = store
         self._open_s = open_s
-        self._is_patient = is_patient  # False: one failed attempt to open is enough
+        self._is_patient = is_patient  # False: none waits for a gateway that is not there
         self._clock = clock or SystemClock()
         self._backoff = Backoff(_spread.uniform)
         self._events = Untaken(self._state.bounds.events_max)
@@ -193,7 +193,8 @@ class ChatClient(Calls):
                     self._backoff.lasted(self._now() - started)
                     self._judge(lost)
                     self._last_loss = lost.reason
-                    if not self._is_patient and not self._was_welcomed:
+                    is_there = lost.retry_after_ms is not None  # and cannot serve yet
+                    if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
                     wait = self._backoff.next_s(lost.retry_after_ms)
                     self._push([Told(Disconnected(lost.reason, wait), self._state.cursor)])

@@ -103,7 +103,18 @@ class Link:
         chat, top = self.talk.chat, self.talk.top
         if self.state is State.ONLINE and chat is not None and top > self._marked:
             self._marked = top
-            self._spawn(self._client.mark(chat.id, read=top), "mark")
+            self._spawn(self._mark(chat.id, top), "mark")
+
+    async def _mark(self, chat: str, upto: int) -> None:
+        while upto == self._marked:  # else a later mark says more
+            try:
+                await self._client.mark(chat, read=upto)
+            except ChatError as exc:
+                if not exc.temporary:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                break
 
     def load_older(self) -> None:
         """Fetch the page before the oldest message, if there is one."""

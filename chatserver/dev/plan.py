@@ -31,8 +31,9 @@ from chatserver.push.vapid import derive_vapid_pair
 DEMO_USERS = ("alice", "bob", "carol")
 ADMINS = ("alice",)  # who sees the admin page
 CLI = "chatserver.cli.main"
+PATIENCE_S = "9"  # the page waits ten seconds for an answer
 DRAIN_S = 2.0  # nobody waits longer for a Ctrl-C
-STOP_S = 10.0  # a worker finishes the step it is at
+STOP_S = 20.0  # a worker finishes the step it is at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,8 +158,13 @@ class Plan:
         vapid_private, vapid_public = derive_vapid_pair(self.secret)
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
+            # One machine does everything, and may be full: nobody is away who is only slow.
+            "CHAT_REDIS_CONNECT_TIMEOUT_S": PATIENCE_S,
+            "CHAT_REDIS_CALL_TIMEOUT_S": PATIENCE_S,
+            "CHAT_GATEWAY_RPC_TIMEOUT_S": PATIENCE_S,
             "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",
             "CHAT_WARM_REGION": REGION,
+            "CHAT_WARM_CALL_TIMEOUT_S": PATIENCE_S,
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_COLD_ENDPOINT": f"http://{HOST}:{self.ports.s3}",

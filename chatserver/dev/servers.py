@@ -45,7 +45,7 @@ class Launch:
     folder: Path
     is_ready: Callable[[], bool]
     env: dict[str, str] = dataclasses.field(default_factory=dict)
-    stop_s: float = 5.0  # how long it may take to end after SIGTERM
+    stop_s: float = 20.0  # how long it may take to end after SIGTERM; killed, some lose their data
     ready_line: str = ""  # it is ready, besides, only once it has logged a line with this
 
     @property
@@ -178,7 +178,7 @@ class Server:
             time.sleep(0.01)
         return self
 
-    def stop(self, deadline_s: float = 10.0) -> None:
+    def stop(self, deadline_s: float = 30.0) -> None:
         """End it in order; kill it if it has not ended in time."""
         if self.process is None:
             return

@@ -14,7 +14,7 @@ from chatserver.dev.plan import Plan
 from chatserver.dev.screen import Screen
 from chatserver.dev.servers import Launch
 
-READY_S = 30.0
+READY_S = 60.0  # on a machine that is full
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
 STEADY_S = 30.0  # who ran that long begins again with the first pause

@@ -34,7 +34,7 @@ from chatserver.gateway.listener import reserve_port
 
 log = structlog.get_logger()
 
-READY_S = 30.0
+READY_S = 60.0  # on a machine that is full
 KILL_AFTER_S = 5.0  # beyond what a drain may take
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 10.0

@@ -20,7 +20,7 @@ from chatserver.processes import die_with_parent
 LINE_BYTES_MAX: Final = 16_000_000  # a second's histograms; a final line with its examples
 BEGIN_S: Final = 0.3  # from the last `ready` to the begin
 END_S: Final = 30.0  # beyond duration and settling: a worker that is not done then is broken
-STOP_S: Final = 5.0  # of settling, after Ctrl-C
+STOP_S: Final = 15.0  # of settling, after Ctrl-C
 PARTS_KEPT_S: Final = 30  # no worker is later with a second than this
 _SHARES: Final = (0.5, 0.99)
 _HOT: Final = ("ack", "delivered", "page", "connect", "loop_lag")

@@ -183,8 +183,10 @@ export class ChatClient {
         this.#receive(answer);
         more = answer.type === "page" && answer.more && this.state.cursor.seq > cursor.seq;
       }
-    } catch {
-      // Lost or refused: the next connection resumes from the cursor and brings the events.
+    } catch (error) {
+      // Lost: the next connection resumes from the cursor and brings the events. Refused for now:
+      // no other event need come and show again that some are missing.
+      if (error.isTemporary) this.#later(() => this.#settle(), error.retryAfterMs);
     } finally {
       this.#isSyncing = false;
     }
@@ -222,7 +224,7 @@ export class ChatClient {
   }
 
   #later(work, delayMs) {
-    this.env.setTimeout(work, Math.max(delayMs || 0, RETRY_MS));
+    return this.env.setTimeout(work, Math.max(delayMs || 0, RETRY_MS));
   }
 
   #loadNewest(chat) {
@@ -458,8 +460,9 @@ export class ChatClient {
       await this.connection.request({ type: "mark", chat, read });
       if (this.#marks.get(chat) === read) this.#marks.delete(chat);
     } catch (error) {
-      // Kept for the next connection or the next mark, unless the server will never take it.
+      // Kept for the next try or the next connection, unless the server will never take it.
       if (error.isTemporary === false) this.#marks.delete(chat);
+      else this.#markTimer ??= this.#later(() => this.#flushMarks(), error.retryAfterMs);
     }
   }
 

@@ -7,8 +7,11 @@ and goes on by itself, so the next action meets it half done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import Any
+
+import psutil
 
 from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.town import Action, Town
@@ -148,7 +151,8 @@ class Actions:
     def _signal_gateway(self, which: int, number: int) -> None:
         children = self._town.fleet.children
         if children:
-            children[which % len(children)].send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):  # a renewal may be ahead of us
+                children[which % len(children)].send_signal(number)
 
     async def _do_renew_gateways(self) -> None:
         self._town.fleet.send_signal(signal.SIGHUP)

@@ -21,6 +21,14 @@ SETTINGS = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "1",
     "CHAT_REDIS_CONNECT_TIMEOUT_S": "1",
 }
+# For people who do not come back by themselves, and where each refusal means something: a process
+# that the machine holds up for some seconds is no fault.
+PATIENT = SETTINGS | {
+    "CHAT_GATEWAY_PING_INTERVAL_S": "60",
+    "CHAT_GATEWAY_PONG_TIMEOUT_S": "50",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "15",
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "15",
+}
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ import pytest
 from chatserver.client import ChatClient
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.hot.keys import Keys
-from tests.chaos.conftest import SETTINGS
+from tests.chaos.conftest import PATIENT
 from tests.chaos.world import World
 from tests.support.observations import Refused, Started
 from tests.support.rawchat import Failed, RawChat
@@ -32,21 +32,22 @@ from tests.support.wire import Ended
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
 SMALL_MAX = 7  # members: with one more a chat is a large one
-LATE_S = 30.0
+LATE_S = 60.0
 # At rest, a second node timeout passes before the first send after a failover is refused no more.
-FAILOVER_S = 60.0
+FAILOVER_S = 90.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters, each with a replica."""
+    """Three masters, each with a replica, which follows it when a test says so."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
+        made.be_patient()
         yield made
 
 
 @pytest.fixture(scope="module")
 def _stack(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    env = SETTINGS | {
+    env = PATIENT | {
         "CHAT_REDIS_URL": cluster.url,
         "CHAT_REDIS_CLUSTER": "true",
         "CHAT_REDIS_PARTITIONS": str(PARTITIONS),
@@ -244,6 +245,7 @@ async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
         await alice.expect_frame("stored", chat=chat, upto=6)
         stack.workers["persist"].send_signal(signal.SIGSTOP)
         await alice.say(chat, "acked only")
+        await asyncio.to_thread(cluster.be_hasty)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
 
@@ -267,7 +269,7 @@ async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
         assert [row.seq for row in rows] == list(range(1, 9))
         assert sorted(row.body for row in rows) == sorted(bodies)
     await bring_up(victim.server)
-    await asyncio.to_thread(cluster.wait_whole)
+    await asyncio.to_thread(cluster.be_patient)
 
 
 def find_chat_apart_from_its_members(
@@ -292,11 +294,12 @@ async def test_master_killed_is_replaced_by_its_replica(
         homes_of = {key: cluster.owner_of(key) for key in homes(world)}
         victim = homes_of[homes(world)[0]]
         replica = cluster.replica_of(victim)
+        await asyncio.to_thread(cluster.be_hasty)
         victim.server.kill()
         await eventually(lambda: asyncio.to_thread(lambda: replica.is_master), FAILOVER_S)
         await world.see_acks(40)
         await bring_up(victim.server)
-        await asyncio.to_thread(cluster.wait_whole)
+        await asyncio.to_thread(cluster.be_patient)
         await world.settle()
 
     users = {person.chat.user for person in world.people}

@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio
 
 from chatserver.dev.servers import Server
-from tests.chaos.world import SECONDS, World
+from tests.chaos.world import DEADLINE_S, SECONDS, World
 from tests.support.observations import Refused
 from tests.support.proxy import TcpProxy
 from tests.support.servers import eventually
@@ -49,11 +49,22 @@ async def test_gateway_asleep_for_a_while_is_caught_up_by_its_people(
         await world.settle()
 
 
+@pytest.fixture
+async def patient(stack: Stack) -> AsyncIterator[Server]:
+    """A gateway that refuses nothing only because the machine has held Redis up."""
+    gateway = stack.add_gateway(CHAT_REDIS_CALL_TIMEOUT_S="30")
+    await bring_up(gateway)
+    yield gateway
+    gateway.kill()
+    stack.gateways.remove(gateway)
+
+
 async def test_redis_that_forgets_its_scripts_is_told_them_again(
-    world: World, stack: Stack
+    world: World, stack: Stack, patient: Server
 ) -> None:
     """SCRIPT FLUSH shows to nobody (fault F20)."""
     client = redis.asyncio.Redis.from_url(stack.redis_url)
+    world.ports = lambda: [patient.port]
     async with world:
         for _ in range(5):
             await world.see_acks(10)
@@ -102,8 +113,12 @@ async def link(stack: Stack) -> AsyncIterator[TcpProxy]:
 
 @pytest.fixture
 async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
-    """A gateway behind the breakable link."""
-    gateway = stack.add_gateway(CHAT_REDIS_URL=f"redis://127.0.0.1:{link.port}/0")
+    """A gateway behind the breakable link, which closes no socket for a pong that is late."""
+    gateway = stack.add_gateway(
+        CHAT_REDIS_URL=f"redis://127.0.0.1:{link.port}/0",
+        CHAT_GATEWAY_PING_INTERVAL_S="60",
+        CHAT_GATEWAY_PONG_TIMEOUT_S="50",
+    )
     await bring_up(gateway)
     yield gateway
     gateway.kill()
@@ -165,7 +180,7 @@ async def test_gateway_without_redis_says_so_and_keeps_its_sockets(
         sockets = [person.chat.ended for person in world.people]
         link.blackhole()
         start = world.recorder.now()
-        await eventually(lambda: refusals_after(world, start), deadline_s=20)
+        await eventually(lambda: refusals_after(world, start), DEADLINE_S)
         link.heal()
         await world.see_acks()
         assert not any(ended.is_set() for ended in sockets)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.chaos.world import SECONDS, World
+from tests.chaos.world import DEADLINE_S, SECONDS, World
 from tests.support.stack import Stack, bring_up
 
 in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
@@ -52,7 +52,7 @@ async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
     doomed = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
     assert doomed.process is not None
     async with world:
-        code = await asyncio.to_thread(doomed.process.wait, 20)
+        code = await asyncio.to_thread(doomed.process.wait, DEADLINE_S)
         assert code == -signal.SIGKILL
         await world.see_acks()
         await stack.bring_up_worker("persist")

@@ -34,7 +34,7 @@ from tests.chaos.actions import Actions
 from tests.chaos.conftest import SETTINGS
 from tests.chaos.town import GROUPS, PAIRS, USERS, Action, Town, pairs_of
 from tests.chaos.world import new_seed
-from tests.support.stack import Fleet, Stack, open_stack
+from tests.support.stack import Fleet, Stack, open_stack, start
 
 SEED = 15  # chosen for a script that leaves no kind of action out
 ROUNDS = 4  # of one town; the first is hypothesis's simplest: one person does one thing many times
@@ -252,7 +252,7 @@ def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack
             stack.workers[name] = stack.workers.pop("persist")
         stack.start_worker("repair", "rpc")
         fleet = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2")
-        fleet.start()
+        start(fleet)
         yield stack, fleet
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.world import World
+from tests.support.observations import Acked
 from tests.support.stack import Stack, dynamodb_client
 
 
@@ -50,7 +51,8 @@ async def test_fault_planted_into_the_warm_tier_fails_the_run(
         await world.see_acks(60)
         await world.rest()
         await world.wait_until_stored()
-        chat = world.people[0].chats[0]
+        acks = [seen.chat for seen in world.run.seen if isinstance(seen, Acked)]
+        chat = max(set(acks), key=acks.count)
         plant(dynamodb_client(stack.dynamodb.endpoint), await stack.read_items(chat))
 
         with pytest.raises(AssertionError) as caught:

@@ -12,6 +12,7 @@ from tests.support.proxy import TcpProxy
 from tests.support.servers import eventually
 
 SOON_S = 0.2
+DEADLINE_S = 30.0  # only a failure takes so long
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ class Peer:
         self.reader = reader
         self.writer = writer
 
-    async def ask(self, data: bytes, deadline_s: float = 2.0) -> bytes:
+    async def ask(self, data: bytes, deadline_s: float = DEADLINE_S) -> bytes:
         """Send bytes and return as many."""
         self.writer.write(data)
         async with asyncio.timeout(deadline_s):
@@ -82,6 +83,7 @@ async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
 
     with pytest.raises(TimeoutError):
         await peer.ask(b"y", deadline_s=SOON_S)
+    await eventually(lambda: proxy.has_lost_bytes)
     proxy.heal()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -281,7 +281,7 @@ class Town:
         await self._wait(lambda: all(task.done() for task in self._tasks), "everything was asked")
         for task in self._tasks:
             task.result()  # it stays only if it failed
-        await self._wait(lambda: not self._open_refs(), "everything was answered")
+        await self.hear_answers()
         await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
         await self._wait(self._is_everybody_online, "everybody is online")
         async with redis.asyncio.Redis.from_url(self.stack.redis_url) as client:
@@ -290,6 +290,10 @@ class Town:
             self._slowest["all was persisted"] = max(
                 self._slowest.get("all was persisted", 0.0), time.monotonic() - start
             )
+
+    async def hear_answers(self) -> None:
+        """Wait until all that was asked so far is answered for good."""
+        await self._wait(lambda: not self._open_refs(), "everything was answered")
 
     def _open_refs(self) -> set[str]:
         asked = {scene.ref for scene in self.story.scenes if isinstance(scene, Asked)}

@@ -48,7 +48,8 @@ PENDING_MAX = 16  # unanswered sends of a device
 PAUSE_S = 0.03  # between two sends of a device, on average
 RETRY_S = 0.3  # after a temporary refusal
 UNANSWERED_S = 8.0  # longer than a gateway takes to say `unavailable`
-SETTLE_S = 40.0
+DEADLINE_S = 60.0  # of what has to happen: only a failure takes so long
+SETTLE_S = 60.0
 
 T = TypeVar("T")
 _BROKEN = (Ended, Refused, OSError, TimeoutError)
@@ -240,11 +241,13 @@ class World:
         first = self.people[0].chat
         groups = [users[:4], users]
         for number, members in enumerate(groups):
-            answer = await first.ask("create_chat", ref=f"g-{number}", members=members[1:])
+            create = {"ref": f"g-{number}", "members": members[1:]}
+            answer = await self._insist_on(functools.partial(first.ask, "create_chat", **create))
             self._join(answer["chat"]["chat"], members)
         for a, b in ((0, 1), (2, 3), (4, 5), (0, 5)):
             device = next(p.chat for p in self.people if p.chat.user == users[a])
-            answer = await device.ask("open_direct", user=users[b])
+            open_it = functools.partial(device.ask, "open_direct", user=users[b])
+            answer = await self._insist_on(open_it)
             self._join(answer["chat"]["chat"], [users[a], users[b]])
 
     def _join(self, chat: str, members: list[str]) -> None:
@@ -264,7 +267,7 @@ class World:
         """Let people talk for a while. Time is the subject here, so it is waited for."""
         await asyncio.sleep(seconds)
 
-    async def see_acks(self, count: int = 20, deadline_s: float = 20.0) -> None:
+    async def see_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
         """Wait until so many further messages are acked: life goes on."""
         start = self.recorder.count(Acked)
         await self._wait(
@@ -274,7 +277,7 @@ class World:
         )
 
     async def _wait(
-        self, condition: Callable[[], object], what: str, deadline_s: float = 20.0
+        self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S
     ) -> None:
         give_up = time.monotonic() + deadline_s
         while not condition():
@@ -370,14 +373,14 @@ class World:
         return list({p.chat.user: p.chat for p in self.people if chat in p.chats}.values())
 
     async def _insist_on(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer; tiers may still be coming back."""
+        """Ask until there is an answer; tiers may still be coming back, or be held up."""
         give_up = time.monotonic() + SETTLE_S
         while True:
             try:
                 return await ask()
             except (*_BROKEN, Failed) as exc:
                 if time.monotonic() > give_up:
-                    raise self._failure(f"the end could not be read: {exc!r}") from exc
+                    raise self._failure(f"it was not answered: {exc!r}") from exc
             await asyncio.sleep(0.2)
 
     def _failure(self, text: str) -> AssertionError:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.devrun import DevRun
+from tests.support.devrun import DEADLINE_S, DevRun
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ class MakeRun(DevRun):
         (dev,) = psutil.Process(super().pid).children()
         return dev.pid
 
-    def press_ctrl_c(self, deadline_s: float = 30.0) -> None:
+    def press_ctrl_c(self, deadline_s: float = DEADLINE_S) -> None:
         """Do what a terminal does then: everybody in it gets the signal."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGINT)

@@ -14,7 +14,7 @@ import pytest
 
 from chatserver.client import ChatClient
 from chatserver.dev.servers import answers_http
-from tests.support.devrun import DevRun, TerminalChat, dev_run
+from tests.support.devrun import DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers import eventually
 
 
@@ -54,7 +54,7 @@ async def test_dev_started_serves_page_login_and_two_people_chatting(
             await alice.heard("bob: Hello Alice")
             await bob.heard("(read) Hello Alice")
             alice.say(f"/file {tmp_path / 'notes.txt'}")
-            await bob.heard("alice: [notes.txt, 10 bytes]", deadline_s=30)
+            await bob.heard("alice: [notes.txt, 10 bytes]")
 
 
 async def test_dev_brings_a_companion_that_answers(shared: DevRun) -> None:
@@ -168,11 +168,11 @@ async def test_gateway_that_dies_is_named_and_started_again(shared: DevRun) -> N
         await alice.heard("(sent) before")
 
         dev.child("gateway").kill()
-        await eventually(lambda: "gateway ended with -9" in dev.text(), 10, "the gateway's name")
+        await eventually(lambda: "gateway ended with -9" in dev.text(), what="its end is told")
         alice.say("after")
 
-        await alice.heard("(sent) after", 30)
-    await eventually(lambda: answers_http(dev.ports[1], "/healthz"), 20, "the new gateway")
+        await alice.heard("(sent) after")
+    await eventually(lambda: answers_http(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
 
 
 def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
@@ -181,7 +181,7 @@ def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
 
     dev.child("redis-server").kill()
     assert dev.process is not None
-    code = dev.process.wait(20)
+    code = dev.process.wait(DEADLINE_S)
 
     assert code == 1
     assert "redis ended with -9" in dev.text()
@@ -196,7 +196,7 @@ def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> Non
         taken.listen()
         dev.spawn()
         assert dev.process is not None
-        code = dev.process.wait(20)
+        code = dev.process.wait(DEADLINE_S)
 
     assert code == 2
     assert f"port {dev.ports[1]} (gateway) is in use" in dev.text()
@@ -212,7 +212,7 @@ def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:
         second.output = dev.folder.parent / "second.out"
         second.spawn("--fresh")
         assert second.process is not None
-        assert second.process.wait(20) == 2
+        assert second.process.wait(DEADLINE_S) == 2
         assert "in use by another" in second.text()
 
     assert answers_http(dev.ports[0], "/healthz")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.devrun import CLI, DevRun, TerminalChat, dev_run
+from tests.support.devrun import CLI, DEADLINE_S, DevRun, TerminalChat, dev_run
 from tests.support.servers import eventually
 
 
@@ -43,7 +43,7 @@ class Terminal:
         self._seen = b""
         os.write(self._main, keys.encode())
 
-    async def shows(self, text: str, deadline_s: float = 15.0) -> None:
+    async def shows(self, text: str, deadline_s: float = DEADLINE_S) -> None:
         """Wait until `text` was drawn."""
         await eventually(lambda: text.encode() in self._seen, deadline_s, f"{text!r} on screen")
 
@@ -81,15 +81,20 @@ async def test_terminal_chat_shows_messages_marks_and_the_connection(dev: DevRun
             await alice.shows("I am \N{REPLACEMENT CHARACTER}here")
 
             alice.type("")
-            os.kill(dev.child("gateway").pid, signal.SIGKILL)
-            await alice.shows("offline")
-            alice.type("written while away\r")
-            await alice.shows("…")
-            await bob.heard("alice: written while away", 40)
+            gateway = dev.child("gateway").pid
+            os.kill(dev.pid, signal.SIGSTOP)  # nobody starts another one before she has written
+            try:
+                os.kill(gateway, signal.SIGKILL)
+                await alice.shows("offline")
+                alice.type("written while away\r")
+                await alice.shows("  …")  # beside the message: it is on its way
+            finally:
+                os.kill(dev.pid, signal.SIGCONT)
+            await bob.heard("alice: written while away")
 
         assert not alice.echoes()
         alice.type("\x03")
-        assert await asyncio.to_thread(alice.process.wait, 10) == 0
+        assert await asyncio.to_thread(alice.process.wait, DEADLINE_S) == 0
         assert alice.echoes()
     finally:
         alice.close()
@@ -105,7 +110,7 @@ async def test_terminal_chat_with_nobody_says_so(dev: DevRun) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await asyncio.wait_for(done.communicate(), 20)
+    output, _ = await asyncio.wait_for(done.communicate(), DEADLINE_S)
 
     assert done.returncode == 1
     assert b"nobody: there is no such user" in output

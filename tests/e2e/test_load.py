@@ -92,7 +92,8 @@ async def test_load_while_a_gateway_is_killed_loses_nothing_and_reports(
     """A mixed day from two processes; a gateway dies, its users go to another, all is checked."""
     fleet = stack.add_fleet(2)
     await bring_up(fleet)
-    words = ["mixed", "--processes", "2", "--users", "32", "--rate", "60", "--duration", "3"]
+    # Long, so that the kill is in the middle even if we hear late that it has begun.
+    words = ["mixed", "--processes", "2", "--users", "32", "--rate", "40", "--duration", "12"]
     words += ["--large-members", "16", "--settle", "60"]
     try:
         async with loading(

@@ -19,14 +19,12 @@ from playwright.async_api import Browser, expect
 from chatserver.dev.command import dev as dev_command
 from chatserver.dev.plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
-from tests.e2e.web_support import Person
-from tests.support.devrun import TerminalChat
+from tests.e2e.web_support import PATIENCE_MS, Person
+from tests.support.devrun import DEADLINE_S, TerminalChat
 from tests.support.servers import eventually
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
-
-PATIENCE_MS = 60_000  # a gateway starts in a second or two; on a machine that is full, in more
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +35,12 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
         run.start()
         yield run
         run.press_ctrl_c()
-        assert run.leftovers(60.0) == []
+        assert run.leftovers() == []
     finally:
         if run.process is not None and run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGKILL)
             run.process.wait()
         run.leftovers()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def patience(browser: Browser) -> Iterator[None]:
-    """Let the steps wait longer than other tests do, whose patience comes with the browser."""
-    expect.set_options(timeout=PATIENCE_MS)
-    yield
-    expect.set_options(timeout=10_000)
 
 
 @contextlib.asynccontextmanager
@@ -61,6 +51,7 @@ async def two_windows(browser: Browser, run: MakeRun) -> AsyncIterator[tuple[Per
         people = []
         for user in DEMO_USERS[:2]:
             context = await browser.new_context()
+            context.set_default_timeout(PATIENCE_MS)
             windows.push_async_callback(context.close)
             person = Person(user, context, await context.new_page(), [])
             people.append(person)
@@ -107,7 +98,7 @@ async def test_readme_terminal_chat_connects(newcomer: MakeRun) -> None:
 
     async with TerminalChat(newcomer, user, peer) as person:
         person.say("Hello from a terminal")
-        await person.heard("(sent) Hello from a terminal", 60)
+        await person.heard("(sent) Hello from a terminal")
 
 
 async def test_readme_two_people_chat_in_two_browsers(newcomer: MakeRun, browser: Browser) -> None:
@@ -147,6 +138,7 @@ async def test_readme_load_tool_writes_a_report_that_opens_in_the_browser(
     await newcomer.shell(f"{command.strip()} --url {newcomer.gateway_url}")
 
     page = await browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     await page.goto((newcomer.home / step.code("report.html")).as_uri())
@@ -176,9 +168,8 @@ async def test_readme_gateway_is_killed_and_back_without_a_lost_message(
             await alice.send(f"meanwhile {index}")
             await bob.send(f"meanwhile {index + 1}")
         await alice.send("meanwhile 4")
-        await eventually(
-            lambda: step.code("gateway ended with -9") in newcomer.text(), 30, "its end is told"
-        )
+        end = step.code("gateway ended with -9")
+        await eventually(lambda: end in newcomer.text(), DEADLINE_S, "its end is told")
         for person in (alice, bob):
             await expect(person.banner).to_have_count(0)
         await bob.send(*(f"after {index}" for index in range(5)))

@@ -153,9 +153,9 @@ async def test_account_is_exported_and_deleted(web: WebStack, arrive: Arrive) ->
 
     await page.get_by_role("button", name="Export my data").click()
     link = page.get_by_role("link", name="Download your export")
-    await expect(link).to_be_visible(timeout=30_000)
+    await expect(link).to_be_visible()
     async with page.expect_download() as download:
-        await link.click(timeout=30_000)
+        await link.click()
     assert (await download.value).suggested_filename == f"chat-export-{user}.zip"
     await page.get_by_role("button", name="Delete my account", exact=True).click()
     await page.get_by_label("Your password").fill("not this one")
@@ -167,6 +167,6 @@ async def test_account_is_exported_and_deleted(web: WebStack, arrive: Arrive) ->
     await expect(page.get_by_text("Your account is deleted.")).to_be_visible()
     for place in (other.bodies, other.page.locator(".chat-scroller")):
         said = place.filter(has_text="Not for ever")
-        await expect(said).to_have_count(0, timeout=30_000)
+        await expect(said).to_have_count(0)
     width = await page.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE[0]

@@ -31,6 +31,7 @@ async def test_web_away_for_a_while_catches_up_once_and_in_order(
     await alice.send(*missed)
     await bob.send("written offline", "and this too")
     await expect(bob.mark("written offline")).to_have_text("Sending")
+    await expect(alice.mark(missed[-1])).to_have_text("Sent and stored")  # so they come before his
     await bob.banner.get_by_role("button", name="Try now").click()
     web.link.heal()
     await bob.notice_network()
@@ -109,10 +110,14 @@ async def test_web_duplicated_window_becomes_a_device_of_its_own(
     for window in (bob, twin):
         await window.expect_bodies("to both windows")
         await expect(window.banner).to_have_count(0)
-    devices = [
-        await window.page.evaluate("sessionStorage['chat.device']") for window in (bob, twin)
-    ]
-    assert devices[0] != devices[1]
+
+    async def are_two() -> bool:
+        devices = {
+            await window.page.evaluate("sessionStorage['chat.device']") for window in (bob, twin)
+        }
+        return len(devices) == 2
+
+    await eventually(are_two, what="each window is a device of its own")
 
 
 async def test_web_silent_network_is_noticed_when_the_machine_wakes(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.web_support import Arrive, WebStack
+from tests.e2e.web_support import Arrive, Person, WebStack
 from tests.support.rawchat import RawChat
 from tests.support.servers import eventually
 
@@ -37,6 +41,24 @@ async def test_web_two_people_chat_and_see_how_far_messages_come(
         await person.check_is_clean()
 
 
+@contextlib.asynccontextmanager
+async def writing(person: Person) -> AsyncIterator[None]:
+    """Let somebody write on, however long it takes until the others have looked."""
+
+    has_seen = asyncio.Event()
+
+    async def write() -> None:
+        while not has_seen.is_set():
+            await person.field.press_sequentially("Let me th", delay=100)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write(), name=f"{person.user} writes")
+        try:
+            yield
+        finally:
+            has_seen.set()
+
+
 async def test_web_typing_is_shown_until_the_message_comes(web: WebStack, arrive: Arrive) -> None:
     """The other side sees that one writes, in the chat and in the list, and sees it end."""
     ann, ben = web.new_users(2)
@@ -44,11 +66,10 @@ async def test_web_typing_is_shown_until_the_message_comes(web: WebStack, arrive
     await alice.start_chat(ben)
     await bob.open_chat(ann)
 
-    await alice.field.press_sequentially("Let me th")
-
-    await expect(bob.page.locator(".chat-subtitle")).to_have_text(f"{ann} is typing…")
-    await expect(bob.page.locator(".row-typing")).to_be_visible()
-    await expect(bob.item(ann).locator(".item-preview")).to_have_text("typing…")
+    async with writing(alice):
+        await expect(bob.page.locator(".chat-subtitle")).to_have_text(f"{ann} is typing…")
+        await expect(bob.page.locator(".row-typing")).to_be_visible()
+        await expect(bob.item(ann).locator(".item-preview")).to_have_text("typing…")
     await alice.send("Thought.")
     await expect(bob.page.locator(".row-typing")).to_have_count(0)
     await bob.expect_bodies("Thought.")

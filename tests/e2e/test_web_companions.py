@@ -13,7 +13,7 @@ from tests.integration.companion_support import make_companion
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-LONG = "story:400"  # more than a minute, unless somebody stops it
+LONG = "story:400"  # minutes, unless somebody stops it
 
 
 async def begin(person: Person, name: str) -> None:
@@ -39,7 +39,7 @@ async def words_of(person: Person) -> int:
 
 async def expect_word(person: Person, number: int) -> None:
     """Wait until the answer has come so far."""
-    await expect(answer_of(person)).to_contain_text(f"word{number} ", timeout=20_000)
+    await expect(answer_of(person)).to_contain_text(f"word{number} ")
 
 
 async def test_web_answer_arrives_word_by_word_outlives_a_reload_and_is_stopped(
@@ -90,7 +90,7 @@ async def test_web_second_window_joins_in_the_middle_and_both_see_one_answer(
 
     texts = []
     for person in (first, second):
-        await expect(answer_of(person)).to_have_count(0, timeout=20_000)
+        await expect(answer_of(person)).to_have_count(0)
         await expect(person.bodies).to_have_count(2)
         texts.append(await person.bodies.all_text_contents())
         await person.check_is_clean()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.e2e.web_support import WebStack
+from tests.e2e.web_support import PATIENCE_MS, WebStack
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,6 +22,7 @@ async def test_docs_page_shows_every_operation_and_loads_nothing_from_elsewhere(
 ) -> None:
     """The document that the server serves, readable, without a foreign script or a broken rule."""
     context = await browser.new_context(viewport={"width": 360, "height": 740})
+    context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     said: list[str] = []
     asked: list[str] = []

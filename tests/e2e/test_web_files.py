@@ -83,7 +83,7 @@ async def test_picture_is_uploaded_sent_seen_and_saved_and_refused_to_others(
     await ann.start_chat(b)
     await choose(ann, "Café am See.png", "image/png", picture())
     send = ann.page.get_by_role("button", name="Send", exact=True)
-    await expect(send).to_be_enabled(timeout=30_000)
+    await expect(send).to_be_enabled()
 
     await send.click()
     await ben.open_chat(a)
@@ -146,7 +146,7 @@ async def test_files_are_dropped_and_pasted_and_sent_with_a_text(
     await ann.page.get_by_role("button", name="Remove oops.txt").click()
     await ann.write("as promised")
     send = ann.page.get_by_role("button", name="Send", exact=True)
-    await expect(send).to_be_enabled(timeout=30_000)
+    await expect(send).to_be_enabled()
     await ann.field.press("Enter")
     await expect(items).to_have_count(0)
     await ben.open_chat(a)
@@ -169,7 +169,7 @@ async def test_file_that_the_server_refuses_is_told_in_words(web: WebStack, arri
 
     await choose(ann, "fake.png", "image/png", b"this is no image")
 
-    await expect(ann.page.locator(".tray-item")).to_contain_text("is not image/png", timeout=30_000)
+    await expect(ann.page.locator(".tray-item")).to_contain_text("is not image/png")
     send = ann.page.get_by_role("button", name="Send", exact=True)
     await expect(send).to_be_disabled()
     await ann.page.get_by_role("button", name="Remove fake.png").click()
@@ -253,7 +253,7 @@ async def test_thumbnail_that_comes_after_its_message_is_shown(
             workers.send_signal(signal.SIGCONT)
 
         image = ben.page.locator(".timeline").get_by_role("img", name="late.png")
-        await expect(image).to_be_visible(timeout=30_000)
+        await expect(image).to_be_visible()
         await expect(image).to_have_js_property("naturalWidth", 480)
         late = await client.describe(file, seq=1)
 

@@ -11,8 +11,6 @@ from tests.support.rawchat import Failed, RawChat
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-DEADLINE_MS = 20_000
-
 
 def _dialog(person: Person, title: str) -> Locator:
     return person.page.get_by_role("dialog", name=title)
@@ -21,7 +19,7 @@ def _dialog(person: Person, title: str) -> Locator:
 async def _press(dialog: Locator, name: str, told: str) -> None:
     """Press a button of a dialog, and wait for what it says then."""
     await dialog.get_by_role("button", name=name, exact=True).click()
-    await expect(dialog.get_by_role("status")).to_have_text(told, timeout=DEADLINE_MS)
+    await expect(dialog.get_by_role("status")).to_have_text(told)
 
 
 async def test_web_user_is_blocked_and_unblocked(web: WebStack, arrive: Arrive) -> None:
@@ -43,7 +41,7 @@ async def test_web_user_is_blocked_and_unblocked(web: WebStack, arrive: Arrive) 
     await alice.write("Are you there?")
     await alice.page.keyboard.press("Enter")
     await expect(alice.page.locator(".message").last).to_contain_text(
-        "You cannot write to each other", timeout=DEADLINE_MS
+        "You cannot write to each other"
     )
 
     await alice.page.get_by_role("button", name="Back to the chats").click()
@@ -99,7 +97,7 @@ async def test_web_owner_mutes_and_bans_and_a_reader_reports(web: WebStack, arri
     await bob.expect(lambda me: bool(me.messages(chat)[-1].get("expires_at")))
     await care.get_by_role("button", name="Close").click()
     told = alice.page.get_by_text("You let new messages disappear after 7 days", exact=True)
-    await expect(told).to_be_visible(timeout=DEADLINE_MS)
+    await expect(told).to_be_visible()
 
     await alice.page.get_by_role("button", name="Members").click()
     await alice.page.get_by_role("button", name=f"About {ben}").click()

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import CDPSession, expect
 
-from tests.e2e.web_support import PUSH_VAPID, Arrive, Person, WebStack
+from tests.e2e.web_support import PATIENCE_MS, PUSH_VAPID, Arrive, Person, WebStack
 from tests.support.pushservice import Browser as PushBrowser
 from tests.support.pushservice import PushService, open_push_service
 from tests.support.servers import eventually
@@ -98,7 +98,7 @@ async def find_registration(devtools: CDPSession) -> str:
 
     devtools.on("ServiceWorker.workerRegistrationUpdated", on_update)
     await devtools.send("ServiceWorker.enable")
-    return await asyncio.wait_for(found, 10)
+    return await asyncio.wait_for(found, PATIENCE_MS / 1000)
 
 
 async def test_web_push_reaches_a_browser_whose_user_looks_away(
@@ -140,7 +140,7 @@ async def test_web_push_reaches_a_browser_whose_user_looks_away(
     async def is_shown() -> bool:
         return bool(await script.evaluate(SHOWN) == [shown])
 
-    await eventually(is_shown, deadline_s=20)
+    await eventually(is_shown, PATIENCE_MS / 1000)
     await bob.page.goto(web.url)
     await bob.wait_for_list()
     await script.evaluate(CLICK)
@@ -177,5 +177,5 @@ async def test_web_push_chat_is_muted_and_all_is_turned_off(
     async def is_off() -> bool:
         return bool(await bob.page.evaluate(notifications) == 0)
 
-    await eventually(is_off, deadline_s=20)
+    await eventually(is_off, PATIENCE_MS / 1000)
     await bob.check_is_clean()

@@ -16,6 +16,7 @@ from playwright.async_api import Browser, async_playwright, expect
 from chatserver.dev.binaries import find_binary
 from tests.e2e.web_support import (
     CHROMIUM_ARGS,
+    PATIENCE_MS,
     USERS,
     WATCH,
     WIDE,
@@ -37,7 +38,7 @@ async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebStac
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """Chromium."""
-    expect.set_options(timeout=10_000)
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         chromium = str(find_binary("chromium"))
         made = await playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGS)
@@ -62,6 +63,7 @@ async def arrive(web: WebStack, browser: Browser) -> AsyncIterator[Arrive]:
         context = await browser.new_context(
             viewport={"width": width, "height": height}, reduced_motion="reduce", **options
         )
+        context.set_default_timeout(PATIENCE_MS)
         await context.add_init_script(WATCH)
         person = Person(user, context, await context.new_page(), [])
         people.append(person)

@@ -13,7 +13,7 @@ from websockets.asyncio.server import Request, Response, ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from chatserver.client import ChatClient, events
-from chatserver.errors import ChatError, Conflict, Unauthenticated
+from chatserver.errors import ChatError, Conflict, Unauthenticated, Unavailable
 from chatserver.protocol.codes import Close
 
 DEADLINE_S = 20.0
@@ -41,7 +41,7 @@ class Script:
         """Welcome, say bye, close."""
         self.hellos.append(msgspec.json.decode(await connection.recv()))
         act = self.acts.pop(0) if self.acts else None
-        if act is None or act[0] != Close.UNAUTHENTICATED:
+        if act is None or act[0] not in {Close.UNAUTHENTICATED, Close.OVERLOADED}:
             await connection.send(msgspec.json.encode(WELCOME).decode())
         if act is None:
             await connection.wait_closed()
@@ -98,6 +98,21 @@ async def test_client_comes_back_to_a_gateway_that_was_full(script: Script) -> N
     async with ChatClient(script.url, "token") as client:
         assert client.is_online
     assert len(script.times) == 2
+
+
+async def test_client_without_patience_comes_back_to_a_gateway_that_cannot_serve_yet(
+    script: Script,
+) -> None:
+    """It gives up at once only where there is none: a tier may be held up for a moment."""
+    script.acts = [(Close.OVERLOADED, 100)]
+
+    async with ChatClient(script.url, "token", is_patient=False) as client:
+        assert client.is_online
+    assert len(script.hellos) == 2
+
+    with pytest.raises(Unavailable, match="no gateway at"):
+        async with ChatClient("ws://127.0.0.1:9/", "token", is_patient=False, open_s=3600):
+            pass
 
 
 async def test_client_gets_a_new_token_when_the_old_one_ends(script: Script) -> None:

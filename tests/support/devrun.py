@@ -20,7 +20,8 @@ import psutil
 from chatserver.dev.ports import is_port_free
 from tests.support.servers import free_port, is_running
 
-READY_S = 90.0
+READY_S = 180.0  # seven programs, one after the other
+DEADLINE_S = 60.0  # of what has to happen: only a failure takes so long
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
 
@@ -94,13 +95,13 @@ class DevRun:
         self.children = psutil.Process(self.pid).children(recursive=True)
         return self
 
-    def end(self, number: int = signal.SIGINT, deadline_s: float = 20.0) -> int:
+    def end(self, number: int = signal.SIGINT, deadline_s: float = DEADLINE_S) -> int:
         """Send a signal, by default a Ctrl-C, and return the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(deadline_s)
 
-    def leftovers(self, deadline_s: float = 20.0) -> list[str]:
+    def leftovers(self, deadline_s: float = DEADLINE_S) -> list[str]:
         """Return what still runs of its children, and its ports that are taken, after a while."""
         give_up = time.monotonic() + deadline_s
         while True:
@@ -124,7 +125,7 @@ class DevRun:
         request = urllib.request.Request(
             self.page_url + path, data, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             content = answer.read()
             is_json = "json" in answer.headers["Content-Type"]
             return answer.status, json.loads(content) if is_json else content
@@ -173,7 +174,7 @@ class TerminalChat:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(f"{text}\n".encode())
 
-    async def heard(self, line: str, deadline_s: float = 15.0) -> list[str]:
+    async def heard(self, line: str, deadline_s: float = DEADLINE_S) -> list[str]:
         """Return the lines printed until `line` came, it included."""
         assert self._process is not None and self._process.stdout is not None
         lines: list[str] = []

@@ -92,6 +92,11 @@ class TcpProxy:
         self.is_refusing = True
         self.reset()
 
+    @property
+    def has_lost_bytes(self) -> bool:
+        """True once bytes of an open connection have vanished."""
+        return any(link.has_lost_bytes for link in self._links)
+
     def heal(self) -> None:
         """End all faults. A connection that lost bytes is reset: no network heals those."""
         self.latency_s = 0.0

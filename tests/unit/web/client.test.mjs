@@ -187,6 +187,22 @@ test("what was read while offline is told on the next connection", async () => {
   );
 });
 
+test("what was read is told again when the server could not take it", async () => {
+  const here = await client(messages(1, 3));
+  here.client.seen("c1", 3);
+  await here.pass(500);
+  const refused = here.asked("mark");
+
+  for (const mark of refused) await here.refuse(mark, "unavailable", true);
+  await here.pass(1500);
+
+  const [again, ...more] = here.asked("mark").slice(refused.length);
+  assert.deepEqual([again.read, more], [3, []]);
+  await here.answer(again, { type: "ok" });
+  await here.pass(10_000);
+  assert.equal(here.asked("mark").length, refused.length + 1);
+});
+
 test("writing is told every three seconds at most, and its end once", async () => {
   const here = await client();
 
@@ -265,6 +281,20 @@ test("an event that was skipped is asked for, and what came early is kept", asyn
     here.chat().messages.map((m) => m.seq),
     [1, 2],
   );
+});
+
+test("events that were skipped are asked for again when the server could not tell them", async () => {
+  const here = await client();
+  here.socket.say(messageEvent(2, message(2)));
+  await here.settle();
+
+  await here.refuse(here.asked("sync")[0], "unavailable", true);
+  await here.pass(1500);
+  const events = [messageEvent(1, message(1))];
+  await here.answer(here.asked("sync")[1], { type: "page", events, more: false });
+
+  assert.equal(here.store.state.cursor.seq, 2);
+  assert.equal(here.asked("sync").length, 2);
 });
 
 test("a seq of the chat that was skipped is fetched from history", async () => {
