@@ -21,8 +21,12 @@ from tests.support.servers import (
 __all__ = ["dynamodb", "redis_server", "redis_url", "s3", "start_dynamodb", "start_redis"]
 
 # The same examples in each run, so that what fails is the change's doing; `make soak` takes others.
-hypothesis.settings.register_profile("fixed", derandomize=True)
-hypothesis.settings.register_profile("soak", derandomize=False)
+# How long an example takes, or its making, is the machine's doing: it fails nothing.
+_PATIENT = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("fixed", _PATIENT, derandomize=True)
+hypothesis.settings.register_profile("soak", _PATIENT, derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Parts that live as long as the run rest while tests on other loops run: what they would do by
