@@ -141,7 +141,7 @@ class Server:
         """The file that its output goes to."""
         return self.launch.folder / f"{self.launch.name}.log"
 
-    def start(self, deadline_s: float = 20.0) -> Server:
+    def start(self, deadline_s: float = 60.0) -> Server:
         """Start it and return when it serves.
 
         Raises:

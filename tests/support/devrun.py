@@ -94,13 +94,13 @@ class DevRun:
         self.children = psutil.Process(self.pid).children(recursive=True)
         return self
 
-    def end(self, number: int = signal.SIGINT, deadline_s: float = 20.0) -> int:
+    def end(self, number: int = signal.SIGINT, deadline_s: float = 60.0) -> int:
         """Send a signal, by default a Ctrl-C, and return the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(deadline_s)
 
-    def leftovers(self, deadline_s: float = 20.0) -> list[str]:
+    def leftovers(self, deadline_s: float = 60.0) -> list[str]:
         """Return what still runs of its children, and its ports that are taken, after a while."""
         give_up = time.monotonic() + deadline_s
         while True:
@@ -124,7 +124,7 @@ class DevRun:
         request = urllib.request.Request(
             self.page_url + path, data, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             content = answer.read()
             is_json = "json" in answer.headers["Content-Type"]
             return answer.status, json.loads(content) if is_json else content
@@ -163,7 +163,7 @@ class TerminalChat:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.communicate(), 10)
+            await asyncio.wait_for(self._process.communicate(), 30)
         except TimeoutError:
             self._process.kill()
             await self._process.communicate()
@@ -173,7 +173,7 @@ class TerminalChat:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(f"{text}\n".encode())
 
-    async def heard(self, line: str, deadline_s: float = 15.0) -> list[str]:
+    async def heard(self, line: str, deadline_s: float = 60.0) -> list[str]:
         """Return the lines printed until `line` came, it included."""
         assert self._process is not None and self._process.stdout is not None
         lines: list[str] = []

@@ -115,7 +115,7 @@ class RedisCluster:
             is_linked = link["master_link_status"] == "up"
         return is_linked and state["cluster_state"] == "ok" and state["cluster_slots_ok"] == "16384"
 
-    def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = 20.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
         """Wait until a condition holds; an error of Redis counts as not yet."""
         give_up = time.monotonic() + deadline_s
         while True:

@@ -49,11 +49,24 @@ from tests.support.servers import eventually, free_port
 from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
+PING_S = 150
 # All tests come from one address, and their users type faster than people.
 UNLIMITED = {
     f"CHAT_LIMITS_{kind}_{what}": "1000000"
     for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
     for what in ("BURST", "PER_S")
+}
+# Where a deadline of the server is not what is looked at, a process that a busy machine stops for
+# some seconds runs into none. All are shorter than what the tests wait for an answer.
+PATIENT = {
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "15",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "15",
+    "CHAT_WARM_CALL_TIMEOUT_S": "15",
+    "CHAT_GATEWAY_RPC_TIMEOUT_S": "10",
+    "CHAT_GATEWAY_STORED_TIMEOUT_S": "15",
+    "CHAT_GATEWAY_HELD_TIMEOUT_S": "15",
+    "CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S": "30",
+    "CHAT_GATEWAY_HELLO_TIMEOUT_S": "30",
 }
 _CLI = [sys.executable, "-m", "chatserver.cli.main"]
 
@@ -63,7 +76,7 @@ class _Logged(Server):
 
     ready_line = b"workers.ready"
 
-    def start(self, deadline_s: float = 20.0) -> Server:
+    def start(self, deadline_s: float = 60.0) -> Server:
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         return super().start(deadline_s)
 
@@ -143,6 +156,9 @@ class Stack:
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_AUTH_SECRET": self.secret,
             "CHAT_GATEWAY_DRAIN_S": "3",
+            # While a test starts one process more, its devices answer no ping.
+            "CHAT_GATEWAY_PING_INTERVAL_S": str(PING_S),
+            "CHAT_GATEWAY_PONG_TIMEOUT_S": str(PING_S * 2 // 3),
             **UNLIMITED,
             **self._env,
             **more,
@@ -162,7 +178,7 @@ class Stack:
     def _run_to_end(self, launch: Launch) -> None:
         server = Server(_with_env(launch, self.environment())).start()
         assert server.process is not None
-        code = server.process.wait(30)
+        code = server.process.wait(60)
         assert code == 0, f"{launch.name} ended with {code}:\n{server.tail()}"
 
     def start_gateway(self, port: int | None = None, **env: str) -> Server:
@@ -337,7 +353,7 @@ async def bring_up(server: Server) -> None:
         assert process is not None and process.poll() is None, f"it ended:\n{server.tail()}"
         return await asyncio.to_thread(launch.is_ready)
 
-    await eventually(is_ready, deadline_s=20, what=f"{launch.name} is ready")
+    await eventually(is_ready, deadline_s=60, what=f"{launch.name} is ready")
 
 
 async def read_metric(port: int, name: str) -> float:
