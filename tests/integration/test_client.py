@@ -21,18 +21,18 @@ from chatserver.errors import (
     Unavailable,
 )
 from tests.support.servers import eventually, free_port
-from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.stack import PATIENT, Stack, bring_up, open_stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 NewName = Callable[[str], str]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack to take apart: two gateways, little in the hot tier."""
-    env = {"CHAT_REDIS_INBOX_MAX": "20", "CHAT_GATEWAY_ONLINE_TTL_S": "2"}
+    env = {**PATIENT, "CHAT_REDIS_INBOX_MAX": "20", "CHAT_GATEWAY_ONLINE_TTL_S": "2"}
     folder = tmp_path_factory.mktemp("client")
     with open_stack(folder, fsync="no", env=env) as made:
         yield made

@@ -16,7 +16,7 @@ from chatserver.client import ChatClient, events
 from chatserver.errors import ChatError, Conflict, Unauthenticated, Unavailable
 from chatserver.protocol.codes import Close
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 WELCOME = {"type": "welcome", "user": "alice", "epoch": "e1", "seq": 0, "limits": {}, "large": []}
 
 

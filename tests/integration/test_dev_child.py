@@ -90,7 +90,7 @@ async def test_child_is_ready_once_it_said_so(make: Make, lines: list[str]) -> N
     child = make("echo starting; echo all.ready now; sleep 60", ready_line="all.ready")
     await child.start()
 
-    await child.wait_ready(10)
+    await child.wait_ready(60)
 
     assert "child: all.ready now" in lines
 
@@ -101,7 +101,7 @@ async def test_child_that_ends_while_starting_failed_with_its_code(make: Make) -
     await child.start()
 
     with pytest.raises(Failed, match="child ended with 3 while starting"):
-        await child.wait_ready(30)
+        await child.wait_ready(60)
 
     assert list(child.tail) == ["no good"]
 
@@ -119,7 +119,7 @@ async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines:
     """Nobody keeps a Ctrl-C waiting for ever."""
     child = make("trap '' TERM; echo up; while :; do sleep 1; done", "up", stop_s=0.2)
     await child.start()
-    await child.wait_ready(10)
+    await child.wait_ready(60)
 
     await child.stop()
 
@@ -135,20 +135,20 @@ async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> 
     await child.wait_ended()
 
     grandchild = int(lines[0].removeprefix("child: "))
-    await eventually(lambda: not is_running(grandchild), 5, "the grandchild's end")
+    await eventually(lambda: not is_running(grandchild), what="the grandchild's end")
 
 
 async def test_child_started_again_forgets_what_it_said_before(make: Make) -> None:
     """A second life has its own last lines and must say again that it is ready."""
     child = make("echo $$ is up; exec sleep 60", ready_line="is up")
     await child.start()
-    await child.wait_ready(10)
+    await child.wait_ready(60)
     first = list(child.tail)
     child.kill()
     await child.wait_ended()
 
     await child.start()
-    await child.wait_ready(10)
+    await child.wait_ready(60)
 
     assert len(child.tail) == 1
     assert list(child.tail) != first

@@ -33,7 +33,7 @@ def run(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -187,7 +187,7 @@ def test_chat_on_a_terminal_gives_it_back_as_it_was() -> None:
     reader = threading.Thread(target=_drain, args=(main,), daemon=True)
     reader.start()
 
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
 
     assert process.returncode == 1
     assert "no gateway at" in errors

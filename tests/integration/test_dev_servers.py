@@ -57,7 +57,7 @@ def test_redis_url_of_a_second_test_finds_nothing_of_the_first(redis_url: str) -
         client.set("left", "behind")
 
 
-def test_dynamodb_restarted_on_the_same_folder_serves_again(
+async def test_dynamodb_restarted_on_the_same_folder_serves_again(
     start_dynamodb: StartDynamodb, tmp_path: Path
 ) -> None:
     """The server may be killed and started again on its port and its file."""
@@ -66,7 +66,7 @@ def test_dynamodb_restarted_on_the_same_folder_serves_again(
     server.kill()
     server.start()
 
-    assert server.launch.is_ready()
+    await eventually(server.launch.is_ready)  # one probe does not wait for long
 
 
 def test_server_on_a_busy_port_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -121,5 +121,5 @@ async def test_parent_killed_takes_its_server_along(tmp_path: Path) -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
 
-    await eventually(lambda: not is_running(child), 5, "the child's end")
+    await eventually(lambda: not is_running(child), what="the child's end")
     parent.stdout.close()

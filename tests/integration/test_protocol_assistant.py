@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,10 +14,12 @@ from chatserver.domain.companions import Changes
 from tests.integration.companion_support import open_companions
 from tests.support.rawchat import Failed, Fields, RawChat
 from tests.support.servers import eventually
-from tests.support.stack import WORKERS, Stack, open_stack
+from tests.support.stack import PATIENT, WORKERS, Stack, open_stack
 
 ASSISTANT = {
-    "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "5",
+    **PATIENT,
+    # An answer without an end is as long as a message may be: it lasts for half a minute.
+    "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "50",
     "CHAT_ASSISTANT_FLUSH_MS": "0",
     "CHAT_ASSISTANT_TOKENS_PER_DAY": "3000",
     "CHAT_ASSISTANT_TURNS_IN_FLIGHT_MAX": "1",
@@ -67,6 +70,16 @@ async def wait_delta(device: RawChat, chat: str, count: int = 1) -> None:
     await eventually(lambda: len(deltas_of(device, chat)) >= count, what="deltas")
 
 
+async def wait_end(device: RawChat, chat: str) -> Fields:
+    """Wait until a device was told that the newest answer it heard of is over; return that."""
+
+    def last() -> list[Fields]:
+        return [delta for delta in deltas_of(device, chat)[-1:] if "end" in delta]
+
+    await eventually(last, what="an end")
+    return last()[0]
+
+
 async def wait_answer(device: RawChat, chat: str, count: int = 1) -> Fields:
     """Wait for a companion's message and return it."""
 
@@ -100,7 +113,7 @@ async def test_companion_answers_on_every_device_as_it_is_made(
         await phone.say(chat, "tell me")
         messages = [await wait_answer(device, chat) for device in (phone, desk)]
         for device in (phone, desk):
-            await eventually(lambda d=device: "end" in deltas_of(d, chat)[-1])
+            await wait_end(device, chat)
             deltas = deltas_of(device, chat)
             assert [delta["index"] for delta in deltas] == list(range(len(deltas)))
             assert "".join(delta["text"] for delta in deltas) == messages[0]["body"]
@@ -113,7 +126,7 @@ async def test_companion_answer_is_joined_by_a_second_device(
     talking: Stack, phone: RawChat
 ) -> None:
     """In the middle, on another gateway: it sees the answer from the beginning."""
-    chat = await begin(talking, phone, "story:150")
+    chat = await begin(talking, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_delta(phone, chat, 20)
     async with talking.chat_of(
@@ -122,10 +135,12 @@ async def test_companion_answer_is_joined_by_a_second_device(
         joined = await desk.ask("join_turn", chat=chat)
         assert joined["type"] == "turn" and joined["seq"] == 1
         assert joined["text"].startswith("word1 word2 ") and "end" not in joined
+        await wait_delta(desk, chat)
+        await desk.ask("stop", chat=chat)
         message = await wait_answer(desk, chat)
         # What was told before its gateway was known to the worker it reads by joining again.
         later = await desk.ask("join_turn", chat=chat)
-        await wait_delta(desk, chat)
+        await wait_end(desk, chat)
         assert message["body"].startswith(take_in(joined, deltas_of(desk, chat)))
         assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
 
@@ -134,16 +149,21 @@ async def test_companion_answer_goes_on_for_a_device_that_comes_back(
     talking: Stack, phone: RawChat
 ) -> None:
     """A page that is loaded anew sees the rest."""
-    chat = await begin(talking, phone, "story:150")
+    chat = await begin(talking, phone, "endless")
     await phone.say(chat, "tell me")
     await wait_delta(phone, chat, 10)
     await phone.reconnect()
     before = len(deltas_of(phone, chat))
     joined = await phone.ask("join_turn", chat=chat)
+    await wait_delta(phone, chat, before + 5)
+    await phone.ask("stop", chat=chat)
     message = await wait_answer(phone, chat)
-    await eventually(lambda: "end" in deltas_of(phone, chat)[-1])
+    await wait_end(phone, chat)
 
-    assert take_in(joined, deltas_of(phone, chat)[before:]) == message["body"]
+    # What was told while the worker did not know where it is it reads by joining again.
+    later = await phone.ask("join_turn", chat=chat)
+    assert message["body"].startswith(take_in(joined, deltas_of(phone, chat)[before:]))
+    assert (later["text"], later["turn"]) == (message["body"], joined["turn"])
 
 
 async def test_companion_is_stopped_by_any_device(talking: Stack, phone: RawChat) -> None:
@@ -157,7 +177,7 @@ async def test_companion_is_stopped_by_any_device(talking: Stack, phone: RawChat
 
     assert message["ai"]["end"] == "stopped"
     assert message["body"].startswith("word1 word2 ")
-    await eventually(lambda: deltas_of(phone, chat)[-1].get("end") == "stopped")
+    assert (await wait_end(phone, chat))["end"] == "stopped"
     await phone.say(chat, "and now?")
     await wait_delta(phone, chat, len(deltas_of(phone, chat)) + 1)
     await phone.ask("stop", chat=chat)
@@ -210,7 +230,15 @@ async def test_companion_retry_of_what_was_sent_is_not_refused(
     chat, other = await begin(talking, phone, "endless"), await begin(talking, phone, "echo")
     first = await phone.say(other, "hello", ref="once")
     await wait_answer(phone, other)
-    await phone.say(chat, "tell me")
+
+    async def is_taken() -> bool:
+        # The answer is counted as being made until a moment after it came.
+        with contextlib.suppress(Failed):
+            await phone.say(chat, "tell me")
+            return True
+        return False
+
+    await eventually(is_taken)  # type: ignore[arg-type]  # mypy loses the type variable
     await wait_delta(phone, chat, 2)
 
     again = await phone.ask_send(other, "once", "hello")

@@ -372,17 +372,18 @@ async def test_typing_reaches_the_others_and_not_oneself(
 
 
 async def test_typing_is_not_repeated_to_who_comes_back(
-    alice: RawChat, bob: RawChat, pair: str
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
 ) -> None:
     """A signal is of the moment: it is not in the inbox."""
     await bob.abort()
-    await alice.tell("typing", chat=pair, on=True)
-    await alice.ask("chats")
+    async with stack.chat_of(bob.user, device="tablet") as tablet:
+        await alice.tell("typing", chat=pair, on=True)
+        await tablet.expect_frame("signal")  # the moment is over
 
-    await bob.start()
+        await bob.start()
 
-    await alice.say(pair, "end")
-    await bob.expect_bodies(pair, ["end"])
+        await alice.say(pair, "end")
+        await bob.expect_bodies(pair, ["end"])
     assert bob.of_type("signal") == []
 
 

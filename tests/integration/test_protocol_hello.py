@@ -10,7 +10,7 @@ import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.stack import Stack
+from tests.support.stack import PING_S, Stack
 from tests.support.wire import TEXT, Ended, RawSocket
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -27,7 +27,7 @@ async def test_hello_is_welcomed_with_head_and_limits(stack: Stack, alice: RawCh
     assert welcome["seq"] == 0
     assert welcome["epoch"]
     assert welcome["session"]
-    assert welcome["heartbeat_ms"] == 25_000
+    assert welcome["heartbeat_ms"] == PING_S * 1000
     assert welcome["large"] == []
     assert welcome["limits"] == {
         "frame_bytes_max": 65_536,
@@ -196,12 +196,13 @@ async def test_second_connection_of_a_device_replaces_the_first(
 
 
 async def test_too_many_connections_of_a_user_close_the_oldest(
-    stack: Stack, hasty: Server, new_name: NewName
+    stack: Stack, narrow: Server, new_name: NewName
 ) -> None:
     """The bound on a user's connections is kept by letting the oldest go."""
     user = new_name("alice")
     devices = [
-        await stack.chat_of(user, port=hasty.port, device=f"d{index}").start() for index in range(4)
+        await stack.chat_of(user, port=narrow.port, device=f"d{index}").start()
+        for index in range(4)
     ]
 
     await devices[0].expect_close(REPLACED)

@@ -332,7 +332,7 @@ async def test_chat_that_left_the_hot_tier_comes_back_as_it_was(
             await evict_all(shallow)
             return not redis.exists(f"{{p0}}:chat:{chat}")
 
-        await eventually(has_left, 10)  # type: ignore[arg-type]  # mypy loses the type variable
+        await eventually(has_left)  # type: ignore[arg-type]  # mypy loses the type variable
         await bob.start()
         await bob.expect_bodies(chat, ["m1", "m2", "m3"])
         ack = await alice.say(chat, "m4")

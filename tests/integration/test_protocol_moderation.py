@@ -75,6 +75,8 @@ async def test_block_ends_direct_messages_both_ways_until_unblocked(
     assert [each["user"] for each in listed["blocked"]] == [bob.user]
     assert not listed["more"]
     assert ack["seq"] == 2
+    for who in (alice, bob):  # what was told before is there before it
+        await who.expect_bodies(pair, ["before", "after"])
     # The device of who blocked hears of it, that of the other one does not.
     flags = [event["info"].get("blocked", False) for event in alice.of_type("event", kind="chat")]
     assert flags == [False, True, False]

@@ -10,19 +10,19 @@ import pytest
 
 from chatserver.dev.servers import Server
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
-GRACE_S = 0.6
+GRACE_S = 6.0  # to come back in time must be possible on a slow machine
 AWAY_S = 1.0
 TTL_S = 3
-LATE_S = 20.0  # a slow machine is late, not wrong
+LATE_S = 45.0  # a slow machine is late, not wrong
 FAST = {
     "CHAT_PRESENCE_OFFLINE_GRACE_S": str(GRACE_S),
     "CHAT_PRESENCE_WATCHED_MAX": "5",
-    "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S),
+    # A gateway that is held up for longer is dead for the others, and they say so.
+    "CHAT_GATEWAY_ONLINE_TTL_S": "15",
 }
 
 
@@ -34,6 +34,12 @@ def east(stack: Stack) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def west(stack: Stack) -> Iterator[Server]:
+    """Another one."""
+    yield stack.start_gateway(**FAST)
+
+
+@pytest.fixture(scope="module")
+def drowsy(stack: Stack) -> Iterator[Server]:
     """Another one, where users are soon taken for idle, too."""
     yield stack.start_gateway(**FAST, CHAT_PRESENCE_AWAY_AFTER_S=str(AWAY_S))
 
@@ -79,16 +85,14 @@ async def test_watch_tells_the_present_state_at_once_and_each_change(
 ) -> None:
     """Shown, hidden, shown, gone: as a user at another gateway does it."""
     async with device(stack, bob, west) as phone:
-        await asyncio.sleep(0)
-        await eventually(lambda: phone.is_connected)
         await alice.tell("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob), LATE_S)
         await alice.expect(lambda me: states_of(me, bob)[-1] == "online", LATE_S)
         told = len(states_of(alice, bob))
         await phone.tell("state", state="bg")
-        await alice.expect(lambda me: len(states_of(me, bob)) == told + 1, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > told, LATE_S)
         await phone.tell("state", state="fg")
-        await alice.expect(lambda me: len(states_of(me, bob)) == told + 2, LATE_S)
+        await alice.expect(lambda me: len(states_of(me, bob)) > told + 1, LATE_S)
 
     await alice.expect(lambda me: states_of(me, bob)[-1] == "offline", LATE_S)
     assert states_of(alice, bob)[told - 1 : told + 2] == ["online", "away", "online"]
@@ -156,18 +160,19 @@ async def test_user_on_two_gateways_is_as_present_as_the_best_device(
 
 
 async def test_idle_user_is_away_until_the_next_message(
-    stack: Stack, alice: RawChat, bob: str, west: Server
+    stack: Stack, alice: RawChat, bob: str, drowsy: Server
 ) -> None:
     """A screen that nobody looks at is not presence; a send is."""
-    async with device(stack, bob, west) as phone:
+    async with device(stack, bob, drowsy) as phone:
         chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
         await alice.tell("watch", users=[bob])
         await alice.expect(lambda me: states_of(me, bob)[-1:] == ["away"], LATE_S)
         told = len(states_of(alice, bob))
 
-        await phone.say(chat, "still here")
+        while len(states_of(alice, bob)) == told:  # the test's own timeout is the deadline
+            await phone.say(chat, "still here")
+            await asyncio.sleep(0.2)  # there and back within a second is not told
 
-        await alice.expect(lambda me: len(states_of(me, bob)) > told, LATE_S)
         assert states_of(alice, bob)[told] == "online"
 
 
@@ -196,6 +201,7 @@ async def test_unwatch_ends_it(stack: Stack, alice: RawChat, bob: str, east: Ser
     told = len(states_of(alice, bob))
 
     await alice.tell("unwatch", users=[bob])
+    await alice.ask("chats")  # answered after what was told before it
     async with device(stack, bob, east) as phone:
         await phone.tell("state", state="bg")
         await alice.ask("chats")
@@ -221,7 +227,7 @@ async def test_users_of_a_killed_gateway_are_offline_within_the_ttl(
     stack: Stack, alice: RawChat, bob: str
 ) -> None:
     """Nobody says goodbye for them: watchers find out all the same."""
-    dying = stack.start_gateway(**FAST)
+    dying = stack.start_gateway(**{**FAST, "CHAT_GATEWAY_ONLINE_TTL_S": str(TTL_S)})
     phone = device(stack, bob, dying)
     await phone.start()
     await alice.tell("watch", users=[bob])

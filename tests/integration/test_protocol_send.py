@@ -257,11 +257,11 @@ async def test_send_of_a_non_member_reaches_nobody(
 
 
 async def test_sends_beyond_the_bound_in_flight_are_refused_for_now(
-    stack: Stack, hasty: Server, new_name: NewName
+    stack: Stack, narrow: Server, new_name: NewName
 ) -> None:
     """A client that does not wait for acks is told to; what was taken is in order."""
-    alice = await stack.chat_of(new_name("alice"), port=hasty.port).start()
-    bob = await stack.chat_of(new_name("bob"), port=hasty.port).start()
+    alice = await stack.chat_of(new_name("alice"), port=narrow.port).start()
+    bob = await stack.chat_of(new_name("bob"), port=narrow.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
     assert alice.welcome["limits"]["sends_in_flight_max"] == 4
 

@@ -15,7 +15,7 @@ pytest_plugins = ["tests.support.stack_fixtures"]
 
 TEXT = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text("utf-8")
 FIRST, RESUMING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 async def start(program: str, *arguments: str) -> asyncio.subprocess.Process:

@@ -139,10 +139,10 @@ async def test_fragments_beyond_the_size_limit_are_closed_as_too_big(live: RawSo
 
 
 async def test_fragmented_message_that_is_never_whole_is_closed(
-    stack: Stack, hasty: Server
+    stack: Stack, narrow: Server
 ) -> None:
     """A message must be whole in time, though fragments keep coming."""
-    ws = await stack.open_live(hasty.port, "fragments-slow")
+    ws = await stack.open_live(narrow.port, "fragments-slow")
     async with ws:
         first, second, *_ = fragments(question(), [5, 5])
         await ws.write(first + second)

@@ -298,24 +298,25 @@ async def test_handshake_that_dribbles_is_cut_off(stack: Stack, hasty: Server) -
     assert written < len(data)
 
 
-async def test_hello_that_does_not_come_is_closed(stack: Stack, hasty: Server) -> None:
+async def test_hello_that_does_not_come_is_closed(stack: Stack, curt: Server) -> None:
     """A socket that was let in and does not say who it is, is told so and closed."""
-    async with await RawSocket.open(hasty.port) as ws:
+    async with await RawSocket.open(curt.port) as ws:
         bye = await ws.recv_json()
 
         assert (bye["type"], bye["code"]) == ("bye", NO_HELLO)
         await ws.expect_close(NO_HELLO)
 
 
-async def test_pings_do_not_put_off_the_hello_deadline(stack: Stack, hasty: Server) -> None:
+async def test_pings_do_not_put_off_the_hello_deadline(stack: Stack, curt: Server) -> None:
     """Being alive is not saying who one is."""
-    async with await RawSocket.open(hasty.port) as ws:
+    async with await RawSocket.open(curt.port) as ws:
 
         async def keep_pinging() -> None:
             while True:
                 await ws.send(PING, b"x")
                 await ws.send(PONG)  # to the server's own pings
-                await asyncio.sleep(0.05)  # what is tested is a busy peer
+                # What is tested is a busy peer, but no flood, even if all comes at once and late.
+                await asyncio.sleep(0.25)
 
         pings = asyncio.create_task(keep_pinging())
         try:

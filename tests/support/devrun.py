@@ -164,7 +164,7 @@ class TerminalChat:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.communicate(), 10)
+            await asyncio.wait_for(self._process.communicate(), 30)
         except TimeoutError:
             self._process.kill()
             await self._process.communicate()

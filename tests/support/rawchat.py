@@ -431,8 +431,9 @@ class RawChat:
                 await self._news.wait_for(lambda: condition(self))
         except TimeoutError:
             last = "\n  ".join(repr(frame)[:300] for frame in self.frames[-8:])
+            end = f", ended ({self.close_frame})" if self.ended.is_set() else ""
             raise AssertionError(
-                f"{self.device}: {what or 'condition'} not true in {deadline_s:g} s;"
+                f"{self.device}{end}: {what or 'condition'} not true in {deadline_s:g} s;"
                 f" the last frames were\n  {last}"
             ) from None
         return condition(self)

@@ -71,7 +71,7 @@ def is_running(pid: int) -> bool:
 
 
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]], deadline_s: float = 30.0, what: str = ""
+    condition: Callable[[], T | Awaitable[T]], deadline_s: float = 60.0, what: str = ""
 ) -> T:
     """Poll `condition` (plain or async) until it is true, and return its value.
 

@@ -24,17 +24,30 @@ _numbers = itertools.count(1)
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Redis, DynamoDB, all workers and a gateway with the default bounds."""
     folder = tmp_path_factory.mktemp("stack")
-    env = {"CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]', **PATIENT}
+    env = {**PATIENT, "CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]'}
     with open_stack(folder, fsync="no", env=env) as made:
         yield made
 
 
+# Of the short deadlines a gateway has one only: before it comes, nothing else is to be in time.
+
+
 @pytest.fixture(scope="session")
 def hasty(stack: Stack) -> Server:
-    """A gateway of the stack whose deadlines are short and whose bounds are small."""
+    """A gateway of the stack that does not wait long for a handshake."""
+    return stack.start_gateway(CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S="1.5")
+
+
+@pytest.fixture(scope="session")
+def curt(stack: Stack) -> Server:
+    """A gateway of the stack that does not wait long for a hello."""
+    return stack.start_gateway(CHAT_GATEWAY_HELLO_TIMEOUT_S="1.5")
+
+
+@pytest.fixture(scope="session")
+def narrow(stack: Stack) -> Server:
+    """A gateway of the stack that does not wait long for a message, and whose bounds are small."""
     return stack.start_gateway(
-        CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S="1.5",
-        CHAT_GATEWAY_HELLO_TIMEOUT_S="1.5",
         CHAT_GATEWAY_MESSAGE_TIMEOUT_S="1.5",
         CHAT_GATEWAY_SENDS_IN_FLIGHT_MAX="4",
         CHAT_GATEWAY_SESSIONS_PER_USER_MAX="3",
@@ -91,6 +104,6 @@ async def pair(alice: RawChat, bob: RawChat) -> str:
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose hot tier holds little: 20 messages a chat and 20 events an inbox."""
     folder = tmp_path_factory.mktemp("shallow")
-    bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20", **PATIENT}
-    with open_stack(folder, fsync="no", env=bounds) as made:
+    bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
+    with open_stack(folder, fsync="no", env={**PATIENT, **bounds}) as made:
         yield made

@@ -13,6 +13,7 @@ from chatserver.config import load_settings
 from chatserver.dev import plan as plan_module
 from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes
 from chatserver.errors import ConfigError
+from tests.support.servers import free_port
 
 PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)
 
@@ -32,8 +33,9 @@ def busy_port() -> Iterator[int]:
 
 def test_busy_port_is_named_with_its_use_and_its_flag(busy_port: int) -> None:
     """One sentence says what is wrong and what to do."""
+    gateway, redis, dynamodb, s3 = (free_port() for _ in range(4))
     with pytest.raises(ConfigError) as caught:
-        Ports(page=busy_port, gateway=31081, redis=31082, dynamodb=31083, s3=31084).check()
+        Ports(page=busy_port, gateway=gateway, redis=redis, dynamodb=dynamodb, s3=s3).check()
 
     assert caught.value.problems == [
         f"port {busy_port} (page) is in use: stop what uses it, or choose another with --port"

@@ -74,7 +74,7 @@ async def test_goodbye_waits_for_answers_that_are_due() -> None:
 
     busy, idle = Noting(looks_busy=2), Noting()
 
-    await say_goodbye([busy, idle], 5.0, 1000, random.Random(1))
+    await say_goodbye([busy, idle], 600.0, 1000, random.Random(1))
 
     assert order == [idle, busy]
 
