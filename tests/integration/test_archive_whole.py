@@ -26,7 +26,8 @@ from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
 from tests.support.servers import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 COUNT = 600
 KEPT_HOT = 10

@@ -33,6 +33,7 @@ from chatserver.warm.metering import READS
 from tests.integration.warm_support import Tables, batch, message, refuse
 from tests.integration.worker_support import (
     Gateway,
+    be_on_one_day,
     is_drained,
     make_direct,
     open_parts,
@@ -89,7 +90,7 @@ def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str
         env=kept | variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
     )
 
 
@@ -97,6 +98,7 @@ async def test_report_has_the_units_that_the_server_counted(
     redis_url: str, tables: Tables, s3: str, tmp_path: Path
 ) -> None:
     """Messages through the persist worker, a history: to the unit, in Redis and in the report."""
+    await be_on_one_day()
     async with open_parts(redis_url, tables.settings) as parts:
         tap = Tap(parts.messages._client)
         gateway = Gateway(parts.hot)
@@ -210,6 +212,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
 
 async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
     """Of thousands of chats those that take most are there, never told too high."""
+    day = today()
     async with open_hot(config.Redis(url=redis_url)) as hot:
         account = Spendings(hot)
         for number in range(1, 6):
@@ -218,8 +221,8 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
                 purse.spend_on_chats("write", {f"small-{number}-{n}": 1.0}, 1.0)
             purse.spend_on_chats("write", {"great": 1.0, "": 9.0}, 1_000.0)
             purse.spend("persist", "messages", "write", 1_000.0)
-            await account.add(Part("p", number, today(), purse.take()))
-        found = await account.get_day(today())
+            await account.add(Part("p", number, day, purse.take()))
+        found = await account.get_day(day)
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
     assert found.chat_totals["write"] == 5 * 1_000

@@ -104,6 +104,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
     assert {post.id: (await rows.likes.find_tally(post.id)).n for post in posts} == edges  # type: ignore[union-attr]  # it is there
 
 
+@pytest.mark.timeout(300)
 async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once(
     parts: WorkerParts, tables: Tables
 ) -> None:
@@ -117,7 +118,7 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {"CHAT_COUNTERS_LEASE_S": "1", "CHAT_COUNTERS_FLUSH_S": "0.2"}
         command = [sys.executable, "-m", "chatserver.cli.main", "worker", "counters"]
-        return subprocess.run(command, env={**env, **more}, timeout=60, check=False).returncode
+        return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
     for number, place in enumerate(PLACES):
         for fan in fans[2 * number : 2 * number + 2]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -31,8 +32,9 @@ GATEWAY = GatewayId("gw1")
 
 
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
-    """Settings of a worker with short waits."""
-    redis = {"url": redis_url, **sections.pop("redis", {})}
+    """Settings of a worker with short waits, and patience: a slow machine is no broken one."""
+    patience = {"connect_timeout_s": 20.0, "call_timeout_s": 20.0}
+    redis = {"url": redis_url, **patience, **sections.pop("redis", {})}
     persist = {"idle_ms": 50, **sections.pop("persist", {})}
     return Settings(
         redis=config.Redis(**redis), persist=config.Persist(**persist), warm=warm, **sections
@@ -95,7 +97,7 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._heard: Any = Heard()
         self._sent = 0
-        self._presence = Presence(hot, name, 60.0)
+        self._presence = Presence(hot, name, 600.0)  # nobody keeps it up
         self.calls = WarmCalls(hot, name, SystemClock(), 20.0)
 
     async def listen(self) -> None:
@@ -137,6 +139,11 @@ class Gateway:
             self._sent += 1
         await eventually(lambda: self._heard.count == self._sent)
         assert not self._heard.failures
+
+
+async def be_on_one_day() -> None:
+    """Wait until midnight is past, if it is near: accounts are those of a day."""
+    await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
 
 
 async def make_users(parts: WorkerParts, *users: UserId) -> None:
