@@ -167,9 +167,7 @@ async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_u
         "worker", "persist", "rpc", CHAT_WARM_SCHEMA_VERSION="0", CHAT_PERSIST_LEASE_S="60"
     )
     await eventually(lambda: holds(parts, 0), 120)
-    new: Process = await start(
-        "worker", "persist", CHAT_PERSIST_LEASE_S="3", CHAT_PERSIST_WRITE_TIMEOUT_S="2"
-    )
+    new: Process = await start("worker", "persist")
     await eventually(lambda: _are_known(old_tables, 2), 120)
     old.send_signal(signal.SIGSTOP)
     await held.release()

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 from collections import Counter
 
+import pytest
+
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
@@ -29,6 +31,7 @@ async def is_evicted(parts: WorkerParts) -> bool:
     return await Eviction(parts.hot).evict_idle(0, parts.clock.time() + 60) > 0
 
 
+@pytest.mark.timeout(400)
 async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
     redis_url: str, tables: Tables, s3: str
 ) -> None:

@@ -50,8 +50,8 @@ SHARDS = {
     "shard_refresh_s": REFRESH_S,
 }
 ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {
-    "CHAT_PERSIST_LEASE_S": "1.5",
-    "CHAT_PERSIST_WRITE_TIMEOUT_S": "1",
+    "CHAT_PERSIST_LEASE_S": "4",  # whose holder stops is followed after
+    "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # a slow machine writes, too
     "CHAT_PERSIST_IDLE_MS": "50",
 }
 BUSY, CALM = (10, 0.05), (1, 0.6)  # messages at once, and the pause after them
