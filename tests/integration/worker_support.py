@@ -52,7 +52,8 @@ async def end(task: asyncio.Task[Any]) -> None:
     """Cancel a task for good."""
     while not task.done():
         task.cancel()
-        await asyncio.wait([task], timeout=0.2)
+        # Only what lost its cancellation needs another; it would cut short what ends in order.
+        await asyncio.wait([task], timeout=3)
 
 
 @contextlib.asynccontextmanager
