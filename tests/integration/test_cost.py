@@ -37,6 +37,7 @@ from tests.integration.worker_support import (
     is_drained,
     make_direct,
     open_parts,
+    patient_redis,
     persister_of,
     running,
     stored_of,
@@ -109,7 +110,7 @@ async def test_report_has_the_units_that_the_server_counted(
         assert len(await stored_of(parts, chat.chat)) == 61
         assert len(await parts.older.list_before(chat.chat, 40, 20)) == 20
         variables = variables_of(parts)
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         found = await Spendings(hot).get_day(today())
     prices = tmp_path / "prices.toml"
     prices.write_text("[dynamodb]\nwrite_units_per_million_usd = 1000000\n", "utf-8")
@@ -146,7 +147,7 @@ async def test_report_has_the_units_that_the_server_counted(
 
 async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
     """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         purse = Purse()
         purse.spend("persist", "messages", "write", 4.0)
         purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
@@ -191,7 +192,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     purse = Purse()
     purse.spend("persist", "messages", "write", 2.5)
     spending = purse.take()
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         account = Spendings(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
             await account.add(Part(process, number, "2026-01-31", spending))
@@ -213,7 +214,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
 async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
     """Of thousands of chats those that take most are there, never told too high."""
     day = today()
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         account = Spendings(hot)
         for number in range(1, 6):
             purse = Purse()
@@ -239,7 +240,7 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
 async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[ApiParts]:
     """The parts of an API process."""
     settings = Settings(
-        redis=config.Redis(url=redis_url),
+        redis=patient_redis(redis_url),
         warm=warm,
         auth=config.Auth(secret=SecretStr(SECRET)),
     )

@@ -31,14 +31,17 @@ ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
 
 
-def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
-    """Settings of a worker with short waits, and patience: a slow machine is no broken one."""
+def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
+    """Settings of a Redis that nobody breaks: a slow machine is no broken one."""
     patience = {"connect_timeout_s": 20.0, "call_timeout_s": 20.0}
-    redis = {"url": redis_url, **patience, **sections.pop("redis", {})}
+    return config.Redis(**{"url": redis_url, **patience, **changes})
+
+
+def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
+    """Settings of a worker with short waits."""
+    redis = patient_redis(redis_url, **sections.pop("redis", {}))
     persist = {"idle_ms": 50, **sections.pop("persist", {})}
-    return Settings(
-        redis=config.Redis(**redis), persist=config.Persist(**persist), warm=warm, **sections
-    )
+    return Settings(redis=redis, persist=config.Persist(**persist), warm=warm, **sections)
 
 
 @contextlib.asynccontextmanager
