@@ -32,6 +32,7 @@ from chatserver.warm.client import DynamoClient
 from chatserver.warm.metering import READS
 from tests.integration.warm_support import Tables, batch, message, refuse
 from tests.integration.worker_support import (
+    PATIENT_VARIABLES,
     Gateway,
     be_on_one_day,
     is_drained,
@@ -154,6 +155,7 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
         purse.count_messages(1)
         await Spendings(hot).add(Part("p", 1, today(), purse.take()))
     up = {
+        **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": redis_url,
         "CHAT_WARM_ENDPOINT": str(tables.settings.endpoint),
         "CHAT_WARM_TABLE_PREFIX": tables.settings.table_prefix,

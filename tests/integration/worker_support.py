@@ -29,6 +29,12 @@ from workers.persist import PersistWorker
 
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
+# Of a process whose servers nobody breaks: a slow machine is no broken one.
+PATIENT_VARIABLES = {
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "20",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "20",
+    "CHAT_WARM_CALL_TIMEOUT_S": "20",
+}
 
 
 def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
@@ -224,6 +230,7 @@ def variables_of(parts: WorkerParts) -> dict[str, str]:
     """The environment of a process that works on the same servers."""
     warm = parts.settings.warm
     return {
+        **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": parts.settings.redis.url,
         "CHAT_WARM_ENDPOINT": str(warm.endpoint),
         "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
