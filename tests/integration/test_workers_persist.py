@@ -132,7 +132,7 @@ async def test_persist_waits_for_entries_without_delay(
 
     async def is_idle() -> bool:
         found: bytes = await parts.hot.call("INFO", "clients")
-        return b"blocked_clients:2" in found  # it and the gateway
+        return b"blocked_clients:2\r" in found  # it and the gateway
 
     async with running(persister_of(slow).run()):
         for number in range(3):
