@@ -35,7 +35,7 @@ from tests.support.servers import eventually
 from workers.assistant import run_assistant
 from workers.parts import WorkerParts
 
-FAST: dict[str, Any] = {"scripted_delta_ms": 1, "backoff_s": 0.01, "flush_ms": 0, "lease_s": 5.0}
+FAST: dict[str, Any] = {"scripted_delta_ms": 1, "backoff_s": 0.01, "flush_ms": 0, "lease_s": 15.0}
 _numbers = itertools.count(1)
 
 
@@ -125,7 +125,7 @@ class AssistantWorld:
         async def is_there() -> bool:
             return len(await self.answers(chat)) >= count
 
-        await eventually(is_there, deadline_s=20, what=f"{count} answers")
+        await eventually(is_there, what=f"{count} answers")
         await self.idle()
         return await self.answers(chat)
 
@@ -140,7 +140,7 @@ class AssistantWorld:
             is_heard = not newest or newest[0][0] == heard
             return bool(is_heard) and await self.asked.count() == 0
 
-        await eventually(is_idle, deadline_s=20, what="nothing to answer")
+        await eventually(is_idle, what="nothing to answer")
 
     def signals(self, chat: ChatId) -> list[frames.AiSignal]:
         """What Alice's devices were told of answers, by mail."""

@@ -112,12 +112,12 @@ class PushWorld:
 
     async def all_told(self) -> None:
         """Wait until all was looked at and nothing is due: what was not sent then, never is."""
-        await eventually(self._has_told, deadline_s=60, what="everything told")
+        await eventually(self._has_told, what="everything told")
 
     async def wait_until_due(self, chat: Audience) -> None:
         """Wait until a chat is listed."""
         due = self.hot.keys.due(0)
-        await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat), deadline_s=60)
+        await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
 
     async def end_delay(self, chat: Audience) -> None:
         """Let the delay of a chat be over."""

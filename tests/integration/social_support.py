@@ -55,9 +55,15 @@ class SocialRows:
         for user in users:
             await directory.put_user_if_absent(user, f"Name of {user}", 1.0)
 
-    async def post(self, author: str, content: str = "hello", id_: str = "") -> Post:
+    async def post(
+        self,
+        author: str,
+        content: str = "hello",
+        id_: str = "",
+        created_ms: int = 1_795_000_000_000,
+    ) -> Post:
         """Post something."""
-        made = Post(PostId(id_) if id_ else IDS.next(), author, content, 1_795_000_000_000)
+        made = Post(PostId(id_) if id_ else IDS.next(), author, content, created_ms)
         await self.posts.create_post(made)
         return made
 

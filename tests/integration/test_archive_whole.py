@@ -26,9 +26,11 @@ from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
 from tests.support.servers import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 COUNT = 600
+WORKS_S = 90.0  # for what workers do to all of it, beside readers, on a machine with much to do
 KEPT_HOT = 10
 SETTINGS = {
     "CHAT_REDIS_LOG_MAX": str(KEPT_HOT),
@@ -136,6 +138,7 @@ async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_kill
                 dying = await vault.stack.bring_up_worker("archive", **more)
                 await eventually(
                     lambda dying=dying: reading.done() or dying.process.poll() is not None,
+                    WORKS_S,
                     what=kill,
                 )
             worker = await vault.stack.bring_up_worker("archive")
@@ -144,9 +147,9 @@ async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_kill
                 left = await vault.stack.read_warm(chat)
                 return reading.done() or not left
 
-            await eventually(is_archived, what="all of it is archived")
+            await eventually(is_archived, WORKS_S, what="all of it is archived")
             whole = walks + 2
-            await eventually(lambda: reading.done() or walks >= whole)
+            await eventually(lambda: reading.done() or walks >= whole, WORKS_S)
             worker.kill()
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -171,7 +174,9 @@ async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault
         for n in range(KEPT_HOT):
             await bob.say(chat, f"later {n}")
         worker = await vault.stack.bring_up_worker("archive")
-        await eventually(lambda: mark.encode() in b"".join(objects_of(vault, chat).values()))
+        await eventually(
+            lambda: mark.encode() in b"".join(objects_of(vault, chat).values()), WORKS_S
+        )
 
         async def is_archived() -> bool:
             return not await vault.stack.read_warm(chat)
@@ -182,7 +187,7 @@ async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault
         dying = await vault.stack.bring_up_worker(
             "erasures", CHAT_FAILPOINT="erasure.in_archive:kill"
         )
-        await eventually(lambda: dying.process is None or dying.process.poll() is not None)
+        await eventually(lambda: dying.process is None or dying.process.poll() is not None, WORKS_S)
         helper = vault.start_worker("erasures")
         zoe.token = ""
         await wait_for_erasure(bob.client, receipt["receipt"])

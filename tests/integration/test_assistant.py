@@ -21,7 +21,7 @@ from tests.integration.assistant_support import (
     open_assistant_world,
 )
 from tests.integration.warm_support import Tables
-from tests.integration.worker_support import persister_of, running, stored_of
+from tests.integration.worker_support import be_on_one_day, persister_of, running, stored_of
 from tests.support.servers import eventually
 
 pytest_plugins = ["tests.integration.warm_fixtures"]
@@ -76,15 +76,23 @@ async def test_assistant_answers_of_a_session_come_one_after_the_other(
     world: AssistantWorld,
 ) -> None:
     """What is said while an answer is made waits, and is answered together."""
-    chat = await world.session("story:30")
+    chat = await world.session("stalls:2")
     async with world.answering():
         await world.say(chat, "one")
         await eventually(lambda: len(world.signals(chat)) > 2)
         await world.say(chat, "two", "three")
+        for number, asked in ((1, 1), (2, 3)):  # each is being made until it is stopped
+            await eventually(lambda n=number: texts_of(world, chat) == ["word1 word2 "] * n)  # type: ignore[misc]  # mypy does not see that `n` has a default
+            assert await world.deltas.stop(chat) == asked
         answers = await world.wait_answers(chat, 2)
 
     assert [answer.reply_to for answer in answers] == [1, 3]
     assert [len(turn) > 2 for turn in Turns.of(world.signals(chat)).by_turn.values()] == [True] * 2
+
+
+def texts_of(world: AssistantWorld, chat: ChatId) -> list[str]:
+    """What devices were told of each turn, in the order in which turns began."""
+    return [joined(turn) for turn in Turns.of(world.signals(chat)).by_turn.values()]
 
 
 async def test_assistant_sessions_are_answered_side_by_side(world: AssistantWorld) -> None:
@@ -194,15 +202,20 @@ async def test_assistant_fault_has_a_result_and_the_session_goes_on(
 
 async def test_assistant_model_that_falls_silent_is_let_go(redis_url: str, tables: Tables) -> None:
     """After a deadline what was said stands, or that there is nothing."""
-    short = {"between_s": 0.3, "first_delta_s": 0.3, "attempts_max": 2}
-    async with open_assistant_world(redis_url, tables.settings, **short) as world:
-        stalling, silent = await world.session("stalls:2"), await world.session("silent")
+    async with open_assistant_world(redis_url, tables.settings, between_s=0.3) as world:
+        chat = await world.session("stalls:2")
         async with world.answering():
-            for chat in (stalling, silent):
-                await world.say(chat, "hello")
-            (late,), (nothing,) = [await world.wait_answers(c, 1) for c in (stalling, silent)]
+            await world.say(chat, "hello")
+            (late,) = await world.wait_answers(chat, 1)
+    silence = {"first_delta_s": 0.3, "attempts_max": 2}
+    async with open_assistant_world(redis_url, tables.settings, **silence) as world:
+        chat = await world.session("silent")
+        async with world.answering():
+            await world.say(chat, "hello")
+            (nothing,) = await world.wait_answers(chat, 1)
 
-    assert (late.ai and late.ai.end, late.body) == ("late", "word1 word2 ")
+    assert late.ai and late.ai.end == "late"
+    assert late.body in ("word1 word2 ", "word1 ")  # where this process fell silent itself
     assert (nothing.ai and nothing.ai.code, nothing.body[:8]) == ("unavailable", "Sorry, I")
 
 
@@ -337,6 +350,7 @@ async def test_assistant_answer_is_joined_for_a_while_only(redis_url: str, table
 
 async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tables) -> None:
     """Who has none left is told until when, before the send and after it."""
+    await be_on_one_day()
     async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
         chat = await world.session("echo", answer_tokens_max=50)
         async with world.answering():
@@ -349,7 +363,7 @@ async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tab
 
     wait_s = (refused.value.retry_after_ms or 0) / 1000
     to_midnight_s = 86_400 - time.time() % 86_400
-    assert abs(wait_s - to_midnight_s) < 60 or abs(wait_s - to_midnight_s) > 86_340
+    assert abs(wait_s - to_midnight_s) < 60
     assert answer.ai is not None and answer.ai.code == "rate_limited"
     assert "00:00 UTC" in answer.body
 

@@ -29,7 +29,7 @@ async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -
         env={**os.environ, **world.variables(CHAT_FAILPOINT=place)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    assert await asyncio.wait_for(process.wait(), 90) == -signal.SIGKILL
     await world.end_lease()
 
 

@@ -40,7 +40,7 @@ async def memory_of(world: AssistantWorld, chat: ChatId) -> Memory:
     async def is_there() -> bool:
         return await world.parts.summaries.find(chat) is not None
 
-    await eventually(is_there, deadline_s=20, what="a summary")
+    await eventually(is_there, what="a summary")
     memory = await world.parts.summaries.find(chat)
     assert memory is not None
     return memory
@@ -94,7 +94,7 @@ async def test_memory_goes_when_what_it_cites_is_taken_back(
             memory = await forgetful.parts.summaries.find(chat)
             return memory is None or SECRET not in memory.text
 
-        await eventually(is_without, deadline_s=20)
+        await eventually(is_without)
         await forgetful.idle()
         await talk(forgetful, chat, "go on")
         await forgetful.idle()

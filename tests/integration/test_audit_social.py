@@ -115,7 +115,7 @@ async def test_audit_command_tells_by_its_exit_code(parts: WorkerParts, tables: 
     def run() -> tuple[int, str]:
         command = [sys.executable, "-m", "chatserver.cli.main", "audit", "social"]
         done = subprocess.run(
-            command, env=env, timeout=60, check=False, capture_output=True, text=True
+            command, env=env, timeout=90, check=False, capture_output=True, text=True
         )
         return done.returncode, done.stdout
 

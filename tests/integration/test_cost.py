@@ -32,10 +32,13 @@ from chatserver.warm.client import DynamoClient
 from chatserver.warm.metering import READS
 from tests.integration.warm_support import Tables, batch, message, refuse
 from tests.integration.worker_support import (
+    PATIENT_VARIABLES,
     Gateway,
+    be_on_one_day,
     is_drained,
     make_direct,
     open_parts,
+    patient_redis,
     persister_of,
     running,
     stored_of,
@@ -89,7 +92,7 @@ def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str
         env=kept | variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
     )
 
 
@@ -97,6 +100,7 @@ async def test_report_has_the_units_that_the_server_counted(
     redis_url: str, tables: Tables, s3: str, tmp_path: Path
 ) -> None:
     """Messages through the persist worker, a history: to the unit, in Redis and in the report."""
+    await be_on_one_day()
     async with open_parts(redis_url, tables.settings) as parts:
         tap = Tap(parts.messages._client)
         gateway = Gateway(parts.hot)
@@ -107,7 +111,7 @@ async def test_report_has_the_units_that_the_server_counted(
         assert len(await stored_of(parts, chat.chat)) == 61
         assert len(await parts.older.list_before(chat.chat, 40, 20)) == 20
         variables = variables_of(parts)
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         found = await Spendings(hot).get_day(today())
     prices = tmp_path / "prices.toml"
     prices.write_text("[dynamodb]\nwrite_units_per_million_usd = 1000000\n", "utf-8")
@@ -144,13 +148,14 @@ async def test_report_has_the_units_that_the_server_counted(
 
 async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
     """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         purse = Purse()
         purse.spend("persist", "messages", "write", 4.0)
         purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
         purse.count_messages(1)
         await Spendings(hot).add(Part("p", 1, today(), purse.take()))
     up = {
+        **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": redis_url,
         "CHAT_WARM_ENDPOINT": str(tables.settings.endpoint),
         "CHAT_WARM_TABLE_PREFIX": tables.settings.table_prefix,
@@ -189,7 +194,7 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     purse = Purse()
     purse.spend("persist", "messages", "write", 2.5)
     spending = purse.take()
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    async with open_hot(patient_redis(redis_url)) as hot:
         account = Spendings(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
             await account.add(Part(process, number, "2026-01-31", spending))
@@ -210,7 +215,8 @@ async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
 
 async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
     """Of thousands of chats those that take most are there, never told too high."""
-    async with open_hot(config.Redis(url=redis_url)) as hot:
+    day = today()
+    async with open_hot(patient_redis(redis_url)) as hot:
         account = Spendings(hot)
         for number in range(1, 6):
             purse = Purse()
@@ -218,8 +224,8 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
                 purse.spend_on_chats("write", {f"small-{number}-{n}": 1.0}, 1.0)
             purse.spend_on_chats("write", {"great": 1.0, "": 9.0}, 1_000.0)
             purse.spend("persist", "messages", "write", 1_000.0)
-            await account.add(Part("p", number, today(), purse.take()))
-        found = await account.get_day(today())
+            await account.add(Part("p", number, day, purse.take()))
+        found = await account.get_day(day)
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
     assert found.chat_totals["write"] == 5 * 1_000
@@ -236,7 +242,7 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
 async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[ApiParts]:
     """The parts of an API process."""
     settings = Settings(
-        redis=config.Redis(url=redis_url),
+        redis=patient_redis(redis_url),
         warm=warm,
         auth=config.Auth(secret=SecretStr(SECRET)),
     )

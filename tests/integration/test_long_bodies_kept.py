@@ -96,7 +96,7 @@ async def test_sweep_leaves_what_somebody_has_still_to_point_to(shelf: Shelf) ->
         },
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    assert await asyncio.wait_for(worker.wait(), 30) == -signal.SIGKILL
+    assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
     assert await shelf.items() == [] and len(await shelf.keys()) == 1
 
     swept = await shelf.sweep(settle_s=0)

@@ -13,7 +13,8 @@ from tests.integration.privacy_support import TIMEOUT_S, Person, Vault, open_vau
 from tests.support.rawchat import Failed, RawChat
 from tests.support.servers import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 LONGEST = 262_144
 SETTINGS = {

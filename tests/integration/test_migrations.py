@@ -258,7 +258,7 @@ async def test_process_of_an_older_schema_that_runs_on_ends_when_it_is_refused(
 
     async with watch_schema(tables.client, settings, "worker", JumpClock()):
         await rows.raise_state(SchemaState(9, 6))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await killed.wait()
 
 

@@ -54,9 +54,10 @@ from workers.parts import WorkerParts
 pytest_plugins = ["tests.integration.warm_fixtures", "tests.integration.worker_fixtures"]
 
 THROTTLED = Refuse("ProvisionedThroughputExceededException")
-# A call gives up after 0.3 s of silence, a write after 0.6.
-HASTY = {"call_timeout_s": 0.6, "attempts_max": 2}
-SHORT = {"write_timeout_s": 0.7, "lease_s": 2.0}
+# A call gives up after a second of silence: no sooner, so that a machine that is slow is not taken
+# for a store that hangs. The lease is nobody else's, however long this process is held up.
+HASTY = {"call_timeout_s": 2.0, "attempts_max": 2}
+SHORT = {"write_timeout_s": 2.5, "lease_s": 20.0}
 
 
 @pytest.fixture
@@ -144,6 +145,7 @@ async def worker_process(parts: WorkerParts, endpoint: str) -> AsyncIterator[Any
         await process.wait()
 
 
+@pytest.mark.timeout(300)
 async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
     parts: WorkerParts, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
@@ -169,18 +171,23 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
                 else:
                     await ledger.delete(chat, target)
 
+    async def has_made(calls: int) -> bool:
+        return len(fault_proxy.calls) >= calls or await is_drained(parts)
+
     await talk(30)
-    for kill in range(2):
+    kills = 0
+    while kills < 2:  # of one that had more to do; a quick one may have done all
         async with worker_process(parts, fault_proxy.endpoint) as worker:
             enough = len(fault_proxy.calls) + dice.randint(5, 30)
-            await eventually(lambda least=enough: len(fault_proxy.calls) >= least)  # type: ignore[misc]  # mypy does not see that `least` has a default
+            await eventually(lambda least=enough: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
             await talk(8)
             worker.send_signal(signal.SIGKILL)
             await worker.wait()
-        assert await waiting_in(parts) > 0, f"round {kill}: it was killed too late"
+        await parts.hot.call("HSET", parts.hot.keys.lease(0, "persist"), "until_ms", 0)
+        kills += await waiting_in(parts) > 0
     storm.share = 0.1
     async with behind(fault_proxy, parts) as others, running(persister_of(others, "w9").run()):
-        await eventually(lambda: is_drained(parts), 40)
+        await eventually(lambda: is_drained(parts), 120)
 
     expected = ledger.bodies
     assert sum(ledger.tops.values()) > 200
@@ -218,7 +225,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
         for number in range(1, 11):
             await gateway.send(slow, f"slow {number}")
             await gateway.send(other, f"other {number}")
-            await eventually(lambda least=number: told(other.chat) >= least)  # type: ignore[misc]  # as above
+            await eventually(lambda least=number: told(other.chat) >= least)  # type: ignore[misc]  # mypy does not see that `least` has a default
         assert told(slow.chat) == 0
         assert [m.body for m in await stored_of(parts, other.chat)] == texts(10, "other")
         assert await waiting_in(parts) == 20  # nothing leaves Redis before it is persisted

@@ -313,6 +313,7 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
     assert len(items) == COUNT
 
 
+@pytest.mark.timeout(300)
 async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None:
     """At each of its steps; then all of it is warm, once, and nothing is wrong."""
     sent = await make_archived(aging)
@@ -327,7 +328,7 @@ async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None
             env=kept | environment_of(aging) | more,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             output, _ = await process.communicate()
         codes.append(process.returncode)
         assert encoded(await aging.walk_up(5)) == encoded(sent), output

@@ -273,7 +273,6 @@ async def aging_spread(redis_url: str, warm_settings: Warm, s3: str) -> AsyncIte
         yield world
 
 
-@pytest.mark.timeout(60)
 async def test_archive_takes_a_spread_chat_and_history_stays_whole(aging_spread: World) -> None:
     """Its items leave all partitions; what changes afterwards is laid over the archive."""
     world, warm = aging_spread, aging_spread.parts.settings.warm

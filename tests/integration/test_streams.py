@@ -199,7 +199,7 @@ async def test_reader_that_dies_at_a_step_is_followed_by_another(
         patch.setattr(streamreader, "failpoint", failpoint)
         patch.setattr(streamreader._Reading, "note", noting(dead))
         task = asyncio.create_task(reader.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await dead.wait()
         await kill(reader, task)
         await asyncio.wait([task])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
+
+import pytest
 
 from chatserver import config
 from chatserver.cold.bucket import apply_bucket
@@ -28,6 +31,7 @@ async def is_evicted(parts: WorkerParts) -> bool:
     return await Eviction(parts.hot).evict_idle(0, parts.clock.time() + 60) > 0
 
 
+@pytest.mark.timeout(400)
 async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
     redis_url: str, tables: Tables, s3: str
 ) -> None:
@@ -49,13 +53,16 @@ async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
             running(persister_of(parts).run(), "persist"),
             running(ArchiveWorker(parts, 0, "a1").run(), "archive"),
         ):
-            for turn in range(TURNS):
+            for turn in itertools.count():
                 await chat.talk(30)
                 reader = asyncio.create_task(walk(history, chat, is_down=turn % 2 == 0, limit=25))
                 await chat.talk(30)
                 seen += (await reader).pages
                 if turn == 1:
                     await eventually(lambda: is_evicted(parts))
+                # The archive may be slower than readers are.
+                if turn >= TURNS - 1 and seen["warm"] and seen["cold"]:
+                    break
 
             async def is_archived() -> bool:
                 return (await parts.manifests.get_top(chat.chat)).seq >= OLD
@@ -66,7 +73,6 @@ async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
                 await walk(history, chat, is_down=is_down, limit=25) for is_down in (True, False)
             ]
 
-    assert seen["warm"] and seen["cold"]
     for one in last:
         assert set(one.pages) == {"hot", "warm", "cold"}
         assert one.messages == chat.head

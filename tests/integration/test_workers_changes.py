@@ -83,7 +83,7 @@ async def items_of(tables: Tables) -> dict[str, Item]:
 async def persist(parts: WorkerParts) -> None:
     """Let a persister do all that waits."""
     async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts), 20)
+        await eventually(lambda: is_drained(parts))
 
 
 async def test_replay_from_every_point_ends_with_the_same_items(
@@ -99,7 +99,7 @@ async def test_replay_from_every_point_ends_with_the_same_items(
     async with running(persister_of(parts).run()):
         for start in range(len(entries)):
             await put_back(parts, entries[start:])
-            await eventually(lambda: is_drained(parts), 20)
+            await eventually(lambda: is_drained(parts))
 
             assert await items_of(tables) == first, f"from {start}"
 
@@ -306,7 +306,7 @@ async def test_refs_are_known_again_when_redis_was_lost(
             return False  # the epoch that this process knows is over
         return True
 
-    await eventually(is_loaded, 20)
+    await eventually(is_loaded)
     assert parts.hot.epoch_of(0) != lost, "the chat was opened in an epoch that is over"
 
     async def digest_of_ref(message: frames.Message) -> bytes:

@@ -49,7 +49,7 @@ async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
         for offset_s in STEPS_S:
             clock.offset_s = offset_s
             await gateway.send(team, f"at {offset_s}")
-            await eventually(lambda: is_drained(parts), 20)
+            await eventually(lambda: is_drained(parts))
             tokens.add(await parts.hot.call("HGET", lease, "token"))
 
     stored = await stored_of(parts, team.chat)
@@ -67,7 +67,7 @@ async def test_clock_ahead_lets_no_chat_leave_too_early(
     team = await make_group(parts, ALICE, BOB)
     async with running(persister_of(parts).run()):
         await gateway.send(team, "here")
-        await eventually(lambda: is_drained(parts), 20)
+        await eventually(lambda: is_drained(parts))
     clock = SteppedClock()
     clock.offset_s = 10.0 * parts.hot.settings.chat_idle_s
 

@@ -80,8 +80,10 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
     monkeypatch.setattr("workers.counters.failpoint", die)
 
     async def like(number: int) -> None:
-        mine = random.Random(seed * 16 + number)
-        for _ in range(12):
+        mine, done = random.Random(seed * 16 + number), 0
+        # How often somebody counts meanwhile, and may die of it, is a matter of speed.
+        while done < 12 or len(deaths) <= 3:
+            done += 1
             fan, line = mine.choice(fans), line_of(mine.choice(posts))
             await (social.like(fan, line) if mine.random() < 0.6 else social.unlike(fan, line))
 
@@ -98,12 +100,12 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
     while await parts.hot.call("XLEN", parts.hot.keys.likes(0)):
         await asyncio.gather(step("w1"), step("w2"))
 
-    assert len(deaths) > 3
     edges = {post.id: await rows.likes.count_likes(post.id) for post in posts}
     assert sum(edges.values()) > 0
     assert {post.id: (await rows.likes.find_tally(post.id)).n for post in posts} == edges  # type: ignore[union-attr]  # it is there
 
 
+@pytest.mark.timeout(300)
 async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once(
     parts: WorkerParts, tables: Tables
 ) -> None:
@@ -117,7 +119,7 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
         more = {"CHAT_COUNTERS_LEASE_S": "1", "CHAT_COUNTERS_FLUSH_S": "0.2"}
         command = [sys.executable, "-m", "chatserver.cli.main", "worker", "counters"]
-        return subprocess.run(command, env={**env, **more}, timeout=60, check=False).returncode
+        return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
     for number, place in enumerate(PLACES):
         for fan in fans[2 * number : 2 * number + 2]:

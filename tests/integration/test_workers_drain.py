@@ -17,7 +17,8 @@ from tests.integration.privacy_support import Vault, open_vault
 from tests.support.rawchat import RawChat
 from tests.support.servers import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 # Those that have a lease however little there is to do.
 RESTLESS = {"persist", "repair", "archive", "sweep", "holds", "bodies", "audit"}

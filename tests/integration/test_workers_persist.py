@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -59,7 +58,7 @@ async def test_persist_five_hundred_messages_land_once_and_in_order(
         for start in range(0, 250, 50):
             await gateway.send(direct, *texts(50, f"direct {start}"))
             await gateway.send(group, *texts(50, f"group {start}"), sender=CAROL)
-        await eventually(lambda: is_drained(parts), 20)
+        await eventually(lambda: is_drained(parts))
 
     for audience, stem, sender in ((direct, "direct", ALICE), (group, "group", CAROL)):
         found = await stored_of(parts, audience.chat)
@@ -125,21 +124,21 @@ async def test_persist_waits_for_entries_without_delay(
     parts: WorkerParts, gateway: Gateway
 ) -> None:
     """An idle worker hears of a message at once, not at its next look."""
-    settings = parts.settings.persist.model_copy(update={"idle_ms": 2000})
+    settings = parts.settings.persist.model_copy(update={"idle_ms": 120_000})
     slow = dataclasses.replace(
         parts, settings=parts.settings.model_copy(update={"persist": settings})
     )
     team = await make_direct(parts)
+
+    async def is_idle() -> bool:
+        found: bytes = await parts.hot.call("INFO", "clients")
+        return b"blocked_clients:2\r" in found  # it and the gateway
+
     async with running(persister_of(slow).run()):
-        took_s = []
-        for number in range(6):  # the best of them: another process may hold this one up
-            await eventually(lambda: is_drained(parts))
-            started = time.monotonic()
+        for number in range(3):
+            await eventually(is_idle)
             await gateway.send(team, str(number))
             await eventually(lambda: is_drained(parts))
-            took_s.append(time.monotonic() - started)
-
-    assert min(took_s) < 1.0
 
 
 async def test_persist_read_marks_reach_the_directory(parts: WorkerParts, gateway: Gateway) -> None:
@@ -293,7 +292,7 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
 ) -> None:
     """Sends go on meanwhile, and nothing is lost or repeated (fault F24)."""
     server = start_dynamodb()
-    warm = settings_for(server.endpoint, call_timeout_s=0.5, attempts_max=1)
+    warm = settings_for(server.endpoint, attempts_max=1)
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)
     async with open_parts(redis_url, warm) as parts:
@@ -306,7 +305,7 @@ async def test_persist_catches_up_when_dynamodb_comes_back(
             assert await waiting_in(parts) == 40
             server.start()
 
-            await eventually(lambda: is_drained(parts), 20)
+            await eventually(lambda: is_drained(parts))
 
             assert not task.done()
         found = await stored_of(parts, team.chat)
@@ -322,7 +321,7 @@ async def test_persist_throttled_batches_are_written_all_the_same(
     await gateway.send(team, *texts(60))
 
     async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts), 20)
+        await eventually(lambda: is_drained(parts))
 
     assert [m.seq for m in await stored_of(parts, team.chat)] == list(range(1, 61))
 
@@ -336,7 +335,7 @@ async def test_persist_write_whose_answer_was_lost_is_made_again(
     await gateway.send(team, *texts(10))
 
     async with running(persister_of(parts).run()):
-        await eventually(lambda: is_drained(parts), 20)
+        await eventually(lambda: is_drained(parts))
 
     assert [m.seq for m in await stored_of(parts, team.chat)] == list(range(1, 11))
 
@@ -356,7 +355,7 @@ async def test_persist_of_redis_that_goes_away_says_so(
         server.kill()
 
         with pytest.raises(Unavailable, match=f"127.0.0.1:{server.port}"):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 30)
 
 
 async def test_persist_of_many_partitions_writes_all_of_them(
@@ -374,7 +373,7 @@ async def test_persist_of_many_partitions_writes_all_of_them(
             async def all_stored() -> bool:
                 return all([await count_of(parts, team.chat) == 3 for team in teams])
 
-            await eventually(all_stored, 20)
+            await eventually(all_stored)
 
 
 async def count_of(parts: WorkerParts, chat: ChatId) -> int:
@@ -400,7 +399,7 @@ async def test_persist_killed_anywhere_leaves_nothing_undone(
         env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"persist.{place}:kill"},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    assert await asyncio.wait_for(worker.wait(), 20) == -signal.SIGKILL
+    assert await asyncio.wait_for(worker.wait(), 90) == -signal.SIGKILL
     await parts.hot.call("HSET", parts.hot.keys.lease(0, "persist"), "until_ms", 0)
     async with running(persister_of(parts, "w2").run()):
         await eventually(lambda: is_drained(parts))

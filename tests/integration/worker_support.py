@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -28,16 +29,25 @@ from workers.persist import PersistWorker
 
 ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
+# Of a process whose servers nobody breaks: a slow machine is no broken one.
+PATIENT_VARIABLES = {
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "20",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "20",
+    "CHAT_WARM_CALL_TIMEOUT_S": "20",
+}
+
+
+def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
+    """Settings of a Redis that nobody breaks: a slow machine is no broken one."""
+    patience = {"connect_timeout_s": 20.0, "call_timeout_s": 20.0}
+    return config.Redis(**{"url": redis_url, **patience, **changes})
 
 
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
     """Settings of a worker with short waits."""
-    # A slow machine is no broken one.
-    redis = {"url": redis_url, "call_timeout_s": 20.0, **sections.pop("redis", {})}
+    redis = patient_redis(redis_url, **sections.pop("redis", {}))
     persist = {"idle_ms": 50, **sections.pop("persist", {})}
-    return Settings(
-        redis=config.Redis(**redis), persist=config.Persist(**persist), warm=warm, **sections
-    )
+    return Settings(redis=redis, persist=config.Persist(**persist), warm=warm, **sections)
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +61,8 @@ async def end(task: asyncio.Task[Any]) -> None:
     """Cancel a task for good."""
     while not task.done():
         task.cancel()
-        await asyncio.wait([task], timeout=0.2)
+        # Only what lost its cancellation needs another; it would cut short what ends in order.
+        await asyncio.wait([task], timeout=3)
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +107,7 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._heard: Any = Heard()
         self._sent = 0
-        self._presence = Presence(hot, name, 60.0)
+        self._presence = Presence(hot, name, 600.0)  # nobody keeps it up
         self.calls = WarmCalls(hot, name, SystemClock(), 20.0)
 
     async def listen(self) -> None:
@@ -138,6 +149,11 @@ class Gateway:
             self._sent += 1
         await eventually(lambda: self._heard.count == self._sent)
         assert not self._heard.failures
+
+
+async def be_on_one_day() -> None:
+    """Wait until midnight is past, if it is near: accounts are those of a day."""
+    await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
 
 
 async def make_users(parts: WorkerParts, *users: UserId) -> None:
@@ -214,6 +230,7 @@ def variables_of(parts: WorkerParts) -> dict[str, str]:
     """The environment of a process that works on the same servers."""
     warm = parts.settings.warm
     return {
+        **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": parts.settings.redis.url,
         "CHAT_WARM_ENDPOINT": str(warm.endpoint),
         "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,

@@ -99,7 +99,7 @@ class Browser:
 
     async def wait_for(self, count: int) -> list[dict[str, Any]]:
         """Wait for so many pushes; the notices in them."""
-        await eventually(lambda: len(self.taken) >= count, deadline_s=60, what=f"{count} pushes")
+        await eventually(lambda: len(self.taken) >= count, what=f"{count} pushes")
         return self.notices()
 
 
