@@ -52,7 +52,6 @@ from tests.support.servers import eventually, free_port
 from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
-START_S = 60.0  # on a machine that is full
 PING_S = 150
 # All tests come from one address, and their users type faster than people.
 UNLIMITED = {
