@@ -12,6 +12,7 @@ import click
 
 from chatserver.cli.running import prepare, run
 from chatserver.config import Settings, check_secret
+from chatserver.domain.quantities import counted
 from chatserver.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def doctor(is_json: bool, is_all: bool) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     fine = len(findings) - problems - notes
-    click.echo(f"{problems} problems, {notes} notes, {fine} in order", err=True)
+    told = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} in order"
+    click.echo(told, err=True)
     sys.exit(1 if problems else 0)
 
 
