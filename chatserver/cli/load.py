@@ -91,6 +91,9 @@ def load(scenario: str, **options: Any) -> None:
     # Whoever only pretends takes any token.
     secret = secrets.token_hex(32) if is_ceiling else options["secret"]
     settings = _settings(secret, options["dev_data"])
+    for name in ("out", "report"):
+        if options[name] is not None and not options[name].absolute().parent.is_dir():
+            raise click.UsageError(f"--{name}: there is no folder {options[name].parent}")
     plans = make_plans(chosen, settings, options)
     for note in _warnings(chosen, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
@@ -216,12 +219,14 @@ async def _load(
             load_average=before,
         )
     found["verdict"] = judge(found, _thresholds(options))
-    if options["out"] is not None:
-        options["out"].write_text(result.to_json(found), "utf-8")
-    if options["report"] is not None:
-        options["report"].write_text(page.render(found), "utf-8")
     for line in summary.lines_of(found):
         click.echo(line)
+    for name, render in (("out", result.to_json), ("report", page.render)):
+        if options[name] is not None:
+            try:
+                options[name].write_text(render(found), "utf-8")
+            except OSError as exc:  # what was found is told, whatever becomes of the files
+                raise click.FileError(str(options[name]), exc.strerror) from None
     return 0 if found["verdict"]["is_ok"] else 1
 
 

@@ -151,11 +151,19 @@ def test_token_command_with_a_wrong_option_says_which(
         (["audit"], "give one of these: --chat, --all, --continuous"),
         (["audit", "--all", "--chat", "c1"], "give one of these: --chat, --all, --continuous"),
         (["load"], "Missing argument 'SCENARIO'"),
+        (
+            ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],
+            "--report: there is no folder no-such-folder",
+        ),
         (["worker", "nope"], "Invalid value for 'NAMES...'"),
     ],
 )
-def test_wrong_usage_is_told_in_a_sentence(command: list[str], said: str) -> None:
-    """By the name of the option or the argument."""
+def test_wrong_usage_is_told_in_a_sentence(
+    command: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of the option or the argument, before anything is done."""
+    monkeypatch.setenv("CHAT_AUTH_SECRET", "")  # so that what `load` sets is taken back
+    monkeypatch.setenv("CHAT_TELEMETRY_LEVEL", "error")
     result = CliRunner().invoke(cli, command)
 
     assert result.exit_code == 2
