@@ -11,10 +11,12 @@ One file, though a long one: declarations alone, a section a class, which operat
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_origin
 
 from pydantic import (
     BaseModel,
@@ -22,6 +24,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -46,6 +49,18 @@ class Section(BaseModel):
     """A group of settings; refuses names that it does not have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_list(cls, value: object, info: ValidationInfo) -> object:
+        """A variable and a secret's file are texts: of a list, its JSON."""
+        field = cls.model_fields[str(info.field_name)]
+        if not isinstance(value, str) or get_origin(field.annotation) is not list:
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('must be a list as JSON has it: ["one", "two"]') from None
 
 
 class Redis(Section):
@@ -789,6 +804,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         env_nested_delimiter="_",
         env_nested_max_split=1,
+        enable_decoding=False,  # `Section` reads lists, and says which one is none
         extra="forbid",
         frozen=True,
     )
@@ -871,16 +887,30 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         settings = Settings(**overrides)
     except ValidationError as exc:
-        for error in exc.errors():
-            name = ".".join(str(part) for part in error["loc"])
-            why = error["msg"].removeprefix("Value error, ")
-            problems.append(f"{name}: {why[:1].lower()}{why[1:]}" if name else why)
-        raise ConfigError(problems) from None
+        raise ConfigError([*problems, *_told(exc)]) from None
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not TOML: {exc}"]) from None
+    except UnicodeDecodeError as exc:
+        raise ConfigError([*problems, f"CHAT_CONFIG: {path} is not UTF-8: {exc}"]) from None
     if problems:
         raise ConfigError(problems)
     return settings
+
+
+def _told(wrong: ValidationError) -> Iterator[str]:
+    """Yield what is wrong, each setting by its name and its variable."""
+    variables = {f"{section}.{name}": one for one, (section, name) in _variables().items()}
+    for error in wrong.errors():
+        name = ".".join(str(part) for part in error["loc"])
+        why = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        if error["type"] == "extra_forbidden":
+            if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
+                continue  # told by its variable
+            why = "no such setting"
+        setting = ".".join(name.split(".")[:2])
+        if setting in variables:
+            name += f" ({variables[setting]})"
+        yield f"{name}: {why[:1].lower()}{why[1:]}" if name else why
 
 
 def check_secret(settings: Settings) -> None:

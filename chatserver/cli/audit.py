@@ -15,6 +15,7 @@ from chatserver.cli.audit_social import audit_social
 from chatserver.cli.running import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
+from chatserver.domain.quantities import counted
 from chatserver.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def audit(
     if context.invoked_subcommand is not None:
         return
     if sum((bool(chats), is_all, continuous)) != 1:
-        raise click.UsageError("give --chat, --all or --continuous")
+        raise click.UsageError("give one of these: --chat, --all, --continuous")
     settings = prepare("audit")
     try:
         names = [ChatId(parse_id(chat, "--chat")) for chat in chats]
@@ -91,7 +92,7 @@ async def _audit(
             printed = len(tally.findings)
             report.show(
                 tally.chats,
-                f"{tally.chats} chats, {tally.entries} entries, {printed} findings",
+                f"{_looked_at(tally)}, {counted(printed, 'finding')}",
             )
 
         async with (
@@ -151,6 +152,10 @@ def finding_lines(finding: Finding) -> list[str]:
     ]
 
 
+def _looked_at(tally: Tally) -> str:
+    return f"{counted(tally.chats, 'chat')}, {counted(tally.entries, 'entry', 'entries')}"
+
+
 def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
     for chat, why in tally.failed.items():
         click.echo(f"{chat}: could not be looked at: {why}", err=True)
@@ -166,9 +171,9 @@ def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
         click.echo(json.dumps({"summary": summary}))
         return
     click.echo(
-        f"{tally.chats} chats, {tally.entries} entries ({tally.unverified} without a checksum), "
-        f"{units:.0f} read units: "
-        + (f"{len(tally.findings)} findings" if tally.findings else "nothing is wrong")
+        f"{_looked_at(tally)} ({tally.unverified} without a checksum), "
+        f"{counted(round(units), 'read unit')}: "
+        + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
         + (f", {len(tally.failed)} could not be looked at" if tally.failed else "")
     )
 

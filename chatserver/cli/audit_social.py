@@ -11,6 +11,7 @@ import click
 
 from chatserver.cli.running import prepare, require_redis, run
 from chatserver.config import Settings
+from chatserver.domain.quantities import counted
 
 SETTLE_S = 10.0  # longer than the calls between a like's edge and the queue may take
 
@@ -36,7 +37,7 @@ async def _audit(settings: Settings, *, is_mending: bool) -> bool:
     from chatserver.warm.client import open_dynamodb
     from chatserver.warm.social_audit import SocialAudit
 
-    is_wrong = False
+    has_found = is_wrong = False
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
         queue = LikeQueue(hot, settings.counters.queue_max)
         audit = SocialAudit(
@@ -47,10 +48,12 @@ async def _audit(settings: Settings, *, is_mending: bool) -> bool:
             is_mending=is_mending,
         )
         async for found in audit.iter_findings():
+            has_found = True
             is_wrong |= not found.is_mended
             mended = "mended" if found.is_mended else "wrong"
             line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
             click.echo("\t".join((mended, *line)))
         rows, unsteady = audit.progress
-    click.echo(f"{rows} rows, {unsteady} that keep changing", err=True)
+    says = "" if has_found else ": nothing is wrong"
+    click.echo(f"{counted(rows, 'row')}, {unsteady} that keep changing{says}", err=True)
     return is_wrong

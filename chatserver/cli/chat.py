@@ -38,6 +38,8 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
             parse_id(name, option)
     except BadRequest as exc:
         raise click.UsageError(exc.message) from None
+    if url is not None and not url.startswith(("ws://", "wss://")):
+        raise click.UsageError("--url: must begin with ws:// or wss://")
     from chatserver.client import terminal
 
     async def get_token() -> str:

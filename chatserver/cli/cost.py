@@ -10,6 +10,7 @@ import click
 
 from chatserver.cli.running import prepare, run
 from chatserver.config import Settings
+from chatserver.domain.quantities import counted
 from chatserver.errors import ChatError, ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def report_lines(report: Report) -> list[str]:
     """Return what is printed."""
     tenant = f", tenant {report.tenant}" if report.tenant else ""
     lines = [
-        f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; {report.messages:,} messages stored",
+        f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; "
+        f"{counted(report.messages, 'message')} stored",
         f"prices of {report.prices_region} as of {report.prices_as_of}, {report.billing}",
         "",
         "units of DynamoDB",

@@ -9,6 +9,7 @@ import click
 
 from chatserver.cli.running import prepare, require_redis, run
 from chatserver.config import Settings
+from chatserver.domain.quantities import counted
 from chatserver.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def _list(settings: Settings, limit: int) -> None:
             count += 1
             text = letter.message.tail[:_TEXT_MAX].decode(errors="replace")
             click.echo(f"{letter.place}\t{letter.message.seq}\t{letter.why}\t{text}")
-    click.echo(f"{count} dead letters", err=True)
+    click.echo(counted(count, "dead letter"), err=True)
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:

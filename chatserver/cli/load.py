@@ -17,6 +17,8 @@ import click
 
 from chatserver.cli.running import prepare, run
 from chatserver.config import Settings, check_secret
+from chatserver.domain.quantities import counted
+from chatserver.errors import ConfigError
 from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def _epilog() -> str:
 
 
 @click.command(epilog=_epilog())
-@click.argument("scenario", type=click.Choice([*SCENARIOS, "ceiling"]))
+@click.argument("scenario", metavar="SCENARIO", type=click.Choice([*SCENARIOS, "ceiling"]))
 @click.option("--url", default=URL, show_default=True, help="The gateway, ws:// or wss://.")
 @click.option("--users", type=click.IntRange(2, 1_000_000), help="Default: by scenario.")
 @click.option("--rate", type=_NUMBER, help="Actions a second, all processes together.")
@@ -89,6 +91,9 @@ def load(scenario: str, **options: Any) -> None:
     # Whoever only pretends takes any token.
     secret = secrets.token_hex(32) if is_ceiling else options["secret"]
     settings = _settings(secret, options["dev_data"])
+    for name in ("out", "report"):
+        if options[name] is not None and not options[name].absolute().parent.is_dir():
+            raise click.UsageError(f"--{name}: there is no folder {options[name].parent}")
     plans = make_plans(chosen, settings, options)
     for note in _warnings(chosen, plans, options):
         click.echo(f"chatserver load: {note}", err=True)
@@ -112,6 +117,13 @@ def _settings(secret: str | None, dev_data: Path) -> Settings:
         for name, value in read_exports(path.read_text("utf-8")).items():
             os.environ.setdefault(name, value)
     settings = prepare("load")
+    if not settings.auth.secret.get_secret_value() and not path.exists():
+        raise ConfigError(
+            [
+                f"there is no {path}: run this where `chatserver dev` was started, or name its "
+                "folder with --data by --dev-data; for another server set its CHAT_AUTH_SECRET"
+            ]
+        )
     check_secret(settings)
     return settings
 
@@ -163,14 +175,15 @@ def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) ->
 
 def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> Iterator[str]:
     if len(plans) < options["processes"]:
-        yield f"{len(plans)} processes will do: a group has all its members in one of them"
+        enough = counted(len(plans), "process", "processes")
+        yield f"{enough} will do: a group has all its members in one of them"
     users, rate = sum(one.users for one in plans), sum(one.rate for one in plans)
     sends_per_s = rate * chosen.mix.send / users
     if sends_per_s > SENDS_PER_S_MAX:
-        enough = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
+        needed = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
         yield (
             f"{sends_per_s:.0f} messages a second of each user: by default the server refuses "
-            f"more than 50 (CHAT_LIMITS_SENDS_PER_S). --users {enough} keeps below that"
+            f"more than 50 (CHAT_LIMITS_SENDS_PER_S). --users {needed} keeps below that"
         )
 
 
@@ -194,7 +207,7 @@ async def _load(
         address, settings.redis if is_told else None, options["metrics"]
     ) as watch:
         running = Coordinator(plans, watch)
-        click.echo(f"{chosen.name}: {plans[0].users * len(plans)} users gather", err=True)
+        click.echo(f"{chosen.name}: {sum(one.users for one in plans):,} users gather", err=True)
         with _progress(running) as on_second, _stop_on_signal(running):
             await running.run(on_second)
         found = result.build(
@@ -206,12 +219,14 @@ async def _load(
             load_average=before,
         )
     found["verdict"] = judge(found, _thresholds(options))
-    if options["out"] is not None:
-        options["out"].write_text(result.to_json(found), "utf-8")
-    if options["report"] is not None:
-        options["report"].write_text(page.render(found), "utf-8")
     for line in summary.lines_of(found):
         click.echo(line)
+    for name, render in (("out", result.to_json), ("report", page.render)):
+        if options[name] is not None:
+            try:
+                options[name].write_text(render(found), "utf-8")
+            except OSError as exc:  # what was found is told, whatever becomes of the files
+                raise click.FileError(str(options[name]), exc.strerror) from None
     return 0 if found["verdict"]["is_ok"] else 1
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import click
 
 from chatserver.errors import ConfigError, Unavailable
+
+DEV_SETTINGS = ".dev/settings.env"  # of chatserver.dev.folder, in its default place
 
 # Where each command is, and its line in `--help`. Told here, so that `--help` imports none of
 # them. `dev` is named by text only: cli and dev do not know each other.
@@ -93,10 +96,19 @@ def main() -> None:
     except ConfigError as exc:
         for problem in exc.problems:
             click.echo(f"chatserver: {problem}", err=True)
+        _point_to_dev()
         sys.exit(2)
     except Unavailable as exc:
         click.echo(f"chatserver: {exc.message}", err=True)
+        _point_to_dev()
         sys.exit(1)
+
+
+def _point_to_dev() -> None:
+    """Tell whoever stands beside a `chatserver dev` how to get its settings."""
+    has_settings = any(name in os.environ for name in ("CHAT_AUTH_SECRET", "CHAT_CONFIG"))
+    if not has_settings and "dev" not in sys.argv[1:2] and Path(DEV_SETTINGS).exists():
+        click.echo(f"chatserver: the settings of `chatserver dev`: . {DEV_SETTINGS}", err=True)
 
 
 if __name__ == "__main__":

@@ -174,8 +174,16 @@ def _measured(made: Plan) -> Table:
     table.add_column(style="dim", overflow="fold")
     for name, each in sorted(made.constants.items()):
         whose = "your file: " if name in made.from_results else ""
-        table.add_row(name, f"{each.value:,.6g} {each.unit}".strip(), f"{whose}{each.how}")
+        table.add_row(name, _constant(each.value, each.unit), f"{whose}{each.how}")
     return table
+
+
+def _constant(value: float | None, unit: str) -> str:
+    """Return a constant without an exponent: it is to be compared with what was measured."""
+    if value is None:
+        return "-"
+    text = f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
+    return f"{text} {unit[:-1] if value == 1 and unit.endswith('units') else unit}".strip()
 
 
 def _explain(made: Plan) -> None:

@@ -11,6 +11,7 @@ import click
 from chatserver.cli.running import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
+from chatserver.domain.quantities import counted
 from chatserver.errors import BadRequest, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -141,4 +142,7 @@ async def _restore(
 
             done = await restorer.restore(chat, held, told)
             report.end()
-    click.echo(f"{done.entries} entries restored, {done.write_units:.0f} write units")
+    click.echo(
+        f"{counted(done.entries, 'entry', 'entries')} restored, "
+        f"{counted(round(done.write_units), 'write unit')}"
+    )

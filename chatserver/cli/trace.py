@@ -18,6 +18,7 @@ import click
 from chatserver.cli.running import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, UserId, parse_id, parse_mid
+from chatserver.domain.quantities import counted
 from chatserver.errors import BadRequest, NotFound, Unavailable
 from chatserver.telemetry.printable import escaped
 
@@ -184,7 +185,7 @@ def _delivered_lines(found: Trace) -> list[Line]:
     hot, seq = found.hot, found.found.seq
     text = "not known: Redis does not answer"
     if hot is not None and hot.is_large:
-        text = f"a large chat: its log is the inbox, {hot.gateways} gateways watch it"
+        text = f"a large chat: its log is the inbox, watched by {counted(hot.gateways, 'gateway')}"
     elif hot is not None and (not hot.is_open or hot.served >= seq):
         text = "every inbox was served"
     elif hot is not None:
@@ -199,7 +200,11 @@ def _delivered_lines(found: Trace) -> list[Line]:
         read = sum(bool(each.has_read) for each in some)
         shown = f"the first {len(some)} of {found.members}" if len(some) < found.members else "all"
         lines.append(
-            ("", f"{found.members} members now; of {shown}: {received} received it, {read} read it")
+            (
+                "",
+                f"{counted(found.members, 'member')} now; of {shown}: {received} received it, "
+                f"{read} read it",
+            )
         )
     return lines
 
@@ -224,13 +229,14 @@ def _warm_lines(found: Trace) -> list[Line]:
         ("persisted", f"yes: partition {warm.partition}, rev {warm.rev}, checksum {warm.checksum}")
     ]
     body = {"inline": "in the item", "object": f"in {warm.body_key}", "none": "none"}[warm.body]
-    lines.append(("body", f"{warm.body_bytes} bytes, {body}; {warm.attachments} attachments"))
+    files = counted(warm.attachments, "attachment")
+    lines.append(("body", f"{counted(warm.body_bytes, 'byte')}, {body}; {files}"))
     if warm.is_deleted:
         lines.append(("deleted", f"yes, by the entry at seq {warm.rev}"))
     if warm.edited_seq is not None:
         lines.append(("edited", f"by the entry at seq {warm.edited_seq}"))
     if warm.reactions:
-        lines.append(("reactions", f"of {warm.reactions} users"))
+        lines.append(("reactions", f"of {counted(warm.reactions, 'user')}"))
     if warm.expires_at is not None:
         lines.append(("expires", _seconds(warm.expires_at)))
     if warm.ttl is not None:

@@ -8,6 +8,7 @@ import click
 
 from chatserver.cli.running import prepare, require_redis, run
 from chatserver.config import Settings
+from chatserver.domain.quantities import counted
 from chatserver.hot.hooks import DeadEvent, HookEvents
 
 PAGE = 500
@@ -62,7 +63,7 @@ async def _list(settings: Settings, limit: int) -> None:
         count += 1
         text = dead.event.decode(errors="replace")
         click.echo(f"{dead.place}\t{dead.attempts}\t{dead.why}\t{text}")
-    click.echo(f"{count} dead letters", err=True)
+    click.echo(counted(count, "dead letter"), err=True)
 
 
 async def _replay(settings: Settings, places: set[str] | None) -> None:

@@ -26,7 +26,13 @@ BY_NAME_ONLY = ("audit",)  # what it reads costs: nobody gets it unasked
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, type=click.Choice([*NAMES, *BY_NAME_ONLY, "all"]))
+@click.argument(
+    "names",
+    metavar="NAMES...",
+    nargs=-1,
+    required=True,
+    type=click.Choice([*NAMES, *BY_NAME_ONLY, "all"]),
+)
 def worker(names: tuple[str, ...]) -> None:
     """Run the workers NAMES in one process, until SIGTERM. Needs Redis, DynamoDB and S3.
 

@@ -85,22 +85,23 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
         Lost: it does not answer, or not as a gateway.
         ConfigError: the address is none.
     """
-    is_local = urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
-    connecting = connect(
-        url,
-        subprotocols=[Subprotocol(SUBPROTOCOL)],
-        compression=None,
-        max_size=FRAME_BYTES_MAX,
-        open_timeout=OPEN_S,
-        close_timeout=CLOSE_S,
-        ping_interval=PING_S,
-        ping_timeout=PONG_S,
-        proxy=None if is_local else True,
-    )
+    try:
+        is_local = urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
+        connecting = connect(
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            max_size=FRAME_BYTES_MAX,
+            open_timeout=OPEN_S,
+            close_timeout=CLOSE_S,
+            ping_interval=PING_S,
+            ping_timeout=PONG_S,
+            proxy=None if is_local else True,
+        )
+    except (InvalidURI, ValueError) as exc:
+        raise ConfigError([f"{url}: is no address of a gateway, ws:// or wss://"]) from exc
     try:
         connection = await connecting
-    except InvalidURI as exc:
-        raise ConfigError([f"{url}: {exc}"]) from exc
     except InvalidStatus as exc:
         wait = _retry_after_ms(exc.response.headers.get)
         raise Lost(0, f"HTTP {exc.response.status_code}", wait) from exc

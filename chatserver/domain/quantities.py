@@ -1,4 +1,4 @@
-"""Quantities as people type them: ``10m`` users, ``5%``, ``1.5GB``, ``90d``."""
+"""Quantities as people type them, ``10m`` users, ``5%``, ``90d``, and read them, ``1 chat``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ _UNITS: Final[Mapping[Kind, Mapping[str, float]]] = {
     "bytes": _BYTES,
     "days": _DAYS,
 }
+_NAMES: Final[Mapping[Kind, str]] = {
+    "number": "number",
+    "share": "share",
+    "bytes": "number of bytes",
+    "days": "time",
+}
 _EXAMPLES: Final[Mapping[Kind, str]] = {
     "number": "200, 2k, 1.5m, 3b",
     "share": "5%, 0.05",
@@ -38,6 +44,11 @@ _EXAMPLES: Final[Mapping[Kind, str]] = {
     "days": "12h, 90d, 4w, 2y",
 }
 _FORM: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z%]*)")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return a number and what it is of: ``1 chat``, ``2 chats``, ``0 entries``."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float) -> float:
@@ -49,7 +60,9 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
     found = _FORM.fullmatch(text.strip())
     unit = None if found is None else _UNITS[kind].get(found[2].lower())
     if found is None or unit is None:
-        raise BadRequest(f"{field}: {text[:40]!r} is none; write it like {_EXAMPLES[kind]}")
+        raise BadRequest(
+            f"{field}: {text[:40]!r} is no {_NAMES[kind]}; write it like {_EXAMPLES[kind]}"
+        )
     value = float(found[1].replace(",", "").replace("_", "")) * unit
     if not least <= value <= most:
         raise BadRequest(f"{field}: must be {show(least, kind)} to {show(most, kind)}, is {text}")

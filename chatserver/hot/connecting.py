@@ -87,7 +87,7 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
                 )
     except (OSError, TimeoutError) as exc:
         raise Unavailable(
-            f"redis at {address.name}: cannot connect ({exc or 'timed out'}); "
+            f"redis at {address.name}: cannot connect ({str(exc) or 'timed out'}); "
             "start one with 'redis-server', or set CHAT_REDIS_URL"
         ) from exc
     sock = transport.get_extra_info("socket")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from chatserver.domain.quantities import counted
 from chatserver.loadtest.coordinator import Totals
 
 _COUNTED = ("lost", "duplicate", "disordered", "jumped", "mismatched", "unacked", "unsent")
@@ -33,7 +34,8 @@ def ceiling_line(ceiling: dict[str, Any]) -> str:
         f"ceiling of the tool here: {ceiling['per_s']:,.0f} actions/s, "
         f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "
         f"{_or_unknown(ceiling['cpu_us_per_action'])} us of CPU an action, "
-        f"{ceiling['processes']} process(es), against a server that only pretends"
+        f"{counted(ceiling['processes'], 'process', 'processes')}, "
+        "against a server that only pretends"
     )
 
 

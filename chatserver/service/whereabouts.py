@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId, parse_mid
+from chatserver.domain.quantities import counted
 from chatserver.domain.segments import Segment
 from chatserver.domain.whereabouts import (
     Found,
@@ -122,7 +123,7 @@ class Whereabouts:
             return None
 
     def _looked(self, chat: ChatId | None) -> str:
-        where = f"chat {chat}" if chat else f"{self._looked_through} chats"
+        where = f"chat {chat}" if chat else counted(self._looked_through, "chat")
         text = f"no such message in the backlog nor in {where}"
         if self._looked_through >= self._chats_max:
             text += " (the most that --chats-max allows): name its --chat, or a --user of it"

@@ -20,6 +20,9 @@ export const count = known((value) =>
   scaled(value, [[1e9, " G"], [1e6, " M"], [1e3, " k"], [0, ""]]),
 );
 
+/** "1 message", "2 messages", "1.42 k messages". */
+export const counted = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
 export const perSecond = known((value) => `${count(value)}/s`);
 
 export const millis = known((value) =>

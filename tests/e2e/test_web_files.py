@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
-from playwright.async_api import FilePayload, expect
+from playwright.async_api import FilePayload, Route, expect
 
 from chatserver.client import ChatClient
 from chatserver.errors import NotFound
@@ -156,6 +156,32 @@ async def test_files_are_dropped_and_pasted_and_sent_with_a_text(
     assert await save(ben, "page.html") == b"<script>window.__xss = 1</script>"
     assert await ben.page.evaluate("window.__xss") is None
     assert ben.complaints == []
+
+
+async def test_file_on_its_way_holds_the_message_and_says_so(web: WebStack, arrive: Arrive) -> None:
+    """Enter does not send half of it, and is not passed over in silence either."""
+    a, b = web.new_users(2)
+    ann = await arrive(a)
+    await ann.start_chat(b)
+    may_go = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await may_go.wait()
+        await route.continue_()
+
+    await ann.page.route("**/v1/chats/*/attachments", hold)
+    await choose(ann, "notes.txt", "text/plain", b"some notes")
+    await ann.write("as promised")
+    await ann.field.press("Enter")
+
+    await expect(ann.page.locator(".tray-limit")).to_contain_text("still being uploaded")
+    await expect(ann.field).to_have_value("as promised")
+    may_go.set()
+    await expect(ann.page.locator(".tray-limit")).to_have_text("", timeout=30_000)
+    await ann.field.press("Enter")
+    await expect(ann.page.locator(".tray-item")).to_have_count(0)
+    await ann.expect_bodies("as promised")
+    await ann.check_is_clean()
 
 
 async def test_file_that_the_server_refuses_is_told_in_words(web: WebStack, arrive: Arrive) -> None:

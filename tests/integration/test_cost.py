@@ -175,7 +175,7 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
     )
 
     assert (whole.returncode, whole.stderr) == (0, "")
-    assert "1 messages stored" in whole.stdout
+    assert "1 message stored" in whole.stdout
     assert "4.0 * 0.625/1,000,000 + 0.0 * 0.125/1,000,000" in whole.stdout
     assert "d-1" in whole.stdout
     assert "messages/sender" in whole.stdout
@@ -184,7 +184,7 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
     assert nobody in no_redis.stderr
     assert "messages/sender" in no_redis.stdout
     assert "no bytes of DynamoDB" in no_dynamodb.stderr
-    assert "1 messages stored" in no_dynamodb.stdout
+    assert "1 message stored" in no_dynamodb.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "/nowhere.toml" in wrong.stderr
 

@@ -102,12 +102,44 @@ def test_settings_that_are_wrong_are_all_named_at_once(monkeypatch: pytest.Monke
     for expected in (
         "CHAT_NOPE: no such setting",
         "CHAT_GATEWAY_PRT: no such setting",
-        "gateway.port: input should be less than or equal to 65535",
-        "redis.partitions: input should be a valid integer, unable to parse string as an integer",
+        "gateway.port (CHAT_GATEWAY_PORT): must be less than or equal to 65535",
+        "redis.partitions (CHAT_REDIS_PARTITIONS): must be a valid integer, unable to parse string "
+        "as an integer",
         "persist: write_timeout_s must be shorter than lease_s",
-        "warm.table_prefix: string should match pattern '^[A-Za-z0-9_.-]{0,64}$'",
+        "warm.table_prefix (CHAT_WARM_TABLE_PREFIX): string should match pattern "
+        "'^[A-Za-z0-9_.-]{0,64}$'",
     ):
-        assert expected in problems
+        assert problems.count(expected) == 1
+    assert len(problems) == 6
+
+
+@pytest.mark.parametrize("value", ["alice", '["alice"', "7", '{"alice": 1}'])
+def test_settings_list_that_is_none_is_told_like_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """By a variable, or as a secret's file; not by a traceback."""
+    (tmp_path / "CHAT_GATEWAY_ORIGINS").write_text(value, "utf-8")
+
+    problems = problems_of(
+        monkeypatch,
+        CHAT_AUTH_ADMINS=value,
+        CHAT_REDIS_PARTITIONS="many",
+        CHAT_SECRETS_DIR=str(tmp_path),
+    )
+
+    names = ["redis.partitions", "gateway.origins", "auth.admins"]
+    assert [problem.split(" (")[0] for problem in problems] == names
+    assert all(" list" in problem for problem in problems[1:])
+
+
+def test_settings_list_from_a_secrets_file_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a variable of the same text."""
+    (tmp_path / "CHAT_AUTH_ADMINS").write_text('["alice", "bob"]\n', "utf-8")
+    monkeypatch.setenv("CHAT_SECRETS_DIR", str(tmp_path))
+
+    assert load_settings().auth.admins == ["alice", "bob"]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +190,7 @@ def test_settings_file_with_unknown_names_is_refused(
 
     problems = problems_of(monkeypatch, CHAT_CONFIG=str(file))
 
-    assert [problem.split(":")[0] for problem in problems] == ["redis.nope", "nope"]
+    assert problems == ["redis.nope: no such setting", "nope: no such setting"]
 
 
 def test_settings_file_that_is_not_toml_is_named(
@@ -172,6 +204,18 @@ def test_settings_file_that_is_not_toml_is_named(
 
     assert problem.startswith(f"CHAT_CONFIG: {file} is not TOML")
     assert "line 1" in problem
+
+
+def test_settings_file_that_is_not_text_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A picture, or a file of another encoding."""
+    file = tmp_path / "chat.toml"
+    file.write_bytes(b"[redis]\nurl = '\xff'\n")
+
+    (problem,) = problems_of(monkeypatch, CHAT_CONFIG=str(file))
+
+    assert problem.startswith(f"CHAT_CONFIG: {file} is not UTF-8")
 
 
 @pytest.mark.parametrize("name", ["CHAT_CONFIG", "CHAT_SECRETS_DIR"])

@@ -180,7 +180,7 @@ export function createAdminPage({ admin, onBack }) {
     if (figures.latest === null) {
       showNote(
         h("h3", {}, "No figures"),
-        h("p", { role: "alert" }, problem),
+        h("p", { role: "alert" }, ...withCode(problem)),
         h("p", { class: "hint" }, `Asks again in ${Math.round(waitMs / 1000)} s.`),
         h("button", { type: "button", class: "button", on: { click: ask } }, "Ask now"),
       );
@@ -212,7 +212,9 @@ export function createAdminPage({ admin, onBack }) {
       h(
         "p",
         { class: "hint" },
-        "Who operates it puts your user name into CHAT_AUTH_ADMINS and starts `chatserver api` again.",
+        ...withCode(
+          "Who operates it puts your user name into `CHAT_AUTH_ADMINS` and starts `chatserver api` again.",
+        ),
       ),
       h("button", { type: "button", class: "button", on: { click: onBack } }, "Back to the chats"),
     );
@@ -250,13 +252,13 @@ function createDashboard() {
     said = text;
     const point = lastPoint(figures);
     const today = slow.cost?.days[0] ?? null;
-    tiles[0].set(units.count(point?.sessions), `on ${units.count(point?.connections)} sockets`);
+    tiles[0].set(units.count(point?.sessions), `on ${units.counted(point?.connections, "socket")}`);
     tiles[1].set(units.perSecond(point?.sends_per_s), `${units.perSecond(point?.refused_per_s)} refused`);
     tiles[2].set(units.millis(point?.delivery_p99_ms), "99 % of events, just now");
     tiles[3].set(units.count(point?.backlog), `oldest ${units.seconds(point?.backlog_age_s)}`);
     tiles[4].set(
       today?.usd === null ? units.count(sumOf(today, "write_units")) : units.dollars(today?.usd),
-      today?.usd === null ? "write units (capacity is provisioned)" : `${units.count(today?.messages)} messages stored`,
+      today?.usd === null ? "write units (capacity is provisioned)" : `${units.counted(today?.messages, "message")} stored`,
     );
     for (const chart of charts) chart.update(figures);
     for (const part of parts) part.update(figures.latest, slow, now);

@@ -160,8 +160,8 @@ function auditParts(audit, now) {
   const facts = [
     ["Last round", units.ago(audit.newest_ms, now)],
     ["Partitions", `${audit.audited} of ${audit.partitions}, the oldest ${units.ago(audit.oldest_ms, now)}`],
-    ["Looked at", `${units.count(audit.chats)} chats, ${units.count(audit.entries)} entries`],
-    ["Could not be looked at", `${units.count(audit.failed)} chats`],
+    ["Looked at", `${units.counted(audit.chats, "chat")}, ${units.counted(audit.entries, "entry", "entries")}`],
+    ["Could not be looked at", units.counted(audit.failed, "chat")],
     ["Findings", units.count(audit.findings)],
   ];
   return [
@@ -221,7 +221,7 @@ function costParts(now, cost) {
 }
 
 const dayText = (day) =>
-  day.usd === null ? "capacity is paid, not units" : `${units.dollars(day.usd)}, ${units.count(day.messages)} messages`;
+  day.usd === null ? "capacity is paid, not units" : `${units.dollars(day.usd)}, ${units.counted(day.messages, "message")}`;
 
 /** What a day costs at the rate of the last minute; null where units are not what is paid. */
 function priceOf(now, cost) {

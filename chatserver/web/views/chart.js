@@ -120,19 +120,22 @@ export function createChart({ title, about, lines, format, least = 1, base = 10 
   function paths(valueY) {
     return lines.flatMap(({ key }, number) => {
       let path = "";
+      let dots = "";
       let isDown = false;
       const line = lineOf(points, key, everyMs);
       for (const [at, each] of line.entries()) {
         if (each.value !== null) {
           const x = timeX(each.at).toFixed(1);
           const y = valueY(each.value).toFixed(1);
-          path += `${isDown ? "L" : "M"}${x} ${y}`;
-          // One value between two holes is a dot.
-          if (!isDown && (line[at + 1]?.value ?? null) === null) path += "h0.1";
+          // One value between two holes is a dot, wide enough to be seen.
+          if (!isDown && (line[at + 1]?.value ?? null) === null) dots += `M${x} ${y}h0.1`;
+          else path += `${isDown ? "L" : "M"}${x} ${y}`;
         }
         isDown = each.value !== null;
       }
-      return path === "" ? [] : [svg("path", { class: `chart-line chart-line-${number + 1}`, d: path })];
+      return [["chart-line", path], ["chart-single", dots]]
+        .filter(([, d]) => d !== "")
+        .map(([kind, d]) => svg("path", { class: `${kind} chart-line-${number + 1}`, d }));
     });
   }
 

@@ -161,7 +161,10 @@ export function createComposer({ store, client, files, onSent }) {
   }
 
   function submit() {
-    if (send.disabled || chat === null) return;
+    if (send.disabled || chat === null) {
+      if (chat !== null && !edits.has(chat) && !tray.isReady) tray.askToWait();
+      return;
+    }
     if (edits.has(chat)) {
       const row = edits.get(chat);
       if (cleanBody(field.value) !== row.body) client.edit(chat, row.seq, field.value);

@@ -11,9 +11,10 @@ const SLOW = [
   [60, "One message a minute"],
   [600, "One message in 10 minutes"],
 ];
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const KEPT = [
   [0, "For ever"],
-  ...[86_400, 604_800, 2_592_000, 7_776_000, 31_536_000].map((s) => [s, spanText(s)]),
+  ...[86_400, 604_800, 2_592_000, 7_776_000, 31_536_000].map((s) => [s, capital(spanText(s))]),
 ];
 
 /** Return `{element, open(chat)}`. */
@@ -42,7 +43,7 @@ export function createGroupCare(moderation) {
       }),
       h("h3", {}, "Disappearing messages"),
       choice("kept-for", "How long new messages stay", KEPT, info.retention_s ?? 0, {
-        describe: spanText,
+        describe: (seconds) => capital(spanText(seconds)),
         save: (seconds) => moderation.keepFor(chat, seconds),
         done: (seconds) =>
           seconds === 0

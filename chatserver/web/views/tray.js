@@ -14,9 +14,14 @@ export function createTray({ files, onChange }) {
   const element = h("div", {}, list, limit, status);
   const waiting = new Map(); // chat → items
   let chat = null;
+  let isAsking = false; // whether `limit` says why nothing was sent
 
   function itemsOf(id) {
     return waiting.get(id) ?? [];
+  }
+
+  function isReady() {
+    return itemsOf(chat).every((item) => item.attachment !== null);
   }
 
   function show(id) {
@@ -28,7 +33,14 @@ export function createTray({ files, onChange }) {
     const items = itemsOf(chat);
     list.hidden = items.length === 0;
     fill(list, ...items.map((item) => item.element));
+    takeBack();
     onChange();
+  }
+
+  function takeBack() {
+    if (!isAsking || !isReady()) return;
+    isAsking = false;
+    setText(limit, "");
   }
 
   function add(found) {
@@ -86,6 +98,7 @@ export function createTray({ files, onChange }) {
       }
       bar.hidden = true;
       element_.classList.toggle("is-failed", item.isFailed);
+      takeBack();
       onChange();
     }
 
@@ -106,6 +119,16 @@ export function createTray({ files, onChange }) {
     return item;
   }
 
+  /** Say why nothing was sent. */
+  function askToWait() {
+    const isFailed = itemsOf(chat).some((item) => item.isFailed);
+    const words = isFailed
+      ? "A file could not be uploaded. Try it again, or remove it; then send."
+      : "The files are still being uploaded. Wait a moment, then send.";
+    setText(limit, words);
+    isAsking = true;
+  }
+
   /** Return the attachments of the next message, and forget them. */
   function take() {
     const items = itemsOf(chat);
@@ -122,12 +145,13 @@ export function createTray({ files, onChange }) {
     show,
     add,
     take,
+    askToWait,
     /** Whether there are files, and all of them can be sent. */
     get isEmpty() {
       return itemsOf(chat).length === 0;
     },
     get isReady() {
-      return itemsOf(chat).every((item) => item.attachment !== null);
+      return isReady();
     },
   };
 }

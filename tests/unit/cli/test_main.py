@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -141,6 +142,68 @@ def test_token_command_with_a_wrong_option_says_which(
 
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["chat", "--with", "bob", "--token", "t", "--url", "http://x"], "--url: must begin with"),
+        (["audit"], "give one of these: --chat, --all, --continuous"),
+        (["audit", "--all", "--chat", "c1"], "give one of these: --chat, --all, --continuous"),
+        (["load"], "Missing argument 'SCENARIO'"),
+        (
+            ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],
+            "--report: there is no folder no-such-folder",
+        ),
+        (["worker", "nope"], "Invalid value for 'NAMES...'"),
+    ],
+)
+def test_wrong_usage_is_told_in_a_sentence(
+    command: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of the option or the argument, before anything is done."""
+    monkeypatch.setenv("CHAT_AUTH_SECRET", "")  # so that what `load` sets is taken back
+    monkeypatch.setenv("CHAT_TELEMETRY_LEVEL", "error")
+    result = CliRunner().invoke(cli, command)
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_load_without_a_secret_says_where_it_looked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A secret of one's own making would only be refused by the server."""
+    monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
+    monkeypatch.setattr(sys, "argv", ["chatserver", "load", "direct", "--dev-data", str(tmp_path)])
+
+    with pytest.raises(SystemExit) as caught:
+        main()
+
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert f"there is no {tmp_path / 'settings.env'}" in said and "--dev-data" in said
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_command_without_settings_is_pointed_to_those_of_a_dev_run(
+    is_beside: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """If there is one in this folder."""
+    monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
+    monkeypatch.setattr(sys, "argv", ["chatserver", "token", "--user", "alice"])
+    monkeypatch.chdir(tmp_path)
+    if is_beside:
+        (tmp_path / ".dev").mkdir()
+        (tmp_path / ".dev" / "settings.env").touch()
+
+    with pytest.raises(SystemExit):
+        main()
+
+    assert (". .dev/settings.env" in capsys.readouterr().err) is is_beside
 
 
 def test_version_command_prints_the_version() -> None:

@@ -54,14 +54,24 @@ def test_json_has_all_of_it(tmp_path: Path) -> None:
     assert {"name", "value", "unit", "formula", "numbers", "constants"} <= set(made["lines"][0])
 
 
+def test_constants_are_told_in_whole_numbers_and_one_in_the_singular() -> None:
+    """The memory of a process is no power of ten."""
+    lines = [" ".join(line.split()) for line in run().output.splitlines()]
+
+    (process,) = [line for line in lines if line.startswith("process_bytes ")]
+    (mark,) = [line for line in lines if line.startswith("write_units_per_mark ")]
+    assert "e+" not in process and ",000 bytes" in process
+    assert mark.startswith("write_units_per_mark 1 write unit ")
+
+
 def test_all_that_is_wrong_is_said_at_once() -> None:
     """By the option's name, with how it is written."""
     ran = run("--users", "lots", "--concurrent", "120%", "--retention", "5GB")
 
     assert ran.exit_code == 2
-    assert "--users: 'lots' is none; write it like 200, 2k, 1.5m, 3b" in ran.output
+    assert "--users: 'lots' is no number; write it like 200, 2k, 1.5m, 3b" in ran.output
     assert "--concurrent: must be 0% to 100%, is 120%" in ran.output
-    assert "--retention: '5GB' is none" in ran.output
+    assert "--retention: '5GB' is no time; write it like 12h, 90d, 4w, 2y" in ran.output
 
 
 @pytest.mark.parametrize("option", ["--prices", "--constants"])

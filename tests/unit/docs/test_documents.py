@@ -9,6 +9,7 @@ import re
 import pytest
 
 from chatserver.config import PREFIX, Settings
+from chatserver.telemetry import metrics
 from tests.unit.docs.markdown import ROOT, Document, by_name, documents, read_document
 from tests.unit.docs.shellwords import check_command, commands_of
 
@@ -79,6 +80,34 @@ def test_each_dotted_setting_of_a_document_is_one_that_there_is(document: Docume
     }
 
     assert wrong == set()
+
+
+@each_document
+def test_each_metric_of_a_document_is_one_that_there_is(document: Document) -> None:
+    """As a process exports it: a counter ends in `_total`, or a query of it finds nothing."""
+    named = {name for code in document.inline for name in re.findall(r"\bchatserver_\w+", code)}
+    known = exported()
+
+    unknown = {
+        name
+        for name in named - known
+        if not (name.endswith("_") and any(one.startswith(name) for one in known))
+    }
+
+    assert unknown == set()
+
+
+@functools.cache
+def exported() -> set[str]:
+    """Return the names under which Prometheus finds what we measure."""
+    families = [
+        family
+        for each in vars(metrics).values()
+        if not isinstance(each, type) and hasattr(each, "describe")
+        for family in each.describe()
+    ]
+    endings = {"counter": ("_total",), "histogram": ("", "_bucket", "_sum", "_count")}
+    return {one.name + end for one in families for end in endings.get(one.type, ("",))}
 
 
 def is_in_the_code(name: str) -> bool:

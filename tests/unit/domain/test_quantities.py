@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chatserver.domain.quantities import Kind, format_bytes, parse_quantity, show
+from chatserver.domain.quantities import Kind, counted, format_bytes, parse_quantity, show
 from chatserver.errors import BadRequest
 
 BOUNDS: dict[Kind, tuple[float, float]] = {
@@ -93,3 +93,11 @@ def test_any_text_is_a_quantity_or_a_clear_refusal(text: str) -> None:
 def test_bytes_are_written_with_a_decimal_unit() -> None:
     """As disks and S3 are sold."""
     assert [format_bytes(n) for n in (0, 999, 1500, 2.5e12)] == ["0B", "999B", "1.5KB", "2.5TB"]
+
+
+def test_one_of_something_is_told_in_the_singular() -> None:
+    """Large numbers can be read."""
+    told = [counted(n, "entry", "entries") for n in (0, 1, 2)]
+
+    assert told == ["0 entries", "1 entry", "2 entries"]
+    assert counted(12_044, "chat") == "12,044 chats"

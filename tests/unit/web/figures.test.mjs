@@ -92,6 +92,9 @@ test("figures are told with few digits and their unit", () => {
   assert.deepEqual([null, 0.42, 1500].map(units.millis), ["–", "0.42 ms", "1.5 s"]);
   assert.deepEqual([0, 0.018, 59, 61, 7200, 200_000].map(units.seconds), ["0 s", "18 ms", "59 s", "1.02 min", "2 h", "2.31 d"]);
   assert.deepEqual([0, 0.0000024, 5.918, 1234.5, null].map(units.dollars), ["$0", "$0.0000024", "$5.92", "$1,235", "–"]);
+  assert.deepEqual([0, 1, 2, 1420].map((n) => units.counted(n, "socket")), ["0 sockets", "1 socket", "2 sockets", "1.42 k sockets"]);
+  assert.equal(units.counted(1, "entry", "entries"), "1 entry");
+  assert.equal(units.counted(null, "chat"), "– chats");
   assert.equal(units.ago(null, 5), "never");
   assert.equal(units.ago(1000, 61_000), "1 min ago");
 });
