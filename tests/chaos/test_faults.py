@@ -63,7 +63,7 @@ async def test_redis_that_forgets_its_scripts_is_told_them_again(
     world: World, stack: Stack, patient: Server
 ) -> None:
     """SCRIPT FLUSH shows to nobody (fault F20)."""
-    client = redis.asyncio.Redis.from_url(stack.redis_url)
+    client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     world.ports = lambda: [patient.port]
     async with world:
         for _ in range(5):

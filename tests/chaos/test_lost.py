@@ -74,7 +74,7 @@ async def test_messages_acked_and_not_stored_are_offered_again_after_a_lost_tail
 
 async def flush(stack: Stack) -> None:
     """Empty Redis while everybody is connected."""
-    client = redis.asyncio.Redis.from_url(stack.redis_url)
+    client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     await client.flushall()
     await client.aclose()
 

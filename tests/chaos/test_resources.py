@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import redis
 
 from tests.chaos.conftest import PATIENT
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import Stack, bring_up, open_stack
 from tests.support.wire import Ended, RawSocket, Refused
 
@@ -189,7 +188,7 @@ async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
         await alice.say(chat, "before")
-        with redis.Redis.from_url(stack.redis_url) as admin:
+        with redis_client(stack.redis_url) as admin:
             admin.config_set("appendfsync", "always")
         process = redis_of(stack)
         with fault(stack):

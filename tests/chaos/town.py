@@ -284,7 +284,7 @@ class Town:
         await self.hear_answers()
         await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
         await self._wait(self._is_everybody_online, "everybody is online")
-        async with redis.asyncio.Redis.from_url(self.stack.redis_url) as client:
+        async with redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60) as client:
             start = time.monotonic()
             await eventually(functools.partial(_is_quiet, client), SETTLE_S, "all is persisted")
             self._slowest["all was persisted"] = max(

@@ -316,7 +316,7 @@ class World:
         """Let everybody fall silent until the warm tier has all that there is, marks too."""
         await self.rest()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
-        client = redis.asyncio.Redis.from_url(self.stack.redis_url)
+        client = redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60)
         backlogs = await client.keys("*:backlog")
         for backlog in backlogs:
             await eventually(functools.partial(_is_empty, client, backlog), SETTLE_S)

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import redis
 
 from chatserver.dev.servers import Launch, Server, redis_launch
 from chatserver.errors import ConfigError
@@ -20,6 +19,7 @@ from tests.support.servers import (
     eventually,
     free_port,
     is_running,
+    redis_client,
     redis_url_of,
 )
 
@@ -29,19 +29,19 @@ def test_redis_killed_and_restarted_on_the_same_folder_keeps_what_it_acknowledge
 ) -> None:
     """With AOF `always`, kill -9 loses nothing."""
     server = start_redis("always", tmp_path / "data")
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         client.set("name", "alice")
 
     server.kill()
     server.start()
 
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         assert client.get("name") == b"alice"
 
 
 def test_redis_is_configured_for_small_hashes_as_lists_and_never_evicts(redis_url: str) -> None:
     """The settings that our figures and our promises rest on are in force."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_client(redis_url) as client:
         config = client.config_get("*")
 
     assert config["maxmemory-policy"] == "noeviction"
@@ -52,7 +52,7 @@ def test_redis_is_configured_for_small_hashes_as_lists_and_never_evicts(redis_ur
 
 def test_redis_url_of_a_second_test_finds_nothing_of_the_first(redis_url: str) -> None:
     """Each test begins with an empty Redis."""
-    with redis.Redis.from_url(redis_url) as client:
+    with redis_client(redis_url) as client:
         assert client.dbsize() == 0
         client.set("left", "behind")
 

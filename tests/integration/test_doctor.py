@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 
 import pytest
-import redis
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.checkup import check_s3
@@ -25,7 +24,7 @@ from chatserver.hot.leases import Lease
 from chatserver.warm.checkup import check_dynamodb
 from tests.integration.files_support import cold_settings
 from tests.integration.warm_support import Tables
-from tests.support.servers import StartRedis, free_port, redis_url_of
+from tests.support.servers import StartRedis, free_port, redis_client, redis_url_of
 
 pytest_plugins = ["tests.integration.warm_fixtures"]
 
@@ -99,7 +98,7 @@ async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
     began = time.monotonic()
     late = await check_redis(Redis(url=url), LateClock())
     took_s = time.monotonic() - began
-    with redis.Redis.from_url(url) as client:
+    with redis_client(url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
 
     findings = await check_redis(Redis(url=url), SystemClock())

@@ -11,14 +11,13 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-import redis
 
 from chatserver.dev.servers import Server
 from tests.integration.privacy_support import PASSWORD, Person, Vault, wait_for_erasure
 from tests.security.people_support import bearer, make_key
 from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.wire import Ended
 
 pytest_plugins = ["tests.integration.privacy_fixtures"]
@@ -118,7 +117,7 @@ def signal_to(worker: Server, number: signal.Signals) -> None:
 def bury_one(vault: Vault, user: str, mark: str) -> None:
     """Leave a message of the user where those are that could not be persisted."""
     tail = f'"chat":"x","mid":"m","sender":"{user}","body":"{mark}"}}'
-    with redis.Redis.from_url(vault.stack.redis_url) as client:
+    with redis_client(vault.stack.redis_url) as client:
         client.xadd("{p0}:dead", {"s": 1, "t": 1, "r": "", "m": tail, "why": "a test"})
 
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import apply_entry, is_message
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import Stack, read_partition
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -317,7 +316,7 @@ async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: Ne
         await fill(alice, chat)
         await bob.stop()
         assert await read(alice, chat, after=0, limit=5) == rows
-        with redis.Redis.from_url(shallow.redis_url) as client:
+        with redis_client(shallow.redis_url) as client:
             assert list(client.scan_iter(f"*:over:{chat}")) == []
         items = {int(item["seq"]["N"]): item for item in await shallow.read_items(chat)}
         assert "secret" not in str(items)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import redis
-
+from tests.support.servers import redis_client
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -21,7 +20,7 @@ async def test_lost_last_push_is_found_by_comparing_heads(
     async with alice, bob:
         chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
         await bob.expect_frame("event", kind="chat", chat=chat)
-        with redis.Redis.from_url(stack.redis_url) as client:
+        with redis_client(stack.redis_url) as client:
             client.unlink(f"{{gw:{bob.gateway}}}:mail")  # what is posted now goes nowhere
 
         await alice.say(chat, "the last one")

@@ -326,7 +326,7 @@ async def test_chat_that_left_the_hot_tier_comes_back_as_it_was(
         await bob.abort()
         for number in (2, 3):
             await alice.say(chat, f"m{number}", durability="stored")
-        redis = Redis.from_url(shallow.redis_url)
+        redis = Redis.from_url(shallow.redis_url, socket_timeout=60)
 
         async def has_left() -> bool:
             await evict_all(shallow)

@@ -116,7 +116,7 @@ async def test_large_chat_made_by_http_is_told_before_the_answer(
     assert answer.status_code == 201, answer.text
     chat = answer.json()["chat"]
 
-    async with redis.asyncio.Redis.from_url(crowd.redis_url) as hot:
+    async with redis.asyncio.Redis.from_url(crowd.redis_url, socket_timeout=60) as hot:
         told = [await hot.hexists(f"{{p0}}:large:{device.user}", chat) for device in people]
     assert answer.json()["large"] is True
     assert all(told)
@@ -329,7 +329,7 @@ async def test_large_chat_goes_on_after_redis_lost_everything(
     for number in range(1, 6):
         ack = await say(alice, chat, f"text {number}")
     await alice.expect(lambda me: not me.unstored, DEADLINE_S, "all stored")
-    client = redis.asyncio.Redis.from_url(crowd.redis_url)
+    client = redis.asyncio.Redis.from_url(crowd.redis_url, socket_timeout=60)
     await client.flushall()
     await client.aclose()
     for device in people:

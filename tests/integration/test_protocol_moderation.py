@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-import redis
 
 from chatserver.domain.moderation import BLOCKED, MUTE_OVER, MUTED
 from chatserver.warm.client import open_dynamodb
 from chatserver.warm.moderation import Moderation
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -129,14 +128,14 @@ async def test_block_survives_the_loss_of_redis(
 ) -> None:
     """Whoever opens the chat again reads of the block in the directory."""
     await alice.ask("block", user=bob.user)
-    with redis.Redis.from_url(stack.redis_url) as client:
+    with redis_client(stack.redis_url) as client:
         names = [*client.scan_iter(f"*:{pair}"), *client.scan_iter(f"*:blocks:{bob.user}")]
         client.delete(*names)
         client.hdel(f"{{p0}}:box:{bob.user}", "known")
 
     failed = await send_refused(bob, pair)
     async with stack.chat_of(bob.user, device="bob-2"):
-        with redis.Redis.from_url(stack.redis_url) as client:
+        with redis_client(stack.redis_url) as client:
             apart = client.smembers(f"{{p0}}:blocks:{bob.user}")
 
     assert failed.code == "forbidden"
@@ -224,7 +223,7 @@ async def test_mute_for_a_time_survives_the_loss_of_redis_and_a_change_of_role(
 ) -> None:
     """The directory keeps it; who is made an admin may write, and may not when it is undone."""
     info = await change(alice, "mute_member", group, user=bob.user, mute_s=3600)
-    with redis.Redis.from_url(stack.redis_url) as client:
+    with redis_client(stack.redis_url) as client:
         head = f"{{p0}}:chat:{group}"
         await eventually(
             lambda: client.hget(head, "stored") == client.hget(head, "seq"), what="persisted"

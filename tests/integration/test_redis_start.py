@@ -11,12 +11,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import redis
 
 from chatserver.dev.binaries import find_binary
 from chatserver.dev.servers import Server
 from chatserver.errors import ConfigError
-from tests.support.servers import StartRedis, redis_url_of
+from tests.support.servers import StartRedis, redis_client, redis_url_of
 
 LOG = "a chat's log"
 
@@ -46,7 +45,7 @@ OPEN_TRANSACTIONS = {
 def server(start_redis: StartRedis, tmp_path: Path) -> Server:
     """A Redis that has acknowledged an entry and was killed."""
     server = start_redis("always", tmp_path / "data of redis")
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         client.xadd(LOG, {"body": "first"}, id="0-1")
     server.kill()
     return server
@@ -71,7 +70,7 @@ def test_entry_acknowledged_after_an_open_transaction_is_there_after_the_next_ki
     """It would have been read as a part of the open one, and refused: its place was taken."""
     add_to(tail_of(server), ending)
     server.start()
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         assert client.xrange(LOG) == [(b"0-1", {b"body": b"first"})]
         with client.pipeline(transaction=True) as both:
             both.xadd(LOG, {"body": "acknowledged"}, id="0-2").set("head", "ours").execute()
@@ -79,7 +78,7 @@ def test_entry_acknowledged_after_an_open_transaction_is_there_after_the_next_ki
     server.kill()
     server.start()
 
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         bodies = [fields[b"body"] for _, fields in client.xrange(LOG)]
         assert bodies == [b"first", b"acknowledged", b"alone"]
         assert client.get("head") == b"ours"
@@ -100,7 +99,7 @@ def test_file_that_is_whole_is_left_as_it_is(server: Server) -> None:
     """Transactions that were finished stay."""
     whole = add_to(tail_of(server), command("MULTI") + SECOND + command("EXEC"))
     server.start()
-    with redis.Redis.from_url(redis_url_of(server)) as client:
+    with redis_client(redis_url_of(server)) as client:
         assert client.get("head") == b"2"
 
     assert tail_of(server).read_bytes().startswith(whole)

@@ -13,14 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import redis
 from aiohttp import web
 
 from chatserver.dev.servers import HOST, Server
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.signing import HEADER, is_signed
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually, free_port
+from tests.support.servers import eventually, free_port, redis_client
 from tests.support.stack import PATIENT, Stack, open_stack
 
 SECRET = "w" * 40
@@ -351,7 +350,7 @@ async def test_events_that_fail_are_tried_again_and_then_kept_for_the_operator(
 
     await eventually(lambda: tries() == 3, DEADLINE_S, "three attempts")
     await eventually(lambda: f"{chat}.2" in [each["id"] for each in host.told], DEADLINE_S)
-    with redis.Redis.from_url(stack.redis_url) as client:
+    with redis_client(stack.redis_url) as client:
         name = f'"{chat}.1"'.encode()
         await eventually(
             lambda: any(name in fields[b"e"] for _, fields in client.xrange("{p0}:hooks-dead")),

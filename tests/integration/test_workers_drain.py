@@ -10,12 +10,11 @@ from contextlib import suppress
 
 import pytest
 import pytest_asyncio
-import redis
 
 from chatserver.dev.servers import Server
 from tests.integration.privacy_support import Vault, open_vault
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 
 # A whole stack is started within it.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -31,7 +30,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
         for worker in made.stack.workers.values():
             worker.kill()
         # The leases of the killed would have to run out first.
-        with redis.Redis.from_url(made.stack.redis_url) as client:
+        with redis_client(made.stack.redis_url) as client:
             for key in client.scan_iter("*:lease:*"):
                 client.delete(key)
         yield made
@@ -39,7 +38,7 @@ async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault
 
 def holders(vault: Vault) -> dict[str, str]:
     """Return who holds the lease on each piece of work of partition 0; nobody: ``""``."""
-    with redis.Redis.from_url(vault.stack.redis_url, decode_responses=True) as client:
+    with redis_client(vault.stack.redis_url, decode_responses=True) as client:
         return {
             key.split(":lease:")[1]: str(client.hget(key, "owner"))
             for key in client.scan_iter("*:lease:*")

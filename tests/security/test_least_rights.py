@@ -15,11 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from tests.security.people_support import bearer, register
 from tests.support.rawchat import Failed
-from tests.support.servers import eventually
+from tests.support.servers import eventually, redis_client
 from tests.support.stack import PATIENT, WORKERS, Stack
 
 USER = "chat"
@@ -56,7 +55,7 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def admin(stack: Stack) -> contextlib.AbstractContextManager[Any]:
     """A client with all rights."""
-    client: contextlib.AbstractContextManager[Any] = redis.Redis.from_url(stack.redis_url)
+    client: contextlib.AbstractContextManager[Any] = redis_client(stack.redis_url)
     return client
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import redis
-
+from tests.support.servers import redis_client
 from tests.support.stack import Stack, dynamodb_client
 
 
@@ -17,7 +16,7 @@ def iter_logs(stack: Stack) -> Iterator[tuple[str, bytes]]:
 
 def iter_redis(stack: Stack) -> Iterator[tuple[str, bytes]]:
     """All that Redis holds."""
-    with redis.Redis.from_url(stack.redis_url) as client:
+    with redis_client(stack.redis_url) as client:
         for key in client.scan_iter():
             match client.type(key):
                 case b"string":

@@ -22,7 +22,6 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]  # it comes without types
 import psutil
-import redis
 from botocore.config import Config
 
 from chatserver.auth.tokens import Tokens
@@ -48,7 +47,7 @@ from chatserver.warm.directory import Directory
 from tests.support.observations import Row
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
-from tests.support.servers import eventually, free_port
+from tests.support.servers import eventually, free_port, redis_client
 from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
@@ -283,7 +282,7 @@ class Stack:
 
     def forget_marks(self, user: str) -> None:
         """Have Redis lose all that it knows of a user, as a new one would."""
-        with redis.Redis.from_url(self.redis_url) as client:
+        with redis_client(self.redis_url) as client:
             for key in client.scan_iter(f"*:{user}"):
                 client.delete(key)
 
