@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 import uvicorn
-from litestar import Litestar
+from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
@@ -42,6 +42,7 @@ from chatserver.api.presence import presence_routes
 from chatserver.api.privacy import privacy_routes
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.push import push_routes
+from chatserver.api.queries import check_query
 from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.api.social_people import social_people_routes
 from chatserver.api.social_posts import social_posts_routes
@@ -115,10 +116,16 @@ def create_litestar(
         routes.append(demo_login_route(settings.api, parts.tokens))
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
+    idempotency = Idempotency(parts.answers)
+
+    async def before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
+        check_query(request)
+        return await idempotency.before(request)
+
     return Litestar(
         routes,
         guards=[Guard(parts.authenticator, parts.limits, trusted)],
-        before_request=Idempotency(parts.answers).before,
+        before_request=before,
         dependencies=dependencies(parts.arrivals),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,

@@ -40,7 +40,10 @@ def list_keys() -> None:
     """List all keys: id, state, when they were made, scopes, name."""
 
     async def work(api_keys: ApiKeys) -> None:
-        for row in await api_keys.list_all():
+        rows = await api_keys.list_all()
+        if not rows:
+            click.echo("there are no keys; `chatserver keys create` makes one", err=True)
+        for row in rows:
             made = datetime.datetime.fromtimestamp(row.created_ms / 1000, datetime.UTC)
             state = "active " if row.ended_ms is None else "revoked"
             scopes = ",".join(sorted(row.scopes))

@@ -23,4 +23,4 @@ def token(user: str, ttl_s: int) -> None:
     try:
         click.echo(Tokens(settings.auth, SystemClock()).mint(UserId(user), ttl_s))
     except BadRequest as exc:
-        raise click.UsageError(exc.message) from None
+        raise click.UsageError(exc.message.replace("ttl_s:", "--ttl:")) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -88,6 +89,7 @@ class Coordinator:
         self.chats: dict[str, int] = {}
         self.before = self.after = Look()
         self.ended = "done"
+        self.why_broken = ""
         self.began_at = 0.0
         self._watch = watch
         self._workers: list[asyncio.subprocess.Process] = []
@@ -110,8 +112,9 @@ class Coordinator:
             try:
                 async with asyncio.timeout(plan.duration_s + plan.settle_s + END_S):
                     await asyncio.gather(*map(self._hear, range(len(self._workers))))
-            except (LoadFailed, TimeoutError):
+            except (LoadFailed, TimeoutError) as exc:
                 self.ended = "broken"
+                self.why_broken = str(exc) or "a process of the load tool did not come to its end"
             try:
                 if self._watch is not None:
                     await self._until_persisted(plan.settle_s)
@@ -210,9 +213,18 @@ async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     assert worker.stdout is not None
     line = await worker.stdout.readline()
     if not line:
-        raise LoadFailed("a process of the load tool ended before its time")
+        code = await worker.wait()  # it closes its output only as it ends
+        raise LoadFailed(f"a process of the load tool ended before its time: {_how_ended(code)}")
     told: dict[str, Any] = msgspec.json.decode(line)
     return told
+
+
+def _how_ended(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "it was killed; if nobody did that, the machine had no memory left for it"
+    if code < 0:
+        return f"{signal.strsignal(-code)} (signal {-code})"
+    return f"exit code {code}; what it said is above"
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:

@@ -47,6 +47,7 @@ def build(
         "schema": SCHEMA,
         "at": _when(run.began_at),
         "ended": run.ended,
+        "why_broken": run.why_broken,
         "scenario": {
             "name": scenario.name,
             "about": scenario.about,

@@ -50,7 +50,7 @@ def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
     if bounds.achieved_share is not None and share < bounds.achieved_share:
         broken.append(f"done: {share:.1%} of what was offered, {bounds.achieved_share:.1%} wanted")
     if result["ended"] == "broken":
-        broken.append("a process of the load tool died: the figures are not whole")
+        broken.append(f"the figures are not whole: {result['why_broken']}")
     return {"is_ok": not broken, "broken": broken}
 
 

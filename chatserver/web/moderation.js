@@ -3,6 +3,7 @@
 import { createCaller } from "./rest.js";
 
 const LISTED_MAX = 2_000;
+const READ_MAX = 20; // messages that were reported, read along with the reports
 
 /** A request failed; the message is for people. */
 export class ModerationFailed extends Error {}
@@ -10,7 +11,10 @@ export class ModerationFailed extends Error {}
 /** `session()` gives `{token}`. */
 export function createModeration({ session }) {
   const call = createCaller(session, (status) =>
-    new ModerationFailed(status === 0 ? "The server cannot be reached." : inWords(status)),
+    Object.assign(
+      new ModerationFailed(status === 0 ? "The server cannot be reached." : inWords(status)),
+      { status },
+    ),
   );
 
   /** Return what is on all pages of a list, up to `LISTED_MAX`. */
@@ -46,9 +50,25 @@ export function createModeration({ session }) {
     slowDown: (chat, seconds) => call("PATCH", chatPath(chat), { slow_s: seconds }),
     /** New messages disappear `seconds` after they were sent; 0: they stay. */
     keepFor: (chat, seconds) => call("PATCH", chatPath(chat), { retention_s: seconds }),
-    /** The reports that nobody has looked at yet: `[{seq, reporter, reason}]`. */
-    listReports: async (chat) =>
-      (await listAll(`${chatPath(chat)}/reports`)).filter(({ state }) => state === "open"),
+    /** The reports that nobody has looked at yet: `[{seq, reporter, reason, message}]`, those of
+     * the first `READ_MAX` with the message, if it is still there. */
+    listReports: async (chat) => {
+      const reports = await listAll(`${chatPath(chat)}/reports`);
+      const open = reports.filter(({ state }) => state === "open");
+      const read = async (seq) => {
+        try {
+          return await call("GET", `${chatPath(chat)}/messages/${seq}`);
+        } catch (problem) {
+          if (problem.status === 404) return null;
+          throw problem;
+        }
+      };
+      const seqs = [...new Set(open.map(({ seq }) => seq))].slice(0, READ_MAX);
+      const messages = new Map(
+        await Promise.all(seqs.map(async (seq) => [seq, await read(seq)])),
+      );
+      return open.map((report) => ({ ...report, message: messages.get(report.seq) ?? null }));
+    },
     resolve: (chat, seq, reporter) =>
       call("POST", `${chatPath(chat)}/reports/${seq}/${encodeURIComponent(reporter)}/resolve`),
     /** `seconds`: 0 lets the member write again, null mutes for ever. */

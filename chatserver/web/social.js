@@ -40,7 +40,7 @@ export function createSocial({ session, newId }) {
 function inWords(status, problem) {
   if (status === 0) return "The server cannot be reached. Try again.";
   if (status === 403) return "You and this user cannot see each other.";
-  if (status === 404) return "There is nothing here, or not any more.";
+  if (status === 404) return "There is no such user or post here, or not any more.";
   if (status === 413) return "This is too long.";
   if (status === 429) return "Too much at once. Wait a moment, then try again.";
   const detail = String(problem?.detail ?? "");

@@ -81,6 +81,7 @@ async def test_web_owner_mutes_and_bans_and_a_reader_reports(web: WebStack, arri
     await alice.page.get_by_role("button", name="Slow mode and reports").click()
     care = _dialog(alice, "Look after the group")
     await expect(care).to_contain_text(f"{ann} on message 1: spam")
+    await expect(care.locator("blockquote")).to_have_text(f"{ben}: Buy my watches")
     await _press(care, f"Close the report by {ann} of message 1", "The report is closed.")
     await expect(care).to_contain_text("Nothing was reported.")
     await care.get_by_label("How often a member may write", exact=True).select_option("600")

@@ -116,6 +116,6 @@ async def test_own_posts_are_deleted_and_addresses_lead_to_profiles(
     await expect(heading_of(bob)).to_have_text(alice_user)
     await bob.page.goto(f"{web.url}#/people/nobody-{alice_user}")
     await expect(bob.page.get_by_role("alert")).to_have_text(
-        "There is nothing here, or not any more."
+        "There is no such user or post here, or not any more."
     )
     await alice.check_is_clean()

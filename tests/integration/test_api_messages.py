@@ -177,6 +177,32 @@ async def test_message_with_a_wrong_field_is_refused_by_name(
     assert field in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chats/{chat}/messages?befor=7", "befor"),
+        ("/v1/chats/{chat}/messages?limit=5&cursor=x", "cursor"),
+        ("/v1/chats?Limit=5", "Limit"),
+        ("/v1/me?nonsense", "nonsense"),
+    ],
+)
+async def test_query_parameter_that_a_route_does_not_know_is_refused_by_name(
+    caller: Caller, alice: RawChat, pair: str, path: str, name: str
+) -> None:
+    """Passed over in silence, it would give the same first page for ever."""
+    answer = await caller(alice.user).get(path.format(chat=pair))
+
+    assert problem_of(answer) == (400, "bad_request")
+    assert answer.json()["detail"].startswith(f"{name}: no such query parameter; there are: ")
+
+
+async def test_pages_may_be_linked_to_with_what_others_add(caller: Caller) -> None:
+    """They are for browsers, where anything may come behind the question mark."""
+    answer = await caller("alice").get("/?utm_source=mail")
+
+    assert answer.status_code == 200
+
+
 async def test_group_of_three_hears_what_is_sent_by_http(
     caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +11,13 @@ import msgspec
 import pytest
 
 from chatserver.loadtest import ceiling, crowd
+from chatserver.loadtest.coordinator import Coordinator, LoadFailed
 from chatserver.loadtest.crowd import SetupFailed
 from chatserver.loadtest.device import Device
 from chatserver.loadtest.plan import SCENARIOS, Mix, Plan, Shape
 from chatserver.loadtest.stub import Mind, open_stub
 from chatserver.loadtest.worker import Worker
+from tests.support.servers import eventually
 
 SPOILT = 7  # the place of the message that something happens to
 
@@ -185,3 +188,27 @@ async def test_ceiling_is_measured_with_the_same_users_and_chats(
 
     assert measured["per_s"] > 0
     assert measured["deliveries_per_s"] > measured["per_s"]
+
+
+async def test_load_of_which_a_process_was_killed_says_so() -> None:
+    """Half of the figures are none; how it ended tells where to look."""
+    server, port = await open_stub(Mind())
+    run = Coordinator([plan_of(port, duration_s=60, first_user=first) for first in (1, 11)])
+    try:
+        loading = asyncio.create_task(run.run(), name="load")
+        await eventually(lambda: len(run.totals.seconds) > 0)
+        run._workers[1].kill()
+        await asyncio.wait_for(loading, 60)
+    finally:
+        server.close()
+
+    assert run.ended == "broken"
+    assert "it was killed" in run.why_broken
+
+
+async def test_load_with_a_process_that_fails_says_how_it_ended() -> None:
+    """Before it begins there are no figures at all."""
+    run = Coordinator([plan_of(1, shape=None)])  # a plan that no process can read
+
+    with pytest.raises(LoadFailed, match="before its time: exit code 1"):
+        await run.run()

@@ -2,6 +2,7 @@
 
 import { peerOf } from "../select.js";
 import { userAvatar } from "./avatar.js";
+import { createConfirm } from "./dialog.js";
 import { fill, h, iconButton, setAria, setText } from "./dom.js";
 
 /** The element of an answer as it arrives: `{element, update(row)}`. Its text grows in place. */
@@ -48,7 +49,13 @@ export function answerView(first, deeds) {
 /** What stands in the head of a companion's chat, and below the messages of one that has ended. */
 export function createSessionCare({ store, client, newId, onOpen }) {
   const renew = iconButton("compose", "New session", () => run(true));
-  const end = iconButton("close", "End this session", () => run(false));
+  const end = iconButton("close", "End this session", () => confirm.ask());
+  const confirm = createConfirm({
+    title: "End this session?",
+    text: "What was said stays here to be read, but the companion answers no more in this session.",
+    yes: "End session",
+    onYes: () => run(false),
+  });
   const again = h(
     "button",
     { type: "button", class: "button", on: { click: () => run(true) } },
@@ -92,7 +99,7 @@ export function createSessionCare({ store, client, newId, onOpen }) {
     trouble.hidden = text === "";
   }
 
-  return { buttons, over, update };
+  return { buttons, over, confirm: confirm.element, update };
 }
 
 /** Those whom one may begin with, as buttons; `fill()` asks the server who there is. */

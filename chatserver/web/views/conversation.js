@@ -49,7 +49,15 @@ export function createConversation({
     care.buttons,
     members,
   );
-  const pane = h("div", { class: "chat-pane" }, head, timeline.element, composer.element, care.over);
+  const pane = h(
+    "div",
+    { class: "chat-pane" },
+    head,
+    timeline.element,
+    composer.element,
+    care.over,
+    care.confirm,
+  );
   composer.takeDrops(pane);
   const empty = emptyPane(onNewChat);
   const element = h("main", { class: "conversation", id: "conversation" }, empty, pane);

@@ -35,3 +35,25 @@ export function createDialog({ title, class: extra = "", onClose = () => {} }) {
 
   return { element, body, heading, open, close };
 }
+
+/** A question before what cannot be taken back: `ask(about)`; a yes runs `onYes(about)`. */
+export function createConfirm({ title, text, yes, onYes }) {
+  const dialog = createDialog({ title, class: "dialog-confirm" });
+  let about = null;
+  const answer = (isYes) => {
+    dialog.close();
+    if (isYes) onYes(about);
+  };
+  const quiet = { type: "button", class: "button button-quiet", autofocus: true };
+  const danger = { type: "button", class: "button button-danger" };
+  dialog.body.append(
+    h("p", {}, text),
+    h(
+      "div",
+      { class: "dialog-foot" },
+      h("button", { ...quiet, on: { click: () => answer(false) } }, "Cancel"),
+      h("button", { ...danger, on: { click: () => answer(true) } }, yes),
+    ),
+  );
+  return { element: dialog.element, ask: (next) => ((about = next), dialog.open()) };
+}

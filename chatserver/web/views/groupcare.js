@@ -11,6 +11,7 @@ const SLOW = [
   [60, "One message a minute"],
   [600, "One message in 10 minutes"],
 ];
+const QUOTED_CHARS = 300;
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const KEPT = [
   [0, "For ever"],
@@ -83,7 +84,7 @@ export function createGroupCare(moderation) {
     );
   }
 
-  function line(chat, { seq, reporter, reason }) {
+  function line(chat, { seq, reporter, reason, message }) {
     const done = button("Done", () =>
       form.attempt(async () => {
         await moderation.resolve(chat, seq, reporter);
@@ -96,10 +97,25 @@ export function createGroupCare(moderation) {
     return h(
       "li",
       {},
-      h("p", { class: "moderation-said" }, h("bdi", {}, reporter), ` on message ${seq}: `, h("bdi", {}, said)),
+      h(
+        "div",
+        { class: "moderation-said" },
+        h("p", {}, h("bdi", {}, reporter), ` on message ${seq}: `, h("bdi", {}, said)),
+        quote(message),
+      ),
       done,
     );
   }
 
   return { element: form.element, open };
+}
+
+/** What was reported, as far as it is still there: who wrote it, and what. */
+function quote(message) {
+  if (message === null) return null;
+  const { sender, body, deleted, attachments = [] } = message;
+  if (deleted) return h("p", { class: "hint" }, "The message was deleted meanwhile.");
+  const text = [body, ...attachments.map(({ name }) => name)].filter((part) => part).join(" · ");
+  const short = text.length > QUOTED_CHARS ? `${text.slice(0, QUOTED_CHARS)}…` : text;
+  return h("blockquote", {}, h("bdi", {}, sender), ": ", h("bdi", {}, short));
 }

@@ -1,7 +1,7 @@
 // What can be done with a message: one menu for all of them, opened beside the message's button,
 // and the question that is asked before a message is deleted for everybody.
 
-import { createDialog } from "./dialog.js";
+import { createConfirm } from "./dialog.js";
 import { fill, h, icon } from "./dom.js";
 
 export const REACTION_NAMES = new Map([
@@ -16,7 +16,12 @@ const GAP = 8; // px from the edge of the window
 
 /** Return `{elements, open}`. `deeds`: reply, copy, edit, report, remove(row, isForAll), react(row, to). */
 export function createMessageMenu(deeds) {
-  const confirm = createConfirm((row) => deeds.remove(row, true));
+  const confirm = createConfirm({
+    title: "Delete for everyone?",
+    text: "The text is gone for all members, and cannot be brought back.",
+    yes: "Delete",
+    onYes: (row) => deeds.remove(row, true),
+  });
   const element = h("div", {
     class: "menu message-menu",
     popover: "auto",
@@ -99,25 +104,4 @@ export function createMessageMenu(deeds) {
   }
 
   return { elements: [element, confirm.element], open };
-}
-
-function createConfirm(onYes) {
-  const dialog = createDialog({ title: "Delete for everyone?", class: "dialog-confirm" });
-  let row = null;
-  const answer = (isYes) => {
-    dialog.close();
-    if (isYes) onYes(row);
-  };
-  const quiet = { type: "button", class: "button button-quiet", autofocus: true };
-  const danger = { type: "button", class: "button button-danger" };
-  dialog.body.append(
-    h("p", {}, "The text is gone for all members, and cannot be brought back."),
-    h(
-      "div",
-      { class: "dialog-foot" },
-      h("button", { ...quiet, on: { click: () => answer(false) } }, "Cancel"),
-      h("button", { ...danger, on: { click: () => answer(true) } }, "Delete"),
-    ),
-  );
-  return { element: dialog.element, ask: (next) => ((row = next), dialog.open()) };
 }

@@ -103,9 +103,12 @@ def test_verdict_names_each_threshold_that_was_broken(
 def test_verdict_of_a_part_is_never_good() -> None:
     """A process of the tool that died may have seen the loss."""
     result = made_run()
-    result["ended"] = "broken"
+    result |= {"ended": "broken", "why_broken": "a process was killed"}
 
-    assert not judge(result, Thresholds())["is_ok"]
+    verdict = judge(result, Thresholds())
+
+    assert not verdict["is_ok"]
+    assert verdict["broken"] == ["the figures are not whole: a process was killed"]
 
 
 def test_constants_are_differences_over_what_was_done() -> None:
