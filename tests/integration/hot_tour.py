@@ -176,10 +176,12 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
     await Blocks(hot).part(users[0], users[1])
     events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
-    await events.feed([b"{}"] * 3)
-    first, second, _ = (await events.list_waiting(100))[-3:]
+    await events.feed([b"1", b"2", b"3", b"4"])
+    first, second, third, _ = (await events.list_waiting(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
     await events.give_up(second, "why")
+    await events.postpone(third, 1)
+    await events.take_due(1, 100)
 
 
 async def use_files(hot: HotClient, owner: UserId) -> None:

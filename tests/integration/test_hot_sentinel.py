@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chatserver import config
+from chatserver.dev.binaries import find_binary
 from chatserver.dev.servers import HOST, Server, redis_launch
 from chatserver.errors import Unavailable
 from chatserver.hot.client import HotClient, open_hot
@@ -55,9 +56,8 @@ def start_sentinel(folder: Path, master: Server) -> Server:
         "sentinel down-after-milliseconds mymaster 60000\n"  # see `miss_the_dead`
         "sentinel failover-timeout mymaster 3000\n"
     )
-    return Server(
-        dataclasses.replace(launch, argv=[launch.argv[0], str(file), "--sentinel"])
-    ).start()
+    argv = [str(find_binary("redis-server")), str(file), "--sentinel"]
+    return Server(dataclasses.replace(launch, argv=argv)).start()
 
 
 @pytest.fixture
