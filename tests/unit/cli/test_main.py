@@ -129,7 +129,7 @@ def test_token_command_prints_a_token_and_nothing_else(monkeypatch: pytest.Monke
     ("options", "said"),
     [
         (["--user", "a b"], "user: must be 1 to 64 characters"),
-        (["--user", "alice", "--ttl", "3601"], "ttl_s: must be 1 to 3600"),
+        (["--user", "alice", "--ttl", "3601"], "--ttl: must be 1 to 3600"),
     ],
 )
 def test_token_command_with_a_wrong_option_says_which(
