@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 
@@ -40,6 +41,10 @@ COUNT_LOOKS = """() => {
     setTimeout(() => (self.looks += 1));
     return found;
   };
+}"""
+SOMEBODY_LOOKS = """async () => {
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  return windows.some((window) => window.focused);
 }"""
 NOBODY_LOOKS = """async () => {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
@@ -131,14 +136,21 @@ async def test_web_push_reaches_a_browser_whose_user_looks_away(
     (script,) = bob.context.service_workers
     await script.evaluate(COUNT_LOOKS)
     # The first one comes while the window has the focus, the second one when it is gone.
+    await bob.page.bring_to_front()
+    await eventually(lambda: script.evaluate(SOMEBODY_LOOKS), what="the window has the focus")
     await deliver(devtools, registration, origin, {**notice, "chat": "another-chat"})
     await eventually(lambda: script.evaluate("() => looks > 0"), what="the worker looked")
     await bob.page.goto("about:blank")
     await eventually(lambda: script.evaluate(NOBODY_LOOKS), what="the window is gone")
-    await deliver(devtools, registration, origin, notice)
 
+    # The browser's tools do not say whether the worker took a push. Once shown, a second one of the
+    # same chat takes the place of the first.
     async def is_shown() -> bool:
-        return bool(await script.evaluate(SHOWN) == [shown])
+        await deliver(devtools, registration, origin, notice)
+        with contextlib.suppress(AssertionError):
+            await eventually(lambda: script.evaluate(SHOWN), 10)
+        assert await script.evaluate(SHOWN) == [shown]
+        return True
 
     await eventually(is_shown, PATIENCE_MS / 1000)
     await bob.page.goto(web.url)
