@@ -101,7 +101,12 @@ class Coordinator:
             LoadFailed: the load could not begin.
         """
         async with self._open_workers():
-            await asyncio.gather(*(self._get_ready(one) for one in self._workers))
+            try:
+                await asyncio.gather(*(self._get_ready(one) for one in self._workers))
+            except LoadFailed:
+                if self.ended != "interrupted":
+                    raise
+                raise LoadFailed("stopped before it began") from None
             if self._watch is not None:
                 self.before = await self._watch.look(is_whole=True)
             begin = time.monotonic() + BEGIN_S
@@ -129,6 +134,7 @@ class Coordinator:
         Before the load begins there is nothing to wait for: `run` raises LoadFailed.
         """
         if self.ended == "interrupted" or not self.began_at:
+            self.ended = "interrupted"
             for worker in self._workers:
                 with contextlib.suppress(ProcessLookupError):
                     worker.kill()

@@ -1,4 +1,7 @@
-"""The client on a Redis Cluster: routing, order, slots that move, nodes that die, and epochs."""
+"""The client on a Redis Cluster: routing, order, slots that move, nodes that die, and epochs.
+
+One file, though a long one: its tests share one cluster of six nodes, which takes seconds to form.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from chatserver.loadtest.device import Device
 from chatserver.loadtest.plan import SCENARIOS, Mix, Plan, Shape
 from chatserver.loadtest.stub import Mind, open_stub
 from chatserver.loadtest.worker import Worker
-from tests.support.servers import eventually
+from tests.support.servers import eventually, free_port
 
 SPOILT = 7  # the place of the message that something happens to
 
@@ -204,6 +204,17 @@ async def test_load_of_which_a_process_was_killed_says_so() -> None:
 
     assert run.ended == "broken"
     assert "it was killed" in run.why_broken
+
+
+async def test_load_that_is_stopped_before_it_begins_says_that() -> None:
+    """Who stopped it knows why its processes were killed."""
+    run = Coordinator([plan_of(free_port(), duration_s=60)])  # nobody is there: it goes on trying
+    loading = asyncio.create_task(run.run(), name="load")
+    await eventually(lambda: len(run._workers) == 1)
+    run.stop()
+
+    with pytest.raises(LoadFailed, match="stopped before it began"):
+        await asyncio.wait_for(loading, 60)
 
 
 async def test_load_with_a_process_that_fails_says_how_it_ended() -> None:
