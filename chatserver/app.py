@@ -17,6 +17,7 @@ from chatserver.hot.blocks import Blocks
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.deltas import Deltas
+from chatserver.hot.directchats import DirectChats
 from chatserver.hot.files import SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
 from chatserver.hot.inbox import Inboxes
@@ -59,6 +60,7 @@ class GatewayParts:
     amending: Amending
     chats: Chats
     history: History
+    members: MemberCheck
     sync: Sync
     log: ChatLog
     inboxes: Inboxes
@@ -98,7 +100,7 @@ async def open_gateway_parts(
     """
     check_secret(settings)
     async with open_hot(settings.redis) as hot:
-        warm = WarmCalls(hot, gateway, clock, settings.gateway.rpc_timeout_s)
+        warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
         postman = Postman(hot)
         router = make_router(postman, warm)
         audiences = Audiences(hot, warm.load_chat)
@@ -106,7 +108,8 @@ async def open_gateway_parts(
         presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
         watchers = Watchers(hot, gateway, settings.gateway.online_ttl_s)
         hidden = Hidden(hot)
-        views = Views(log, hidden)
+        members = MemberCheck(hot, audiences)
+        views = Views(log, hidden, members)
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
         screening = None
         if settings.webhooks.before_send_url is not None:
@@ -132,6 +135,7 @@ async def open_gateway_parts(
             settings.presence.watched_max,
         )
         tokens = Tokens(settings.auth, clock)
+        members = MemberCheck(hot, audiences)
         host_keys = KeyRing(settings.auth, KeySets(hot), warm.load_keys, tokens.use_key_set, clock)
         yield GatewayParts(
             hot=hot,
@@ -152,7 +156,8 @@ async def open_gateway_parts(
             chats=Chats(
                 inboxes, audiences, log, warm, warm, router, clock, views, watchers, apart, pages
             ),
-            history=History(log, warm, MemberCheck(hot, audiences), clock, views, pages),
+            history=History(log, warm, members, clock, views, pages),
+            members=members,
             sync=Sync(inboxes, log, warm, clock, views, pages),
             log=log,
             inboxes=inboxes,
@@ -168,13 +173,21 @@ async def open_gateway_parts(
             sessions=Sessions(hot, gateway, sessions_max, keep_s),
             limits=Limits(hot, settings.limits),
             attendance=Attendance(seen, settings.presence, clock),
-            watching=Watching(seen, inboxes, audiences.get, watched_max, clock, apart),
+            watching=Watching(
+                seen,
+                inboxes,
+                audiences.get,
+                watched_max,
+                clock,
+                apart,
+                DirectChats(hot, audiences.get),
+            ),
             screening=screening,
             asking=Asking(
                 TokenBudgets(hot, settings.assistant),
                 HotMembership(hot),
                 Deltas(hot),
-                MemberCheck(hot, audiences),
+                members,
             ),
             sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
         )

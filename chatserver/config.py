@@ -16,7 +16,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Self, get_origin
+from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
     BaseModel,
@@ -37,6 +37,7 @@ from pydantic_settings import (
 )
 
 from chatserver.domain.pages import BYTES_MAX, ITEMS_MAX, PageBounds
+from chatserver.domain.reserved_names import RESERVED_NAMES
 from chatserver.domain.shards import SHARDS_MAX, is_shards
 from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
 from chatserver.errors import ConfigError
@@ -79,6 +80,10 @@ class Redis(Section):
     wait_replicas: int = Field(
         0, ge=0, le=5, description="replicas that must have a message before its ack"
     )
+    wait_fsync: bool = Field(
+        False,
+        description="an ack waits until Redis has the message on its disk; Redis 7.2 or Valkey",
+    )
     connect_timeout_s: float = Field(
         2.0, gt=0, le=60, description="deadline of a connection's beginning"
     )
@@ -86,6 +91,7 @@ class Redis(Section):
     batch_max: int = Field(128, ge=1, le=1024, description="messages in one script call")
     queue_max: int = Field(20_000, ge=1, description="sends waiting for Redis in one gateway")
     backlog_max: int = Field(2_000_000, ge=1000, description="unpersisted messages per partition")
+    chat_backlog_max: int = Field(100_000, ge=100, description="unpersisted messages of one chat")
     inbox_max: int = Field(1000, ge=10, description="events kept per user")
     log_max: int = Field(1000, ge=10, description="messages kept per chat once persisted")
     ref_ttl_s: int = Field(86_400, ge=60, description="how long a retry is recognised")
@@ -111,6 +117,13 @@ def _check_networks(texts: list[str]) -> list[str]:
     for text in texts:
         ipaddress.ip_network(text, strict=False)  # its ValueError names what is wrong
     return texts
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Gateway(Section):
@@ -163,6 +176,14 @@ class Gateway(Section):
     connections_max: int = Field(
         50_000, ge=1, description="sockets of one process; more are refused"
     )
+    unauthenticated_max: int = Field(
+        10_000,
+        ge=4,
+        description="sockets of one process without a good hello; beyond it the oldest is closed",
+    )
+    unauthenticated_per_address_max: int = Field(
+        1000, ge=4, description="the same of one address; trusted proxies have no such bound"
+    )
     online_ttl_s: float = Field(60.0, gt=1, description="a dead gateway's presence ends after")
     drain_s: float = Field(
         10.0, ge=0, description="how long an ending process gives its clients to leave"
@@ -202,16 +223,34 @@ class Limits(Section):
 
     sends_burst: int = Field(500, ge=1, description="messages of one user")
     sends_per_s: float = Field(50.0, gt=0, description="refilled so fast")
-    requests_burst: int = Field(500, ge=1, description="other frames of one user")
+    requests_burst: int = Field(
+        500, ge=64, description="tokens of one user for other frames and HTTP requests, by cost"
+    )
     requests_per_s: float = Field(50.0, gt=0, description="refilled so fast")
     connections_burst: int = Field(1000, ge=1, description="handshakes of one address")
     connections_per_s: float = Field(100.0, gt=0, description="refilled so fast")
     failures_burst: int = Field(100, ge=1, description="refused hellos of one address")
     failures_per_s: float = Field(1.0, gt=0, description="refilled so fast")
-    logins_burst: int = Field(10, ge=1, description="wrong passwords of one user")
+    logins_burst: int = Field(
+        10, ge=1, description="wrong passwords for one account from one network or known device"
+    )
     logins_per_s: float = Field(0.05, gt=0, description="refilled so fast")
-    entries_burst: int = Field(60, ge=1, description="log ins and registrations of one address")
+    guesses_burst: int = Field(
+        30,
+        ge=1,
+        description="wrong passwords for one account from all unknown devices; then they wait",
+    )
+    guesses_per_s: float = Field(0.1, gt=0, description="refilled so fast")
+    entries_burst: int = Field(
+        60, ge=1, description="logins and registrations of one network (IPv4 /24, IPv6 /64)"
+    )
     entries_per_s: float = Field(0.5, gt=0, description="refilled so fast")
+    memory_burst_bytes: int = Field(
+        4_000_000, ge=300_000, description="Redis memory that one user's requests may take at once"
+    )
+    memory_bytes_per_s: float = Field(
+        180.0, gt=0, description="refilled so fast: with the burst, 20 MB of one user a day"
+    )
     calls_burst: int = Field(2000, ge=1, description="HTTP requests of one address")
     calls_per_s: float = Field(200.0, gt=0, description="refilled so fast")
 
@@ -232,6 +271,18 @@ class Chats(Section):
     )
     fanout_members_max: int = Field(
         256, ge=2, le=10_000, description="a chat of more members has no inboxes: it is a large one"
+    )
+    per_user_max: int = Field(
+        2_000, ge=1, le=2_000, description="groups of one user, and as many direct chats"
+    )
+    new_contacts_per_day: int = Field(
+        50, ge=1, description="direct chats with strangers that a user may open first in a day"
+    )
+    invitations: Literal["ask_strangers", "always", "never"] = Field(
+        "ask_strangers", description="who is asked before somebody adds them to a group"
+    )
+    invitations_max: int = Field(
+        100, ge=1, le=500, description="pending invitations of one user; the oldest makes room"
     )
 
     @property
@@ -401,6 +452,10 @@ class Auth(Section):
     admins: list[str] = Field(
         default_factory=list, description="users who see the admin page; nobody registers as one"
     )
+    reserved_names: list[str] = Field(
+        default_factory=lambda: list(RESERVED_NAMES),
+        description="names that nobody registers, nor any that look like them",
+    )
     access_ttl_s: int = Field(900, ge=60, le=3600, description="life of a token of a log in")
     refresh_ttl_s: int = Field(
         2_592_000, ge=600, le=31_536_000, description="a login that is not used for so long ends"
@@ -415,6 +470,15 @@ class Auth(Section):
     argon2_passes: int = Field(3, ge=1, le=100, description="of one argon2id")
     argon2_lanes: int = Field(1, ge=1, le=16, description="of one argon2id")
     argon2_at_once_max: int = Field(2, ge=1, le=64, description="at once in one process")
+    login_wait_s_max: float = Field(
+        2.0, gt=0, le=30, description="longest estimated wait for a password check; then refused"
+    )
+    login_delay_s: float = Field(
+        3.0,
+        ge=0,
+        le=30,
+        description="wait of an unknown device at an account past limits.guesses_burst",
+    )
     host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
         None, description="set: tokens of the host application are taken, signed so"
     )
@@ -467,13 +531,53 @@ class Api(Section):
         "system", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="who sends for the host application"
     )
     trusted_proxies: list[str] = Field(
-        default_factory=list, description="addresses and ranges whose X-Forwarded-For is believed"
+        default_factory=list,
+        description="addresses and ranges whose X-Forwarded-For and X-Forwarded-Proto are believed",
+    )
+    connections_max: int = Field(
+        2000, ge=16, description="of one process; beyond it the one that waits longest is closed"
+    )
+    connections_per_address_max: int = Field(
+        200, ge=4, description="of one address to one process; trusted proxies have no such bound"
+    )
+    head_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="deadline of a request's head, from its first byte"
+    )
+    body_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="deadline of a request's body, from the end of its head"
+    )
+    write_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="a client that does not read a response for so long"
+    )
+    idle_timeout_s: float = Field(
+        75.0,
+        gt=0,
+        le=3600,
+        description="between two requests; longer than the load balancer's idle timeout",
+    )
+    tls_in_front: bool = Field(
+        False, description="clients come by https only, though no X-Forwarded-Proto says so"
+    )
+    hsts_s: int = Field(
+        31_536_000,
+        ge=0,
+        description="max-age of Strict-Transport-Security in responses over https; 0: not sent",
     )
 
     @field_validator("trusted_proxies")
     @classmethod
     def _check_proxies(cls, texts: list[str]) -> list[str]:
         return _check_networks(texts)
+
+    @model_validator(mode="after")
+    def _check_demo_users(self) -> Self:
+        if self.demo_users and self.trusted_proxies:
+            raise ValueError("demo_users log in without a password: not behind trusted_proxies")
+        if self.demo_users and not _is_loopback(self.host):
+            raise ValueError(
+                "demo_users log in without a password: host must be a loopback address"
+            )
+        return self
 
 
 class Outbound(Section):
@@ -482,6 +586,10 @@ class Outbound(Section):
     allow_private: list[str] = Field(
         default_factory=list,
         description="addresses and ranges that may be called although they are not public",
+    )
+    ports: list[Annotated[int, Field(ge=1, le=65_535)]] = Field(
+        default_factory=lambda: [443],
+        description="ports of public addresses that may be called; 80 is for plain HTTP",
     )
     connections_max: int = Field(200, ge=1, le=10_000, description="of one process")
     connections_per_host_max: int = Field(
@@ -548,7 +656,13 @@ class Persist(Section):
         16, ge=0, le=1000, description="chats whose writes fail that the others do not wait for"
     )
     ahead_max: int = Field(
-        20_000, ge=0, le=1_000_000, description="entries held in memory while a chat is slow"
+        200_000,
+        ge=0,
+        le=2_000_000,
+        description="messages read past the oldest that is not stored, per partition",
+    )
+    ahead_bytes_max: int = Field(
+        67_108_864, ge=0, description="memory for them; the others are read again when it is time"
     )
 
     @model_validator(mode="after")
@@ -871,10 +985,24 @@ class Settings(BaseSettings):
         return sources
 
 
-def load_settings(**overrides: Any) -> Settings:
+class _SigningSettings(Settings):
+    """The settings of a process that signs or verifies tokens."""
+
+    model_config = SettingsConfigDict(validate_default=True)
+
+    @field_validator("auth")
+    @classmethod
+    def _check_secret(cls, auth: Auth) -> Auth:
+        if problem := _secret_problem(auth):
+            raise ValueError(problem)
+        return auth
+
+
+def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Settings:
     """Read the settings of this process.
 
     `overrides` are sections as mappings and win over everything, for flags and tests.
+    `requires_secret`: the process signs or verifies tokens.
 
     Raises:
         ConfigError: with every problem at once.
@@ -885,7 +1013,7 @@ def load_settings(**overrides: Any) -> Settings:
         problems.append(f"CHAT_CONFIG: there is no file {path}")
         raise ConfigError(problems)
     try:
-        settings = Settings(**overrides)
+        settings = (_SigningSettings if requires_secret else Settings)(**overrides)
     except ValidationError as exc:
         raise ConfigError([*problems, *_told(exc)]) from None
     except tomllib.TOMLDecodeError as exc:
@@ -903,6 +1031,9 @@ def _told(wrong: ValidationError) -> Iterator[str]:
     for error in wrong.errors():
         name = ".".join(str(part) for part in error["loc"])
         why = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        if why.startswith(_SECRET):
+            yield why
+            continue
         if error["type"] == "extra_forbidden":
             if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
                 continue  # told by its variable
@@ -919,10 +1050,17 @@ def check_secret(settings: Settings) -> None:
     Raises:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.
     """
-    if len(settings.auth.secret.get_secret_value().encode()) < 32:
-        raise ConfigError(
-            ["auth.secret (CHAT_AUTH_SECRET): must be at least 32 bytes; try: openssl rand -hex 32"]
-        )
+    if problem := _secret_problem(settings.auth):
+        raise ConfigError([problem])
+
+
+_SECRET = "auth.secret (CHAT_AUTH_SECRET)"  # noqa: S105  # the name of a setting
+
+
+def _secret_problem(auth: Auth) -> str | None:
+    if len(auth.secret.get_secret_value().encode()) >= 32:
+        return None
+    return f"{_SECRET}: must be at least 32 bytes; try: openssl rand -hex 32"
 
 
 def _variables() -> dict[str, tuple[str, str]]:

@@ -12,6 +12,7 @@
     │   │   └── Banned         the user may do nothing at all
     │   ├── NotFound           absent, or not visible to the caller
     │   ├── Conflict           the same name stands for something else
+    │   │   └── LostRace       another request changed it at the same moment; the same call may work
     │   └── RateLimited        too many; `retry_after_ms` says when again
     ├── Unavailable            the same call may work later             logged at WARNING
     │   └── Overloaded         a bound is reached; slow down
@@ -84,6 +85,15 @@ class Conflict(ClientError):
     """The name or reference already stands for something else."""
 
     code = "conflict"
+
+
+class LostRace(Conflict):
+    """Another request changed the same thing at the same moment; the same call may work later."""
+
+    temporary = True
+
+    def __init__(self, message: str, *, retry_after_ms: int | None = 100) -> None:
+        super().__init__(message, retry_after_ms=retry_after_ms)
 
 
 class RateLimited(ClientError):

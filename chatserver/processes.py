@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -23,6 +24,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have; return how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize
 
 
 def die_with_parent() -> Callable[[], None] | None:

@@ -125,7 +125,7 @@ class AssistantWorker:
         room = self._running.room
         if room <= 0:
             return
-        now_ms = int(self._parts.clock.time() * 1000)
+        now_ms = await self._now_ms()
         for chat in await self._asked.list_due(now_ms, room + len(self._tasks)):
             if chat not in self._tasks and self._running.room > 0:
                 self._running.count += 1
@@ -181,8 +181,13 @@ class AssistantWorker:
 
     async def _postpone(self, begun: Begun, wait_s: float) -> None:
         metrics.TURNS.labels("again").inc()
-        now = self._parts.clock.time()
-        await self._asked.postpone(begun, int((now + jittered(wait_s)) * 1000))
+        due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
+        await self._asked.postpone(begun, due_ms)
+
+    async def _now_ms(self) -> int:
+        """Return the time of Redis, by which `note_asked` notes who waits."""
+        hot = self._parts.hot
+        return await hot.time_ms(hot.keys.asked(self._lease.partition))
 
     async def _step(self, begun: Begun) -> None:
         was_dropped = False

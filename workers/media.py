@@ -1,13 +1,18 @@
-"""Looks at images that were uploaded: dimensions and thumbnails.
+"""Media worker: dimensions and thumbnails of uploaded images.
 
 ::
 
     {media}:jobs ─► job ─► read the image from S3 ─► child process ─► thumbnail to S3
-                     │                                    │ no image, a bomb, too slow
-                     └── lease, TRIES_MAX tries ──────────┴─► row of the file ─► Redis ─► finished
+        │            │                                    │ broken, too large, too slow
+        ▼            └── lease, TRIES_MAX tries ──────────┴─► item of the file ─► Redis ─► finished
+    {media}:slow-jobs: images that need more than `FAST_CPU_S`, and users who have had many of them
 
-Dies anywhere: the job is somebody else's after its lease, and doing it again changes nothing. An
-image that kills its worker is given up after `TRIES_MAX`: the file stays, without a thumbnail.
+Fair by user: an image that is not done after `FAST_CPU_S` is stopped and queued again for the slow
+lane, which has a slot of its own, and so is every image of a user who has used `USER_CPU_S` within
+a minute. So nobody's image waits for more than a few seconds behind the images of one user.
+
+May be killed anywhere: after its lease the job is another worker's, and repeating it changes
+nothing. After `TRIES_MAX` tries the file stays without a thumbnail.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import signal
 import sys
 from typing import NamedTuple
 
@@ -23,6 +29,8 @@ import structlog
 from chatserver.cold.attachments import THUMB_BYTES_MAX
 from chatserver.config import Attachments as Settings
 from chatserver.domain.attachments import File
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.hot.files import Job, JobReader
 from chatserver.processes import die_with_parent
@@ -35,6 +43,11 @@ TRIES_MAX = 3
 IDLE_MS = 1000
 LEASE_MORE_S = 20.0  # for S3 and DynamoDB, besides the child
 MESSAGE_BYTES_MAX = 300
+FAST_CPU_S = 2
+USER_CPU_S = 5.0
+USER_WINDOW_S = 60.0
+USERS_MAX = 10_000
+_STOPPED = (-signal.SIGXCPU, -signal.SIGKILL)  # by the limit on CPU time
 
 
 class Thumb(NamedTuple):
@@ -45,23 +58,59 @@ class Thumb(NamedTuple):
     content: bytes
 
 
-class MediaWorker:
-    """One consumer of the jobs."""
+class TooSlow(Exception):
+    """An image was not done within its limit of CPU time."""
 
-    def __init__(self, parts: WorkerParts, name: str) -> None:
+
+class UsageByUser:
+    """The seconds that one process has spent on each user's images, within a minute or two."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._spent: dict[UserId, float] = {}
+
+    def add(self, user: UserId, seconds: float) -> None:
+        """Count the cost of an image."""
+        self._forget()
+        if len(self._spent) < USERS_MAX or user in self._spent:
+            self._spent[user] = self._spent.get(user, 0.0) + seconds
+
+    def is_heavy(self, user: UserId) -> bool:
+        """Return whether the user's next images belong into the slow lane."""
+        self._forget()
+        return self._spent.get(user, 0.0) >= USER_CPU_S
+
+    def _forget(self) -> None:
+        now = self._clock.monotonic()
+        windows = int((now - self._since) / USER_WINDOW_S)
+        if windows:
+            self._since = now
+            share = 0.5**windows
+            self._spent = {u: s * share for u, s in self._spent.items() if s * share > 0.1}
+
+
+class MediaWorker:
+    """One consumer of a lane."""
+
+    def __init__(
+        self, parts: WorkerParts, name: str, usage: UsageByUser, *, is_slow: bool = False
+    ) -> None:
         self._parts = parts
         self._settings = parts.settings.attachments
         self._jobs = parts.media_jobs
         self._name = name
+        self._usage = usage
+        self._is_slow = is_slow
 
     async def run(self) -> None:
         """Look at images until cancelled.
 
         Raises:
-            Unavailable: a store went away; start again.
+            Unavailable: a store is down; start again.
         """
         lease_s = self._settings.thumb_timeout_s + LEASE_MORE_S
-        async with self._jobs.reader(self._name, lease_s) as reader:
+        async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
             while True:
                 await self._take_one(reader)
 
@@ -83,7 +132,20 @@ class MediaWorker:
             await self._jobs.finish(job)
             return
         failpoint("media.before_look")
-        thumb = await self._find_thumb(file)
+        if not self._is_slow and self._usage.is_heavy(file.owner):
+            await self._jobs.defer(job)
+            return
+        started = self._parts.clock.monotonic()
+        try:
+            thumb = await self._find_thumb(file)
+        except TooSlow:
+            if not self._is_slow:
+                await self._jobs.defer(job)
+                return
+            log.info("media.too_slow", file=file.id, limit_s=self._settings.thumb_timeout_s)
+            thumb = None
+        finally:
+            self._usage.add(file.owner, self._parts.clock.monotonic() - started)
         if thumb is not None:
             await self._parts.objects.put_thumb(file, thumb.content)
         failpoint("media.before_conclusion")
@@ -96,7 +158,8 @@ class MediaWorker:
         except ClientError as exc:  # it is gone, or too large
             log.warning("media.unreadable", file=file.id, why=exc.message)
             return None
-        return await make_thumb(content, self._settings, file.id)
+        cpu_s = None if self._is_slow else FAST_CPU_S
+        return await make_thumb(content, self._settings, file.id, cpu_s)
 
     async def _conclude(self, job: Job, thumb: Thumb | None) -> bool:
         """Note what was found, where gateways and the API look; False if the file is gone."""
@@ -123,16 +186,22 @@ class MediaWorker:
         await self._parts.sendable.put(file, self._parts.clock.time(), is_news=True)
 
 
-async def make_thumb(content: bytes, settings: Settings, name: str) -> Thumb | None:
-    """Return what a child process makes of an image; None if it makes nothing of it.
+async def make_thumb(
+    content: bytes, settings: Settings, name: str, cpu_s: int | None = None
+) -> Thumb | None:
+    """Return the thumbnail that a child process makes of an image; None if it cannot.
 
     Guarantees:
-        Bounded: in time by `thumb_timeout_s`, in memory by `thumb_memory_bytes_max`.
-        The child has no environment, and dies with us.
-        Cancellation: the child is ended.
+        Bounded: in time by `thumb_timeout_s`, in CPU time by `cpu_s` or the same, in memory by
+            `thumb_memory_bytes_max`.
+        The child has no environment and dies with this process.
+        Cancellation: the child is stopped.
+
+    Raises:
+        TooSlow: it was stopped by the limit on its time.
     """
     limits = (settings.image_pixels_max, settings.thumb_px, settings.thumb_memory_bytes_max)
-    cpu_s = max(1, round(settings.thumb_timeout_s))
+    cpu_s = cpu_s or max(1, round(settings.thumb_timeout_s))
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", "workers.thumbnail", *map(str, limits), str(cpu_s)),
         stdin=asyncio.subprocess.PIPE,
@@ -145,14 +214,15 @@ async def make_thumb(content: bytes, settings: Settings, name: str) -> Thumb | N
         async with asyncio.timeout(settings.thumb_timeout_s):
             out, said = await child.communicate(content)
     except TimeoutError:
-        log.info("media.too_slow", file=name, limit_s=settings.thumb_timeout_s)
-        return None
+        raise TooSlow from None
     except (BrokenPipeError, ConnectionResetError) as exc:
         raise Unavailable(f"the child that looks at images went away: {exc}") from exc
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
+    if child.returncode in _STOPPED:
+        raise TooSlow
     if child.returncode != 0:
         why = said.decode(errors="replace")[:MESSAGE_BYTES_MAX]
         log.info("media.no_image", file=name, code=child.returncode, why=why)
@@ -175,16 +245,18 @@ def _parse(out: bytes) -> Thumb | None:
 
 
 async def run_media(parts: WorkerParts, owner: str) -> None:
-    """Look at images, `thumbs_in_flight_max` at once, until cancelled.
+    """Look at images until cancelled: `thumbs_in_flight_max` at once, and one in the slow lane.
 
     Raises:
-        Unavailable: a store went away; start again.
+        Unavailable: a store is down; start again.
     """
     count = parts.settings.attachments.thumbs_in_flight_max
+    usage = UsageByUser(parts.clock)
+    workers = [MediaWorker(parts, f"{owner}-{number}", usage) for number in range(count)]
+    workers.append(MediaWorker(parts, f"{owner}-slow", usage, is_slow=True))
     try:
         async with asyncio.TaskGroup() as group:
-            for number in range(count):
-                name = f"{owner}-{number}"
-                group.create_task(MediaWorker(parts, name).run(), name=f"media-{number}")
+            for number, worker in enumerate(workers):
+                group.create_task(worker.run(), name=f"media-{number}")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

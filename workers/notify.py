@@ -32,7 +32,7 @@ from chatserver.push.providers import open_providers
 from chatserver.telemetry.failpoints import failpoint
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
-from workers.telling import Teller
+from workers.telling import Progress, Teller
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ class NotifyWorker:
 
     async def look_through(self) -> None:
         """Find chats with new messages in what was committed since the last look."""
-        at = await self._chats.get_place()
+        hot, at = self._parts.hot, await self._chats.get_place()
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
             now = self._parts.clock.monotonic()
@@ -84,7 +84,10 @@ class NotifyWorker:
             if not entries and now - self._noted_at < LEASE_S:
                 return
             at = entries[-1].id if entries else at
-            if not await self._chats.note(at, self._firsts_of(entries), self._settings.delay_s):
+            # Compared with times of messages, which Redis gave.
+            now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
+            firsts = self._firsts_of(entries, now_ms)
+            if not await self._chats.note(at, firsts, self._settings.delay_s):
                 return
             self._noted_at = now
             if entries:
@@ -92,9 +95,9 @@ class NotifyWorker:
             if len(entries) < READ_MAX or not await self._lease.hold():
                 return
 
-    def _firsts_of(self, entries: list[BacklogEntry]) -> dict[ChatId, Seq]:
+    def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
         """Return the chats that have new entries which may be messages, and the first of each."""
-        oldest = (self._parts.clock.time() - self._settings.fresh_s) * 1_000_000
+        oldest = (now_ms - self._settings.fresh_s * 1000) * 1000
         firsts: dict[bytes, Seq] = {}
         for entry in entries:
             if not isinstance(entry, CommitEntry):
@@ -119,16 +122,15 @@ class NotifyWorker:
     async def _tell(self, due: Due) -> None:
         try:
             async with asyncio.timeout(CHAT_S_MAX):
-                upto = await self._teller.tell(due)
+                progress = await self._teller.tell(due)
         except (NotFound, CorruptData) as exc:
-            log.warning("notify.passed_over", chat=due.chat, error=exc.message)
-            upto = Seq(2**53)
+            log.warning("notify.chat_skipped", chat=due.chat, error=exc.message)
+            progress = Progress(Seq(2**53))
         except (ChatError, TimeoutError) as exc:
-            # It comes up again by itself.
-            log.warning("notify.failed", chat=due.chat, error=str(exc) or "it took too long")
-            return
+            log.warning("notify.failed", chat=due.chat, error=str(exc) or "timed out")
+            return  # the chat is due again in `HOLD_S`
         with contextlib.suppress(ChatError):
-            await self._chats.end(due, upto)
+            await self._chats.end(due, progress.next_seq, progress.again_s)
 
 
 async def run_notify(parts: WorkerParts, owner: str) -> None:

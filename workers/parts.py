@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from chatserver.api.companionparts import Talks, make_talks
+from chatserver.api.invitationparts import make_invitations
 from chatserver.auth.hostkeys import parse_jwks
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.attachments import Files
@@ -46,6 +47,7 @@ from chatserver.service.apartness import Apartness
 from chatserver.service.coldlog import ColdLog
 from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.erasing import TextEraser
+from chatserver.service.invitations import Invitations
 from chatserver.service.keyring import KeyFetcher
 from chatserver.service.membership import Membership
 from chatserver.service.moderation import Moderation
@@ -61,6 +63,7 @@ from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
 from chatserver.warm.bodies import LongBodies
 from chatserver.warm.changes import MessageChanges
+from chatserver.warm.checkup import require_tables
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
 from chatserver.warm.fanouts import Fanouts
@@ -96,6 +99,7 @@ class WorkerParts:
 
     settings: Settings
     clock: Clock
+    check_tables: Callable[[], Awaitable[None]]  # see `require_tables`
     hot: HotClient
     postman: Postman
     inboxes: Inboxes
@@ -116,6 +120,7 @@ class WorkerParts:
     patterns: MessagePatterns
     directory: Directory
     opener: Opener
+    invitations: Invitations
     key_fetcher: KeyFetcher
     hot_membership: HotMembership
     membership: Membership
@@ -169,11 +174,11 @@ class PrivateParts:
 
 @contextlib.asynccontextmanager
 async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
-    """Connect to Redis and DynamoDB.
+    """Connect to Redis and DynamoDB. DynamoDB may be down.
 
     Raises:
-        ConfigError: a setting does not allow it.
-        Unavailable: there is no Redis.
+        ConfigError: a setting is wrong.
+        Unavailable: Redis does not answer.
     """
     clock = SystemClock()
     async with (
@@ -223,6 +228,9 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         )
         apart = Apartness(rows, blocks)
         talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
+        invitations = make_invitations(
+            settings, clock, hot, dynamodb, lambda chat: opener.load_chat(chat)
+        )
         opener = Opener(
             directory,
             older,
@@ -234,6 +242,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             restore_revoked=revoking.restore,
             apart=apart,
             revive=talks.opener.revive,
+            invitations=invitations,
         )
         audiences = Audiences(hot, opener.load_chat)
         memberships, hot_membership = (
@@ -272,6 +281,9 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         yield WorkerParts(
             settings=settings,
             clock=clock,
+            check_tables=functools.partial(
+                require_tables, dynamodb.for_feature("operations"), settings.warm
+            ),
             hot=hot,
             postman=postman,
             inboxes=inboxes,
@@ -313,6 +325,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             ),
             directory=directory,
             opener=opener,
+            invitations=invitations,
             key_fetcher=KeyFetcher(
                 settings.auth,
                 KeySets(hot),
@@ -322,7 +335,13 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             ),
             hot_membership=hot_membership,
             membership=Membership(
-                memberships, hot_membership, turnover, *bounds, apart=apart, clock=clock
+                memberships,
+                hot_membership,
+                turnover,
+                *bounds,
+                apart=apart,
+                clock=clock,
+                invitations=invitations,
             ),
             turnover=turnover,
             subscriptions=PushSubscriptions(

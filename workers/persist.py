@@ -1,22 +1,22 @@
-"""Moves the backlog of one partition into the warm tier, in order, losing and repeating nothing.
+"""Moves the backlog of one partition into the warm tier, each chat in order, losing nothing.
 
 ::
 
-    claim lease ─► read batch ─► write, chat by chat ─► note, feed ─► checkpoint and trim ─► ack
-         ▲                         │ a chat is slow
-         │                         └─► its own task writes it, in order ─┘
-         └── the others go on with the next batch; the checkpoint waits
+    claim lease ─► read batch ─► queue by chat ─► write in turn ─► feed, note ─► checkpoint, trim
+         ▲             │         (chat_queues)          │                              └─► ack
+         └─────────────┘                                └─► a slow chat: in a task of its own
 
-Dies anywhere: before the write nothing happened; after it the next holder writes the same items
-again, which changes nothing; the checkpoint moves only when DynamoDB has all before it, and only
-for the holder of the lease. A holder that slept looks at its lease before each write, and a write
-has a deadline shorter than the lease.
+The checkpoint moves only when DynamoDB has all before it, and only for the holder of the lease. A
+holder that slept checks its lease before each write, and a write has a deadline shorter than the
+lease. What is written past the checkpoint is recorded first: `ahead` is the newest entry of which
+something may be stored, `progress` how far each chat is stored.
 
-Where a chat's writes fail, later batches are written before the checkpoint reaches them. Their end
-is noted first (`ahead`): who comes next folds all up to there as one batch, so that a text that was
-changed or deleted by then is not stored for a moment as it was before.
+A worker that is killed anywhere: its successor reads up to `ahead` before it writes, skips what
+`progress` has, and writes the rest in chunks that contain the last ones of its predecessor. So a
+text that was changed or deleted by then is not stored again as it was, not for a moment.
 
-Memory: a batch, and while chats are slow `ahead_max` entries more; then the others wait for them.
+Memory: a batch and `persist.ahead_bytes_max`. Reading stops `persist.ahead_max` messages past the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,16 +55,17 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 from chatserver.warm.directory import Mark
 from chatserver.warm.messages import PersistItem
+from workers.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
 from workers.folding import Work, tombstone_in_place_of
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
-from workers.slowchats import Batch, SlowChats
 from workers.spreading import Spreading
-from workers.writing import LeaseLost, NotWritten, Piece, Writer, bury, split_lanes
+from workers.writing import LeaseLost, NotWritten, Piece, Writer, bury
 
 log = structlog.get_logger()
 
 SLOW_WRITES_MAX = 4  # at once, of slow chats
+CHAT_UNREADABLE = "its chat cannot be read"
 
 
 class Stored(NamedTuple):
@@ -94,8 +95,9 @@ class PersistWorker:
         self._patient = Writer(*shared, slots, is_patient=True)
         # Calls of slow chats may hang: they take no slot from the others.
         self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, is_patient=True)
-        self._slow: SlowChats | None = None
+        self._slow: set[ChatId] = set()  # whose writes fail while others do not
         self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
+        self._open_count = 0  # messages and marks in them
         self._settling = asyncio.Lock()
         self._moved = asyncio.Event()
         self._client: redis.asyncio.Redis | None = None  # made when it is first waited for entries
@@ -125,15 +127,20 @@ class PersistWorker:
     async def _work(self) -> None:
         """Persist batch after batch while the lease holds."""
         self._open.clear()
+        self._slow.clear()
+        self._open_count = 0
         self._settling = asyncio.Lock()
         label = str(self._partition)
         metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
+        self._count_slow()
+        writers = self._settings.writes_in_flight_max
+        queues = ChatQueues(writers, self._settings.ahead_bytes_max)
         try:
             async with asyncio.TaskGroup() as group:
-                self._slow = SlowChats(
-                    group, self._slow_writer, self._settle, self._settings.slow_chats_max
-                )
-                await self._go_on(self._slow)
+                for number in range(writers):
+                    work = self._write_chunks(group, queues)
+                    group.create_task(work, name=f"persist-{self._partition}-{number}")
+                await self._read(queues)
                 raise LeaseLost("another worker has it")
         except* ChatError as failures:
             raise failures.exceptions[0] from None
@@ -149,37 +156,66 @@ class PersistWorker:
             return max(0.0, self._parts.clock.time() - self._open[0].since_ms / 1000)
         return 0.0
 
-    async def _go_on(self, slow: SlowChats) -> None:
+    # reading
+
+    async def _read(self, queues: ChatQueues) -> None:
+        """Queue what the backlog holds, until the lease is lost."""
+        epoch = self._parts.hot.epoch_of(self._partition)
         at = await self._backlog.get_checkpoint()
         ahead = await self._backlog.get_ahead()
+        queues.is_held = place_of(at) < place_of(ahead)
+        progress = await self._backlog.get_progress() if queues.is_held else {}
         while await self._lease.hold():
-            metrics.SLOW_CHATS.labels(str(self._partition)).set(slow.count)
-            if self._open and sum(batch.count for batch in self._open) >= self._settings.ahead_max:
-                await self._wait_for_slow_chats()
+            if self._parts.hot.epoch_of(self._partition) != epoch:
+                raise LeaseLost("Redis is in another epoch: what was read may be lost there")
+            if self._open_count >= self._settings.ahead_max and not queues.is_held:
+                await self._wait_for_checkpoint()
                 continue
-            if place_of(at) < place_of(ahead):
-                entries = await self._backlog.list_upto(at, ahead)
-                ahead = at
-            else:
-                entries = await self._backlog.list_after(at, self._settings.batch_max)
+            entries = await self._backlog.list_after(at, self._settings.batch_max)
             if not entries:
+                queues.release()
                 await self._wait_for_entries(at)
                 continue
             at = entries[-1].id
-            since_ms = place_of(entries[0].id)[0]
-            count = sum(entry.size for entry in entries)
-            batch = Batch(at, count, since_ms=since_ms, read_ns=time.time_ns())
-            if self._open and not await self._backlog.note_ahead(self._lease, at):
-                return
-            self._open.append(batch)
-            works = await self._persist(batch, entries, slow)
-            failpoint("persist.before_checkpoint")
-            # What nobody has noted by then is noted here; else it would be trimmed unanswered.
-            await self._asked.note(entries, is_whole=False)
-            await self._settle(batch, works)
+            await self._queue(queues, entries, progress)
+            if queues.is_held and place_of(at) >= place_of(ahead):
+                progress = {}
+                queues.release()
             await self._spreading.move()
 
-    async def _wait_for_slow_chats(self) -> None:
+    async def _queue(
+        self, queues: ChatQueues, entries: Sequence[BacklogEntry], progress: Mapping[ChatId, int]
+    ) -> None:
+        """Queue a batch, without what is stored according to `progress`."""
+        count = sum(entry.size for entry in entries)
+        since_ms = place_of(entries[0].id)[0]
+        batch = Batch(
+            entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
+        )
+        # Before anything of it may be written past the checkpoint.
+        is_past = bool(self._open) or count > CHUNK_MAX
+        if is_past and not await self._backlog.note_ahead(self._lease, batch.last):
+            raise LeaseLost("another worker has the lease")
+        self._open.append(batch)
+        self._open_count += count
+        pieces, unreadable = sort_entries(entries)
+        for raw in unreadable:
+            log.error("persist.hole", seq=raw.seq, ts=raw.ts, why=CHAT_UNREADABLE)
+            await bury(self._backlog, raw, CHAT_UNREADABLE)
+        # What is asked for, not what is written: a chat that is throttled is the one to spread.
+        self._spreading.note([work for piece in pieces for work in piece.works])
+        # What nobody has noted by then is noted here; else it would be trimmed unanswered.
+        await self._asked.note(entries, is_whole=False)
+        failpoint("persist.before_write")
+        for piece in pieces:
+            if piece.chat in progress:
+                upto = progress[piece.chat]
+                piece.works = [work for work in piece.works if work.committed.seq > upto]
+            if piece.works or piece.marks or piece.hidden:
+                queues.add(batch, piece)
+        await self._settle([], [], [batch])
+
+    async def _wait_for_checkpoint(self) -> None:
         self._moved.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease_s / 5):
@@ -197,123 +233,123 @@ class PersistWorker:
 
     # writing
 
-    async def _persist(
-        self, batch: Batch, entries: Sequence[BacklogEntry], slow: SlowChats
-    ) -> list[Work]:
-        """Write what is not left to slow chats; return the entries that are stored."""
-        pieces = await self._sort(entries)
-        # What is asked for, not what is written: a chat that is throttled is the one to spread.
-        self._spreading.note([work for piece in pieces for work in piece.works])
-        failpoint("persist.before_write")
-        for piece in pieces:
-            if slow.has(piece.chat):
-                slow.add(batch, piece)
-        others = [piece for piece in pieces if not slow.has(piece.chat)]
-        try:
-            async with asyncio.TaskGroup() as group:
-                lanes = [
-                    group.create_task(self._write_lane(batch, lane, slow))
-                    for lane in split_lanes(others, self._settings.writes_in_flight_max)
-                ]
-        except* ChatError as failures:
-            raise failures.exceptions[0] from None
-        failpoint("persist.after_write")
-        return [work for lane in lanes for work in lane.result()]
+    async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
+        """Write chunk after chunk, until cancelled."""
+        while True:
+            picked = await queues.take()
+            await self._load(queues, picked)
+            chunks = [queues.cut(queue) for queue in picked]
+            try:
+                works = await self._writer.write([chunk.piece for chunk in chunks])
+            except NotWritten as exc:
+                log.warning("persist.write_failed", error=exc.message, chats=len(chunks))
+                for chunk in chunks:
+                    await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
+            else:
+                await self._finish(queues, chunks, works)
 
-    async def _sort(self, entries: Sequence[BacklogEntry]) -> list[Piece]:
-        """Return what entries hold for each chat."""
-        pieces: dict[ChatId, Piece] = {}
-        for entry in entries:
-            match entry:
-                case CommitEntry():
-                    for raw in entry.messages:
-                        if (work := await self._decode(entry.gateway, raw)) is not None:
-                            chat = work.chat
-                            if (piece := pieces.get(chat)) is None:
-                                piece = pieces[chat] = Piece(chat)
-                            piece.works.append(work)
-                case MarkEntry():
-                    piece = pieces.setdefault(entry.chat, Piece(entry.chat))
-                    mark = Mark(entry.chat, entry.user, entry.read, entry.received)
-                    piece.marks[entry.user] = mark
-                case HideEntry():
-                    piece = pieces.setdefault(entry.chat, Piece(entry.chat))
-                    piece.hidden.setdefault(entry.user, set()).add(entry.seq)
-        return list(pieces.values())
-
-    async def _decode(self, gateway: GatewayId, raw: CommittedMessage) -> Work | None:
-        try:
-            message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
-        except msgspec.MsgspecError as exc:
-            why = f"not a message: {exc}"
-        else:
-            return Work(gateway, raw, PersistItem(message, raw.receiver))
-        tombstone = tombstone_in_place_of(raw)
-        if tombstone is None:
-            log.error("persist.hole", seq=raw.seq, ts=raw.ts, why="its chat cannot be read")
-            await bury(self._backlog, raw, why)
-            return None
-        return Work(gateway, raw, PersistItem(tombstone, None), why)
-
-    async def _write_lane(self, batch: Batch, lane: Sequence[Piece], slow: SlowChats) -> list[Work]:
-        """Write a lane; where that fails, chat by chat, and leave to itself what fails alone."""
-        try:
-            return await self._writer.write(lane)
-        except NotWritten as exc:
-            log.warning("persist.write_failed", error=exc.message, chats=len(lane))
-        is_alone = len(lane) == 1
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._write_alone(batch, piece, slow, is_known=is_alone))
-                    for piece in lane
-                ]
-        except* ChatError as failures:
-            raise failures.exceptions[0] from None
-        return [work for task in tasks for work in task.result()]
+    async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
+        """Read again what chats have in the backlog only."""
+        read: dict[str, dict[ChatId, Piece]] = {}
+        for queue in picked:
+            for item in queues.list_parked(queue):
+                batch = item.batch
+                if batch.first not in read:
+                    entries = await self._backlog.list_between(batch.first, batch.last)
+                    read[batch.first] = {piece.chat: piece for piece in sort_entries(entries)[0]}
+                piece = read[batch.first].get(queue.chat)
+                if piece is None:
+                    raise LeaseLost("what was read is no longer in the backlog")
+                queues.load(item, piece.works)
 
     async def _write_alone(
-        self, batch: Batch, piece: Piece, slow: SlowChats, *, is_known: bool
-    ) -> list[Work]:
-        """Write a chat's piece. With `is_known`, its writes are known to fail."""
+        self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
+    ) -> None:
+        """Write a chat's chunk. With `is_known`, its writes are known to fail."""
         if not is_known:
-            with contextlib.suppress(NotWritten):
-                return await self._writer.write([piece])
-        if slow.is_full:  # it is rather the store than a chat: all wait for it
-            return await self._patient.write([piece])
-        log.warning("persist.slow_chat", partition=self._partition, chat=piece.chat)
-        slow.add(batch, piece)
-        return []
+            try:
+                works = await self._writer.write([chunk.piece])
+            except NotWritten:
+                pass
+            else:
+                await self._finish(queues, [chunk], works)
+                return
+        if len(self._slow) >= self._settings.slow_chats_max:
+            # It is rather the store than a chat: all wait for it.
+            await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
+            return
+        log.warning("persist.slow_chat", partition=self._partition, chat=chunk.piece.chat)
+        self._slow.add(chunk.piece.chat)
+        self._count_slow()
+        group.create_task(self._write_slow(queues, chunk), name=f"slow-{chunk.piece.chat}")
+
+    async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
+        """Write the chunk of a chat whose writes fail; then it is one of the others again."""
+        works = await self._slow_writer.write([chunk.piece])
+        self._slow.discard(chunk.piece.chat)
+        self._count_slow()
+        await self._finish(queues, [chunk], works)
+
+    def _count_slow(self) -> None:
+        metrics.SLOW_CHATS.labels(str(self._partition)).set(len(self._slow))
+
+    async def _finish(
+        self, queues: ChatQueues, chunks: Sequence[Chunk], works: Sequence[Work]
+    ) -> None:
+        """Settle what is stored, and let its chats be served again."""
+        failpoint("persist.after_write")
+        await self._settle(chunks, works, [batch for chunk in chunks for batch in chunk.batches])
+        for chunk in chunks:
+            queues.put_back(chunk.queue)
 
     # afterwards
 
-    async def _settle(self, batch: Batch, works: Sequence[Work]) -> None:
-        """Tell who has to know that a part of a batch is stored, and move the checkpoint."""
+    async def _settle(
+        self, chunks: Sequence[Chunk], works: Sequence[Work], parts: Sequence[Batch]
+    ) -> None:
+        """Report that chunks are stored, and move the checkpoint past batches that are complete.
+
+        `works`: the entries of the chunks that are stored; `parts`: the batches of which a part is.
+        """
         items = [Stored(work.gateway, work.item.message) for work in works]
         metrics.PERSISTED.inc(len(items))
         self._parts.busy.add(message.chat for _, message in items)
         async with self._settling:
-            # Before the checkpoint, after which nobody would look at these entries again.
-            await self._note(items)
+            # Before the checkpoint and the progress, after which nobody would look at these again.
             await self._parts.hook_feed.feed_entries(
                 self._partition, [item.message for item in items]
             )
-            batch.left -= 1
+            for batch in parts:
+                batch.left -= 1
             last, count = "", 0
             while self._open and self._open[0].left == 0:
                 done = self._open.popleft()
                 last, count = done.last, count + done.count
+            self._open_count -= count
+            tops = {
+                chunk.piece.chat: chunk.piece.works[-1].committed.seq
+                for chunk in chunks
+                if chunk.piece.works
+            }
+            if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
+                raise LeaseLost("another worker has the lease")
+            await self._note(items)
+            failpoint("persist.before_checkpoint")
             if last and not await self._backlog.checkpoint(self._lease, last, count):
                 raise LeaseLost("another worker has the lease")
             self._moved.set()
         failpoint("persist.after_checkpoint")
         if self._tracer is not None:
-            self._tell(self._tracer, batch, items)
+            sources = {chunk.piece.chat: chunk.source for chunk in chunks}
+            self._tell(self._tracer, sources, items)
         await self._announce(items)
 
-    def _tell(self, tracer: Tracer, batch: Batch, items: Sequence[Stored]) -> None:
+    def _tell(
+        self, tracer: Tracer, sources: Mapping[ChatId, Batch], items: Sequence[Stored]
+    ) -> None:
         now_ns = time.time_ns()
         for _, message in items:
+            batch = sources[ChatId(message.chat)]
             place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
             place |= {"partition": self._partition, "batch": batch.count}
             tracer.tell(message.mid, "persist", batch.read_ns, now_ns, **place)
@@ -322,8 +358,8 @@ class PersistWorker:
         """Tell the chats how far they are stored, and trim their logs."""
         if items:
             tops = {ChatId(message.chat): Seq(message.seq) for _, message in items}
-            await self._backlog.note_persisted(tops)
             await self._eviction.note_active(self._partition, tops, self._parts.clock.time())
+            await self._backlog.note_persisted(tops)
 
     async def _announce(self, items: Sequence[Stored]) -> None:
         """Tell each gateway how far its senders' messages are stored."""
@@ -352,3 +388,40 @@ async def run_persist(parts: WorkerParts, owner: str) -> None:
         await PersistWorker(parts, partition, owner).run()
 
     await run_partitions(parts.hot, "persist", persist)
+
+
+def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
+    """Return what entries hold for each chat, and messages whose chat cannot be read."""
+    pieces: dict[ChatId, Piece] = {}
+    unreadable: list[CommittedMessage] = []
+    for entry in entries:
+        match entry:
+            case CommitEntry():
+                for raw in entry.messages:
+                    work = _decode(entry.gateway, raw)
+                    if work is None:
+                        unreadable.append(raw)
+                        continue
+                    chat = work.chat
+                    if (piece := pieces.get(chat)) is None:
+                        piece = pieces[chat] = Piece(chat)
+                    piece.works.append(work)
+            case MarkEntry():
+                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                mark = Mark(entry.chat, entry.user, entry.read, entry.received)
+                piece.marks[entry.user] = mark
+            case HideEntry():
+                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                piece.hidden.setdefault(entry.user, set()).add(entry.seq)
+    return list(pieces.values()), unreadable
+
+
+def _decode(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
+    try:
+        message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
+    except msgspec.MsgspecError as exc:
+        why = f"not a message: {exc}"
+    else:
+        return Work(gateway, raw, PersistItem(message, raw.receiver))
+    tombstone = tombstone_in_place_of(raw)
+    return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), why)

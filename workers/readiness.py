@@ -33,7 +33,7 @@ class Readiness:
         if not parts.hot.is_up:
             return "no redis"
         if parts.hot.refusal:
-            return "redis takes no writes"
+            return parts.hot.refusal
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 await parts.directory.check()

@@ -24,6 +24,7 @@ from chatserver.hot.eviction import Eviction
 from chatserver.hot.leases import Lease
 from chatserver.hot.mailbox import Nudge, Publish
 from chatserver.hot.watchers import Watchers
+from chatserver.service.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
 from workers.partitions import run_partitions
 from workers.parts import WorkerParts
@@ -57,10 +58,11 @@ class RepairWorker:
         """
         async with self._lease.given_back():
             while True:
-                if await self._lease.claim():
-                    await self.repair_once()
-                    await self.finish_changes()
-                    await self.evict_once()
+                # Renewed before each step: with a distant Redis, all of them outlast the lease.
+                for step in (self.repair_once, self.finish_changes, self.evict_once):
+                    if not await self._lease.hold():
+                        break
+                    await step()
                 await asyncio.sleep(self._settings.interval_ms / 1000)
 
     async def evict_once(self) -> int:
@@ -92,7 +94,7 @@ class RepairWorker:
         hot = self._parts.hot
         listed = hot.keys.undelivered(self._partition)
         # In one, so that the clock is that of the node by which the times were noted.
-        (seconds, micros), found = await hot.transaction(
+        (seconds, micros), found = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
         before_ms = int(seconds) * 1000 + int(micros) // 1000 - self._settings.after_ms
@@ -153,6 +155,7 @@ class RepairWorker:
             Delivery(user, chat, max(after, audience.done), audience.top, audience.epoch)
             for user, after in audience.users.items()
         ]
+        await list_with_first_message(self._parts.inboxes, audience, self._nudge)
         for place in await self._parts.inboxes.deliver(deliveries):
             self._nudge(place.user, place.seq, place.gateways)
         await self._settle(chat, audience.top)

@@ -1,8 +1,12 @@
 """Answers the gateways' calls to the warm tier; see `chatserver.hot.rpc`.
 
-At most `CALLS_IN_FLIGHT_MAX` at once; more wait in the stream, and a call whose caller has given up
-is skipped. Every operation is idempotent, so a call that dies with this process is made again. One
-that a worker took and cannot begin because it is stopped is answered so, at once.
+At most `CALLS_IN_FLIGHT_MAX` at once, `CALLS_OF_USER_MAX` of them for one user. The others wait
+here, users are served in turn, and a call whose caller has given up is skipped. Calls about more
+than `FEW_USERS` have `BULK_IN_FLIGHT_MAX` slots of their own: a hundred at once would each miss its
+deadline, and slow down all others of this process. Of a user at most
+`WAITING_OF_USER_MAX` wait: more are `rate_limited`. At `TAKEN_MAX` the rest stays in the stream.
+Every operation is idempotent, so a call that dies with this process is made again. One that a
+worker took and cannot begin because it is stopped is answered so, at once.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ import msgspec
 import structlog
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
-from chatserver.errors import ChatError, Unavailable
+from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.hot import rpc
 from chatserver.hot.files import encode_file
+from chatserver.protocol import frames
+from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry.failpoints import failpoint
 from workers.companions import answer_of_companions
 from workers.parts import WorkerParts
@@ -25,7 +31,22 @@ from workers.parts import WorkerParts
 log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 64
+CALLS_OF_USER_MAX = 8
+WAITING_OF_USER_MAX = 128
+FEW_USERS = 16
+BULK_IN_FLIGHT_MAX = 2
+TAKEN_MAX = 2_000
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def _is_bulk(operation: rpc.AnyOperation) -> bool:
+    match operation:
+        case rpc.CreateChat():
+            return len(operation.members) > FEW_USERS
+        case rpc.ChangeChat(change=frames.Invite() as invite):
+            return len(invite.users) > FEW_USERS
+        case _:
+            return False
 
 
 class RpcWorker:
@@ -39,9 +60,12 @@ class RpcWorker:
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._parts = parts
-        self._queue = queue or rpc.CallQueue(parts.hot, name)
-        self._slots = asyncio.Semaphore(in_flight_max)
+        self._queue = queue or rpc.CallQueue(parts.hot, name, parts.clock)
+        self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
+        self._bulk_slots = FairSlots(BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls")
+        self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._queued: set[asyncio.Task[None]] = set()  # those of them that have no slot yet
 
     async def run(self) -> None:
         """Answer calls until cancelled; what was taken is answered first.
@@ -51,26 +75,50 @@ class RpcWorker:
         """
         try:
             async with contextlib.aclosing(self._queue.iter_calls()) as calls:
-                async for call in calls:
-                    await self._take(call)
+                async for taken in calls:
+                    await self._take(taken)
         finally:
+            await asyncio.sleep(0)  # let tasks begin that were just made: else nobody answers
+            for task in self._queued:
+                task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _take(self, call: rpc.Call) -> None:
+    async def _take(self, taken: rpc.TakenCall) -> None:
+        call = taken.call
         try:
-            await self._slots.acquire()
+            await self._places.acquire()
         except asyncio.CancelledError:
             self._queue.fail(call, rpc.stopping())
             raise
-        task = asyncio.create_task(self._answer(call), name=f"call-{call.id}")
+        task = asyncio.create_task(self._answer(taken), name=f"call-{call.id}")
         self._tasks.add(task)
+        self._queued.add(task)
+        task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, call: rpc.Call) -> None:
+    async def _answer(self, taken: rpc.TakenCall) -> None:
+        call = taken.call
+        slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
-            left_s = call.until_ms / 1000 - self._parts.clock.time()
+            async with slots.hold(call.user):
+                if (task := asyncio.current_task()) is not None:
+                    self._queued.discard(task)
+                await self._answer_now(taken)
+        except RateLimited as exc:
+            self._queue.fail(call, exc)
+        except asyncio.CancelledError:
+            self._queue.fail(call, rpc.stopping())
+            raise
+        finally:
+            self._places.release()
+
+    async def _answer_now(self, taken: rpc.TakenCall) -> None:
+        call = taken.call
+        try:
+            left_s = taken.until_s - self._parts.clock.monotonic()
             if left_s <= 0:
+                self._queue.drop(taken)
                 return
             async with asyncio.timeout(left_s):
                 payload = await self._perform(call.operation)
@@ -85,8 +133,6 @@ class RpcWorker:
         except Exception:
             log.exception("rpc.crashed", operation=type(call.operation).__name__)
             self._queue.fail(call, Unavailable("the warm tier failed"))
-        finally:
-            self._slots.release()
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
         opener = self._parts.opener
@@ -133,6 +179,14 @@ class RpcWorker:
                 user, moderation = UserId(operation.user), self._parts.moderation
                 page = await moderation.list_blocks(user, operation.after, operation.limit)
                 return _encode(rpc.BlocksPage(*page))
+            case rpc.ListInvitations():
+                user, invitations = UserId(operation.user), self._parts.invitations
+                found = await invitations.list_pending(user, operation.after, operation.limit)
+                return _encode(rpc.InvitationsPage(*found))
+            case rpc.DeclineInvitation():
+                user = UserId(operation.user)
+                await self._parts.invitations.decline(user, ChatId(operation.chat))
+                return b""
             case rpc.Report():
                 await self._parts.moderation.report(
                     UserId(operation.user),

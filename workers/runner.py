@@ -15,7 +15,7 @@ import structlog
 from chatserver.config import Settings
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
-from chatserver.errors import ChatError, ConfigError
+from chatserver.errors import ChatError, ConfigError, Unavailable
 from chatserver.hot.figures import FigureLog
 from chatserver.push.providers import check_providers
 from chatserver.service.figures import Publisher, Who
@@ -77,7 +77,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     """Run the named workers until SIGTERM or SIGINT; then let each finish its step.
 
     Raises:
-        ConfigError: a setting or a name is wrong.
+        ConfigError: a setting or a name is wrong, or credentials or tables are missing.
         Unavailable: there is no Redis to start with.
     """
     unknown = [name for name in names if name not in WORKERS]
@@ -96,6 +96,8 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(open_tracing(telemetry, "worker"))
         parts = await stack.enter_async_context(open_worker_parts(settings))
+        with contextlib.suppress(Unavailable):  # DynamoDB may be down: the workers wait for it
+            await parts.check_tables()
         tasks = [
             asyncio.create_task(_keep_running(name, parts, owner), name=f"worker-{name}")
             for name in names

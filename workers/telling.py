@@ -1,31 +1,39 @@
-"""Decides, for a chat with new messages, who is told of them by push, and what.
+"""Push dispatch: decides which members of a chat get a push, and what it contains.
 
 ::
 
-    chat ─► newest messages ─► members ─► who is absent and has not read ─► wants to be told?
-                                                │ Redis                       │ DynamoDB
-                                                └──────────► devices ─► notice ─► outlets
+    chat ─► newest messages ─► members ─► absent, unread ─► notifications on?
+                                              │ Redis           │ DynamoDB
+                                              └──────► devices ─► notice ─► outlets
 
-Everybody is told of the newest message that is not his own, with how many he has not read; what
-came before it is collapsed into that. Of a large chat only those whom a message mentions are told,
-or nobody (`notify.large`).
+Each recipient gets one push: the newest message from someone else and the unread count. In a large
+chat only mentioned users get one, or nobody (`notify.large`).
+
+A client in the foreground needs no push, but Redis learns late that it has gone: a closed session
+counts for `presence.offline_grace_s` more, and a half-open socket until its ping times out. So the
+chat is due again when each of these is certain. A session that is still there by then has answered
+a ping that was sent after the message, and TCP delivers in order: the device has the message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import structlog
 
+from chatserver import config
 from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.pushes import Notice, Subscription, mentions_of
 from chatserver.errors import ChatError, NotFound
 from chatserver.hot.absence import Absence, ChatFacts, Due, Need
+from chatserver.hot.amending import Hidden
 from chatserver.hot.blocks import Blocks
 from chatserver.hot.chatlog import ChatLog
+from chatserver.hot.watching import ALIVE_SHARE
 from chatserver.protocol import codec
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.frames import Message
@@ -42,10 +50,23 @@ USERS_AT_ONCE = 16
 BADGE_FIELDS_MAX = 1_000  # of a box; up to four a chat: of somebody with more it is not counted
 NAMES_MAX = 2_000
 NAME_S = 60.0
+LATE_S = 2.0  # until an ended session is known in Redis, beyond what the settings say
+PUSHED_MAX = 20_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the pushes of a chat stand: `next_seq` is the first message that may need more.
+
+    `again_s`: when to look again for members who seem to be in front; None: there are none.
+    """
+
+    next_seq: Seq
+    again_s: float | None = None
 
 
 class Teller:
-    """Tells absent members of chats."""
+    """Sends the pushes of chats."""
 
     def __init__(
         self,
@@ -63,36 +84,66 @@ class Teller:
         self._outlets = outlets
         self._log = ChatLog(parts.hot)
         self._blocks = Blocks(parts.hot)
+        self._hidden = Hidden(parts.hot)
         self._slots = asyncio.Semaphore(USERS_AT_ONCE)
         self._names: collections.OrderedDict[UserId, tuple[float, str]] = collections.OrderedDict()
+        # What this process pushed: saves reading devices when a chat is looked at again.
+        self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
+            collections.OrderedDict()
+        )
+        self._certain_s = _ages_of_certainty(parts.settings)
 
-    async def tell(self, due: Due) -> Seq:
-        """Tell the absent members of a chat of what is new since `due.since`.
+    async def tell(self, due: Due) -> Progress:
+        """Push the messages from `due.since` on to the absent members of a chat.
 
-        Returns up to which seq they are told. A push that was tried once counts, however it ended.
+        An attempted push counts as sent, whatever became of it.
 
         Guarantees:
-            Idempotent: what was claimed for a device is not sent to it again.
-            Nobody is told who is no member now, has read it, or shows the client.
+            Idempotent: a push that was claimed for a device is not sent to it again.
+            No push for a user who is not a member now, has read the message, or got it in front.
 
         Raises:
             NotFound: there is no such chat.
-            Unavailable: a tier is away; some may have been told.
+            Unavailable: a tier is down; some pushes may have been sent.
         """
         facts = await self._open(due.chat)
         messages = await self._list_new(due, facts)
+        done = Progress(Seq(facts.top + 1))
         if not messages:
-            return facts.top
+            return done
         joined = await self._list_candidates(due.chat, facts, messages)
         needs = await self._absence.find(due.chat, list(joined))
         wanted: dict[UserId, Message] = {}
-        for user, (_, read) in needs.items():
+        in_front: list[Message] = []
+        for user, (need, read) in needs.items():
             newest = _newest_for(user, messages, max(read, joined[user] - 1))
-            if newest is not None:
+            if newest is None:
+                continue
+            if need is Need.IN_FRONT:
+                in_front.append(newest)
+            elif self._pushed.get((due.chat, user), 0) < newest.seq:
                 wanted[user] = newest
-        listening = await self._quiet.find_listening(
-            due.chat, list(wanted), self._parts.clock.time()
-        )
+        await self._push(due.chat, wanted, needs, facts)
+        return self._look_again(due, in_front) or done
+
+    def _look_again(self, due: Due, in_front: Sequence[Message]) -> Progress | None:
+        """Return when to look again at members in front, by the newest message of each."""
+        waits = {}
+        for message in in_front:
+            age_s = (due.taken_ms - message.ts / 1000) / 1000
+            later = [certain_s - age_s for certain_s in self._certain_s if certain_s > age_s]
+            if later:
+                waits[message.seq] = later[0]
+        return Progress(Seq(min(waits)), min(waits.values())) if waits else None
+
+    async def _push(
+        self,
+        chat: ChatId,
+        wanted: Mapping[UserId, Message],
+        needs: Mapping[UserId, tuple[Need, Seq]],
+        facts: ChatFacts,
+    ) -> None:
+        listening = await self._quiet.find_listening(chat, list(wanted), self._parts.clock.time())
         try:
             async with asyncio.TaskGroup() as group:
                 for user in listening:
@@ -100,7 +151,11 @@ class Teller:
                     group.create_task(work, name=f"tell-{user}")
         except* ChatError as failures:
             raise failures.exceptions[0] from None
-        return facts.top
+        for user, message in wanted.items():
+            self._pushed[chat, user] = message.seq
+            self._pushed.move_to_end((chat, user))
+        while len(self._pushed) > PUSHED_MAX:
+            self._pushed.popitem(last=False)
 
     async def _open(self, chat: ChatId) -> ChatFacts:
         facts = await self._absence.find_chat(chat)
@@ -171,7 +226,7 @@ class Teller:
             name=facts.name if is_companion(sender) else await self._name_of(sender),
             title="" if facts.is_direct else facts.name,
             text=message.body if self._settings.preview else "",
-            unread=await self._count_after(chat, read, facts.top),
+            unread=await self._count_after(user, chat, read, facts.top),
             badge=await self._count_unread(user),
         )
 
@@ -179,14 +234,16 @@ class Teller:
         if await self._absence.count_fields(user) > BADGE_FIELDS_MAX:
             return None
         chats = await self._parts.inboxes.list_chats(user)
-        counts = [self._count_after(chat.chat, chat.read, chat.top) for chat in chats]
+        counts = [self._count_after(user, chat.chat, chat.read, chat.top) for chat in chats]
         return sum(await asyncio.gather(*counts))
 
-    async def _count_after(self, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return how many messages stand after `read`; what changes others is none."""
+    async def _count_after(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
+        """Return how many messages after `read` the user can see."""
         if top <= read:
             return 0
-        return max(0, top - read - await self._log.count_asides(chat, read))
+        hidden = (await self._hidden.list_hidden(user, [chat])).get(chat, ())
+        now_s = self._parts.clock.time()
+        return max(0, top - read - await self._log.count_asides(chat, read, now_s, hidden))
 
     async def _name_of(self, user: UserId) -> str:
         """Return how a user is called, as of a minute ago."""
@@ -205,8 +262,18 @@ class Teller:
         return name
 
 
+def _ages_of_certainty(settings: config.Settings) -> tuple[float, float]:
+    """Return how old a message is when closed sessions are known, and when half-open ones are."""
+    gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
+    # A gateway that was killed takes no pings: its users count until its own lease ends.
+    lost_s = max(
+        gateway.ping_interval_s + gateway.pong_timeout_s, gateway.online_ttl_s * ALIVE_SHARE
+    )
+    return grace_s + LATE_S, lost_s + grace_s + LATE_S
+
+
 def _newest_for(user: UserId, messages: Sequence[Message], read: int) -> Message | None:
-    """Return the newest message that the user has not read; what he sent, he has read."""
+    """Return the newest message that the user has not read; own messages count as read."""
     for message in reversed(messages):
         if message.sender == user or message.seq <= read:
             return None

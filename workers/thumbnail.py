@@ -19,6 +19,9 @@ import sys
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
+# A progressive JPEG is decoded once per scan; ten are usual. A few bytes can hold hundreds.
+SCANS_MAX = 20
+START_OF_SCAN = b"\xff\xda"
 QUALITY = 80
 ORIENTATION = 0x0112  # EXIF: how the image is to be turned
 
@@ -27,7 +30,8 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
     """Return an image's width and height, and a thumbnail of it as WEBP.
 
     Raises:
-        ValueError: it is too large. Whatever else the decoder raises: it is no image.
+        ValueError: it has too many pixels, or a JPEG too many scans for its pixels.
+        Exception: whatever the decoder raises for a broken image.
     """
     from PIL import Image, ImageOps
 
@@ -36,6 +40,10 @@ def make_thumb(content: bytes, pixels_max: int, thumb_px: int) -> tuple[int, int
         width, height = image.size
         if width * height > pixels_max or max(width, height) > SIDE_MAX:
             raise ValueError("too many pixels")
+        if image.format == "JPEG":
+            scans = content.count(START_OF_SCAN)
+            if scans > SCANS_MAX and width * height * scans > pixels_max * SCANS_MAX // 4:
+                raise ValueError("too many scans")
         # A JPEG is decoded at a fraction of its size, where that is enough.
         image.draft("RGB", (thumb_px * 2, thumb_px * 2))
         image.seek(0)

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 JOBS_MAX: Final = 50  # in one look
 LIKES_PAGE: Final = 500
-SIGNALS_S_MAX: Final = 60.0  # nobody is told of older posts
+SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by two minutes
 
 
 class TimelineWorker:

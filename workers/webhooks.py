@@ -51,7 +51,7 @@ class HookAsker(RpcWorker):
     """Asks `before_send` on behalf of gateways, which load no HTTP client."""
 
     def __init__(self, parts: WorkerParts, name: str, url: str) -> None:
-        queue = rpc.CallQueue(parts.hot, name, parts.hot.keys.hook_calls())
+        queue = rpc.CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
         super().__init__(parts, name, queue, ASKED_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(
@@ -78,7 +78,6 @@ class EventTeller:
     def __init__(self, parts: WorkerParts, partition: int, owner: str, url: str) -> None:
         settings = parts.settings.webhooks
         self._settings = settings
-        self._clock = parts.clock
         self._events = HookEvents(parts.hot, partition, settings.pending_max)
         self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
         self._webhook = Webhook(
@@ -105,7 +104,7 @@ class EventTeller:
 
     async def step(self) -> float:
         """Tell what waits; return how long to wait before the next step."""
-        await self._events.take_due(int(self._clock.time() * 1000), DUE_MAX)
+        await self._events.take_due(await self._events.now_ms(), DUE_MAX)
         waiting = await self._events.list_waiting(1 if self._pause_s else BATCH_MAX)
         if not waiting:
             return POLL_S
@@ -164,7 +163,7 @@ class EventTeller:
             await self._events.give_up(waiting, why)
             return
         wait_s = min(self._settings.backoff_s * 2**waiting.attempts, self._settings.backoff_s_max)
-        due_ms = int((self._clock.time() + jittered(wait_s)) * 1000)
+        due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
         await self._events.postpone(waiting, due_ms)
 
 

@@ -1,12 +1,14 @@
 """Writes what a batch of the backlog holds, chat by chat, into the warm tier.
 
-A `Piece` is what a batch has for one chat. Pieces are written in lanes, side by side: first what a
-batch changes in messages of before, then its own entries, 25 at a time, one call after the other.
+A `Piece` is what is written together for one chat. Of the pieces of one call, first what they
+change in earlier messages is written, then their own entries, 25 at a time, one call after the
+other: so if this process and Redis die together, what is missing of a chat is among the last
+`WRITE_MAX` that it has.
 
-A writer is impatient or patient. The impatient one gives a lane up when a write fails; the caller
-then knows that a chat of that lane is slow, and writes its pieces one by one. The patient one tries
-again with growing, jittered pauses for as long as the lease holds. Writing a piece again changes
-nothing: what of it was buried is remembered.
+A writer is impatient or patient. The impatient one gives up when a write fails; the caller then
+writes the pieces one by one to find the chat that is slow. The patient one tries again with
+growing, jittered pauses for as long as the lease holds. Writing a piece again changes nothing: what
+of it was buried is remembered.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ import asyncio
 import dataclasses
 import functools
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -25,6 +26,7 @@ from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.backlog import Backlog, CommittedMessage
 from chatserver.hot.leases import Lease
+from chatserver.service.direct_chats import list_for_users
 from chatserver.service.erasing import has_words
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
@@ -50,25 +52,13 @@ class NotWritten(Unavailable):
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """What a batch has for one chat: entries in order, marks, and what users hid."""
+    """What is written for one chat: entries in order, marks, and what users hid."""
 
     chat: ChatId
     works: list[Work] = dataclasses.field(default_factory=list)
     marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
     hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
     buried: set[int] = dataclasses.field(default_factory=set)  # ts of what cannot be stored
-
-
-def split_lanes(pieces: Iterable[Piece], count: int) -> list[list[Piece]]:
-    """Return the pieces in at most `count` lanes, each chat's always in the same.
-
-    Lanes are written side by side, the batches of a lane one after the other: so if this process
-    and Redis die together, what is missing of a chat is among the last `WRITE_MAX` that it has.
-    """
-    lanes: list[list[Piece]] = [[] for _ in range(count)]
-    for piece in pieces:
-        lanes[zlib.crc32(piece.chat.encode()) % count].append(piece)
-    return [lane for lane in lanes if lane]
 
 
 class Writer:
@@ -108,6 +98,7 @@ class Writer:
             # First: where the entry of a change is, the change is applied. What is changed here was
             # written with an earlier batch; the rest is folded in.
             await self._write_changes(folded)
+            await self._list_directs(works)
             async with asyncio.TaskGroup() as group:
                 written = group.create_task(self._write_works(works, by_chat))
                 self._write_references(group, folded)
@@ -144,6 +135,20 @@ class Writer:
                 write = functools.partial(changes.blank, *place, rev)
                 group.create_task(self._write_one("change", write))
 
+    async def _list_directs(self, works: Sequence[Work]) -> None:
+        """List direct chats whose first message this is for the user who receives it.
+
+        In Redis that is done already, unless Redis lost it.
+        """
+        directory, poster = self._parts.directory, self._parts.social.poster
+        for work in works:
+            message, receiver = work.item.message, work.item.receiver
+            if message.seq == 1 and receiver is not None:
+                put = functools.partial(directory.list_direct, message.chat, receiver)
+                await self._write_one("direct chat", put)
+                user, both = UserId(receiver), [UserId(receiver), UserId(message.sender)]
+                await list_for_users(self._parts.inboxes, work.chat, both, [user], poster.nudge)
+
     def _write_references(self, group: asyncio.TaskGroup, folded: Folded) -> None:
         """Have the files noted that messages of the batch have, or lost within it."""
         references = self._parts.references
@@ -165,7 +170,7 @@ class Writer:
                 add = functools.partial(directory.add_hidden, piece.chat, user, seqs)
                 group.create_task(self._write_one("hidden", add))
 
-    async def _write_one(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
+    async def _write_one(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
         try:
             await self._until_written(write)
         except CorruptData as exc:
@@ -229,7 +234,7 @@ class Writer:
 
     # tries
 
-    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _until_written(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write; if it fails, give up, or try again with growing pauses as long as we may."""
         wait_s = BACKOFF_S
         while True:

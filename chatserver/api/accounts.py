@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from chatserver.api import cookies
+from chatserver.api.disconnects import run_while_connected
 from chatserver.api.idempotency import read_key
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import ANYONE, USER, Asker, read_token
@@ -33,12 +35,17 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PasswordLogin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Name and password; `device` is what the list of devices will call this one."""
+    """Name and password; `device` is what the list of devices will call this one.
+
+    `device_token`: what an earlier login or the registration returned to this device. With it,
+    wrong guesses of others do not slow this login down. Browsers keep it as a cookie.
+    """
 
     user: UserName
     password: Password
     device: ShownName | None = None
     cookie: bool = False
+    device_token: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
 
 class Refresh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,8 +57,9 @@ class Refresh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
     """An access token, whose it is and when it ends (seconds since 1970; and from now).
 
-    `device` names this log in, in the list of devices. `refresh_token` is absent where it came as a
-    cookie. It is good for one use.
+    `device` names this login in the list of devices. `refresh_token` is good for one use. Keep
+    `device_token` beyond the end of the login and send it with the next one from this device; a
+    refresh returns none. Both are absent where they came as cookies.
     """
 
     user: str
@@ -60,6 +68,7 @@ class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_in_s: int
     device: str
     refresh_token: str | None = None
+    device_token: str | None = None
 
 
 def accounts_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
@@ -70,9 +79,11 @@ def accounts_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
-    accounts, logins = parts.people.accounts, parts.people.logins
+    accounts, logins, auth = parts.people.accounts, parts.people.logins, parts.settings.auth
 
-    def answer(grant: Grant, *, as_cookie: bool, status: int) -> Response[Granted]:
+    def answer(
+        grant: Grant, *, as_cookie: bool, status: int, known: Sequence[str] = ()
+    ) -> Response[Granted]:
         now = int(parts.clock.time())
         granted = Granted(
             user=grant.user,
@@ -81,11 +92,14 @@ def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
             expires_in_s=grant.expires_at - now,
             device=grant.login,
             refresh_token=None if as_cookie else grant.refresh_token,
+            device_token=None if as_cookie else grant.device_token,
         )
         kept = []
         if as_cookie:
             left_s = grant.refresh_expires_at - now
-            kept.append(cookies.refresh_cookie(grant.refresh_token, left_s, parts.settings.auth))
+            kept.append(cookies.refresh_cookie(grant.refresh_token, left_s, auth))
+            if grant.device_token is not None:
+                kept.append(cookies.device_cookie(grant.device_token, known, auth))
         return Response(granted, status_code=status, cookies=kept)
 
     # No `creates`: the answers hold tokens, and those are stored nowhere. A repeat finds its login.
@@ -94,9 +108,8 @@ def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
         data: JSONBody[Registration], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
         """Make an account, and log in. The same `Idempotency-Key` gives the same login."""
-        if data.cookie:
-            cookies.check_same_origin(request)
-        grant = await accounts.register(
+        known = _known_devices(request, is_browser=data.cookie)
+        work = accounts.register(
             data.user,
             data.password,
             data.name,
@@ -104,19 +117,27 @@ def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
             request.state.address,
             read_key(request),
         )
-        return answer(grant, as_cookie=data.cookie, status=201)
+        grant = await run_while_connected(request, work)
+        return answer(grant, as_cookie=data.cookie, status=201, known=known)
 
     @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE, "takes_key": True})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
         """Log in with user name and password. The same `Idempotency-Key` gives the same login."""
-        if data.cookie:
-            cookies.check_same_origin(request)
-        grant = await accounts.log_in(
-            data.user, data.password, data.device, request.state.address, read_key(request)
+        known = _known_devices(request, is_browser=data.cookie)
+        if data.device_token is not None:
+            known = [data.device_token, *known]
+        work = accounts.log_in(
+            data.user,
+            data.password,
+            data.device,
+            request.state.address,
+            read_key(request),
+            known,
         )
-        return answer(grant, as_cookie=data.cookie, status=200)
+        grant = await run_while_connected(request, work)
+        return answer(grant, as_cookie=data.cookie, status=200, known=known)
 
     @post("/v1/auth/refresh", status_code=200, opt={"rule": ANYONE})
     async def refresh(
@@ -134,18 +155,24 @@ def _entering(parts: ApiParts) -> list[HTTPRouteHandler]:
     return [register, log_in, refresh]
 
 
+def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:
+    """Return the device tokens of a browser. Raises Forbidden where another page asks."""
+    if not is_browser:
+        return []
+    cookies.check_same_origin(request)
+    return cookies.device_tokens(request)
+
+
 def _leaving(parts: ApiParts) -> list[HTTPRouteHandler]:
     logins, auth = parts.people.logins, parts.settings.auth
 
     @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})
-    async def log_out(
-        request: Request[Any, Any, Any], data: JSONBody[Refresh | None] = None
-    ) -> Response[None]:
+    async def log_out(request: Request[Any, Any, Any], data: JSONBody[Refresh]) -> Response[None]:
         """End this log in, by its access token, its refresh token or its cookie.
 
         What does not hold any more is out already: the answer is the same.
         """
-        if data is not None and data.refresh_token is not None:
+        if data.refresh_token is not None:
             await logins.log_out_by_refresh(data.refresh_token)
         kept = request.cookies.get(cookies.NAME)
         if kept:

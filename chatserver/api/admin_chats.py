@@ -1,8 +1,8 @@
-"""Chats and messages of the host application itself, which speaks as the system user.
+"""Admin routes for chats and messages of the host application, which sends as the system user.
 
-The system user (`api.system_user`) is a user like any other: it writes in chats that it is in,
-which are those made here, and its direct chats with users. What is to be said in a user's name
-needs the scope `act_as` and goes the way of that user, with `X-Chat-As`.
+The system user (`api.system_user`) can create groups, write in every group without being a member
+of it, and write in its direct chats. To send as another user, the host application needs the scope
+`act_as` and the header `X-Chat-As`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chatserver.api.chats import create_group
 from chatserver.api.parts import ApiParts
 from chatserver.api.security import Asker, key
 from chatserver.api.sending import send_message
-from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.domain.ids import GROUP_PREFIX, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.hot.jobs import Jobs
 from chatserver.protocol import frames
@@ -80,7 +80,8 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Create a group of the system user, its owner, and `members`."""
         user = await _system_user(parts)
-        return await create_group(parts, user, frame_of(frames.CreateChat, data, request))
+        frame = frame_of(frames.CreateChat, data, request)
+        return await create_group(parts, user, frame, is_host=True)
 
     @post(
         "/v1/admin/chats/{chat:str}/messages",
@@ -89,9 +90,10 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
     async def send_as_system(
         chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
     ) -> SystemPlace:
-        """Send a message as the system user, who has to be in the chat."""
-        user = await _system_user(parts)
-        ack = await send_message(parts, user, frame_of(frames.Send, data, request, chat=chat))
+        """Send a message as the system user, to any group or to its direct chat with a user."""
+        user, frame = await _system_user(parts), frame_of(frames.Send, data, request, chat=chat)
+        is_group = chat.startswith(GROUP_PREFIX)
+        ack = await send_message(parts, user, frame, is_system=is_group)
         return SystemPlace(ack.mid, ack.seq, ack.ts)
 
     @delete("/v1/admin/chats/{chat:str}/messages/{seq:int}", opt={"rule": key("messages:delete")})
@@ -127,7 +129,7 @@ async def _delete(parts: ApiParts, chat: ChatId, seq: int, ref: Ref) -> None:
 def _broadcasts(parts: ApiParts) -> list[HTTPRouteHandler]:
     async def deliver(user: UserId, ref: Ref, body: str) -> None:
         system = UserId(parts.settings.api.system_user)
-        chat = await parts.chats.open_direct(system, user)
+        chat = await parts.chats.open_direct(system, user, is_host=True)
         await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
 
     broadcasting = Broadcasting(Jobs(parts.hot, parts.clock), deliver)

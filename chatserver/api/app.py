@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from chatserver.api.accounts import accounts_routes
 from chatserver.api.admin_chats import admin_chats_routes
 from chatserver.api.admin_users import admin_users_routes
 from chatserver.api.attachments import attachments_routes
+from chatserver.api.bodies import fill_empty_body
 from chatserver.api.chats import chats_routes
 from chatserver.api.client_config import client_config_route
 from chatserver.api.companions import companions_routes
@@ -29,6 +31,7 @@ from chatserver.api.devices import devices_routes
 from chatserver.api.document import document_config, document_route
 from chatserver.api.headers import CommonHeaders
 from chatserver.api.health import health_routes
+from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.keeping import keeping_routes
 from chatserver.api.me import me_routes
@@ -47,18 +50,23 @@ from chatserver.api.security import Guard, check_rules, dependencies
 from chatserver.api.social_people import social_people_routes
 from chatserver.api.social_posts import social_posts_routes
 from chatserver.api.users import users_routes
-from chatserver.config import Settings
+from chatserver.config import Api, Settings
 from chatserver.domain.addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.figures import BacklogLook, FigureLog
+from chatserver.processes import raise_file_limit
+from chatserver.service.fair_slots import FairSlots
 from chatserver.service.figures import Publisher, Who
 from chatserver.telemetry.looplag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-CONNECTIONS_MAX = 1_000
+REQUESTS_MAX = 512  # of users, answered at once
+REQUESTS_OF_USER_MAX = 8
+WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
+FILES_RESERVED = 256  # for the stores, and for connections that are being closed
 
 # One module per noun: each makes its routes from the parts.
 NOUNS: Sequence[Callable[[ApiParts], list[HTTPRouteHandler]]] = (
@@ -96,9 +104,7 @@ def create_app(
         ConfigError: a route does not say whom it is for.
     """
     app = create_litestar(settings, clock, parts, web_folder)
-    return CommonHeaders(
-        StoreAnswers(app, parts.answers), settings.api.gateway_url, settings.cold.client_urls
-    )
+    return CommonHeaders(StoreAnswers(app, parts.answers), settings.api, settings.cold.client_urls)
 
 
 def create_litestar(
@@ -117,16 +123,18 @@ def create_litestar(
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
     idempotency = Idempotency(parts.answers)
+    slots = FairSlots(REQUESTS_MAX, REQUESTS_OF_USER_MAX, WAITING_OF_USER_MAX, "requests")
 
     async def before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
         check_query(request)
+        await fill_empty_body(request)
         return await idempotency.before(request)
 
     return Litestar(
         routes,
         guards=[Guard(parts.authenticator, parts.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(parts.arrivals),
+        dependencies=dependencies(parts.arrivals, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),
@@ -179,7 +187,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 asyncio.create_task(parts.stored.watch(parts.log), name="stored"),
             ]
             try:
-                await _Server(_uvicorn_config(app)).serve(sockets=[listener])
+                await _Server(_uvicorn_config(app, api)).serve(sockets=[listener])
                 await finish(parts)
             finally:
                 for helper in helpers:
@@ -205,9 +213,23 @@ async def finish(parts: ApiParts) -> None:
             await parts.limits.close()
 
 
-def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+def fit_connections(settings: Api, files: int) -> Api:
+    """Return settings with no more connections than there are files for."""
+    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the table takes an eighth more
+    if room >= settings.connections_max:
+        return settings
+    log.warning("api.connections_reduced", connections_max=room, open_files=files)
+    return settings.model_copy(update={"connections_max": room})
+
+
+def _uvicorn_config(app: ASGIApp, settings: Api) -> uvicorn.Config:
+    limits = HttpLimits(
+        fit_connections(settings, raise_file_limit()), parse_networks(settings.trusted_proxies)
+    )
+    make_connection: Any = functools.partial(HttpConnection, limits=limits)
     return uvicorn.Config(
         app,
+        http=make_connection,
         loop="none",
         lifespan="on",
         ws="none",
@@ -215,7 +237,6 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=16_384,
         timeout_graceful_shutdown=DRAIN_S,
     )

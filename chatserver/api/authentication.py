@@ -6,7 +6,9 @@ from collections.abc import Collection
 from typing import Protocol
 
 from chatserver.domain.ids import DeviceId, UserId
+from chatserver.domain.logins import BANNED
 from chatserver.domain.principals import Principal
+from chatserver.errors import Banned
 from chatserver.service.apikeys import ApiKeys
 from chatserver.service.entrance import Entrance
 
@@ -25,6 +27,12 @@ class Loader(Protocol):
     async def load_user(self, user: UserId) -> None: ...
 
 
+class Accounts(Protocol):
+    """The directory of users."""
+
+    async def get_user(self, user: str) -> object: ...
+
+
 class Authentication:
     """The API's `Authenticator`."""
 
@@ -34,12 +42,14 @@ class Authentication:
         keys: ApiKeys,
         boxes: Boxes,
         loader: Loader,
+        accounts: Accounts,
         admins: Collection[str] = (),
     ) -> None:
         self._entrance = entrance
         self._keys = keys
         self._boxes = boxes
         self._loader = loader
+        self._accounts = accounts
         self._admins = frozenset(admins)
 
     async def authenticate(self, token: str) -> Principal:
@@ -66,3 +76,21 @@ class Authentication:
         return Principal(
             "user", claims.user, device=device, issued_at=claims.issued_at, is_admin=is_admin
         )
+
+    async def check_acted_for(self, user: UserId) -> None:
+        """Check that an API key may act for a user: a ban holds for every way in.
+
+        Guarantees:
+            A Redis that lost its marks lets no banned user through.
+            Cost: two Redis commands for a user who is loaded there.
+
+        Raises:
+            NotFound: there is no such user.
+            Banned: the user is banned.
+            Unavailable: a store does not answer.
+        """
+        if not await self._boxes.is_known(user):
+            await self._accounts.get_user(user)
+            await self._loader.load_user(user)  # which restores the marks first
+        if (await self._entrance.find_marks(user)).is_banned:
+            raise Banned(BANNED)

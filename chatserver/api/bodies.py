@@ -7,10 +7,12 @@ not in the body (a body that names it is refused: the two cannot differ), nor is
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request
+from litestar.handlers import BaseRouteHandler
 from litestar.params import PathParameter, QueryParameter
 from msgspec import NODEFAULT
 from msgspec.structs import fields
@@ -70,3 +72,16 @@ def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
         return given
     key = read_key(request)
     return new_id() if key is None else f"k-{digest(key)}"
+
+
+async def fill_empty_body(request: Request[Any, Any, Any]) -> None:
+    """Read an empty body as an empty object, where every field of the body is optional."""
+    if takes_empty_body(request.route_handler) and not await request.body():
+        request._body = b"{}"  # the framework has no other way to replace a body
+
+
+@functools.cache
+def takes_empty_body(handler: BaseRouteHandler) -> bool:
+    """Return whether a route has a body of which every field is optional."""
+    data = handler.parsed_data_field
+    return data is not None and not any(field.required for field in fields(data.annotation))

@@ -12,10 +12,12 @@ from litestar.params import JSONBody
 from chatserver.api.bodies import PathId, RefQuery, body_of, frame_of, ref_of
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
-from chatserver.api.security import Actor, user_or_key
+from chatserver.api.security import Actor, Asker, pay_for, user_or_key
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership import Role
+from chatserver.hot.limits import TOO_MUCH
 from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import CHAT_BYTES, cost_of
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
@@ -43,7 +45,12 @@ class Member(msgspec.Struct, frozen=True):
 
 def chats_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
     """Return the routes of chats and of their members."""
-    return [*_chats(parts), *_members(parts), *_own_membership(parts)]
+    return [
+        *_chats(parts),
+        *_members(parts),
+        *_own_membership(parts),
+        *_invitations(parts),
+    ]
 
 
 def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
@@ -59,15 +66,19 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
 
     @post("/v1/chats", opt={"rule": WRITE, "creates": True})
     async def create_chat(
-        data: JSONBody[NewChat], actor: Actor, request: Request[Any, Any, Any]
+        data: JSONBody[NewChat], actor: Actor, principal: Asker, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
-        """Create a group of the user and `members`."""
-        return await create_group(parts, actor, frame_of(frames.CreateChat, data, request))
+        """Create a group of the user and `members`; strangers among them are invited."""
+        frame, is_host = frame_of(frames.CreateChat, data, request), principal.kind == "key"
+        await parts.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        await pay_for(parts.limits, actor, frame)
+        return await create_group(parts, actor, frame, is_host=is_host)
 
-    @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE})
-    async def open_direct(user: PathId, actor: Actor) -> frames.ChatInfo:
+    @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE, "memory": CHAT_BYTES})
+    async def open_direct(user: PathId, actor: Actor, principal: Asker) -> frames.ChatInfo:
         """Open the direct chat with another user, the same one every time."""
-        return await parts.chats.open_direct(actor, UserId(user))
+        is_host = principal.kind == "key"
+        return await parts.chats.open_direct(actor, UserId(user), is_host=is_host)
 
     @get("/v1/chats/{chat:str}", opt={"rule": READ})
     async def get_chat(chat: PathId, actor: Actor) -> frames.ChatInfo:
@@ -86,9 +97,11 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
     return [list_chats, create_chat, open_direct, get_chat, update_chat]
 
 
-async def create_group(parts: ApiParts, user: UserId, frame: frames.CreateChat) -> frames.ChatInfo:
+async def create_group(
+    parts: ApiParts, user: UserId, frame: frames.CreateChat, *, is_host: bool
+) -> frames.ChatInfo:
     """Create a group, and see that its members know where they read it if it is a large one."""
-    info = await parts.chats.create_chat(user, frame)
+    info = await parts.chats.create_chat(user, frame, is_host=is_host)
     if info.large:
         await parts.turnover.finish(ChatId(info.chat))
     return info
@@ -110,11 +123,17 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
 
     @post("/v1/chats/{chat:str}/members", opt={"rule": WRITE, "creates": True})
     async def invite(
-        chat: PathId, data: JSONBody[Invitation], actor: Actor, request: Request[Any, Any, Any]
+        chat: PathId,
+        data: JSONBody[Invitation],
+        actor: Actor,
+        principal: Asker,
+        request: Request[Any, Any, Any],
     ) -> frames.ChatInfo:
-        """Make users members of a group; those who are already stay what they are."""
-        frame = frame_of(frames.Invite, data, request, chat=chat)
-        return await parts.membership.change(actor, frame)
+        """Make users members of a group, or ask them if the user is a stranger to them."""
+        frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
+        await parts.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
+        await pay_for(parts.limits, actor, frame)
+        return await parts.membership.change(actor, frame, is_host=is_host)
 
     @patch("/v1/chats/{chat:str}/members/{user:str}", opt={"rule": WRITE})
     async def set_role(
@@ -161,3 +180,34 @@ def _own_membership(parts: ApiParts) -> list[HTTPRouteHandler]:
         )
 
     return [join, leave]
+
+
+def _invitations(parts: ApiParts) -> list[HTTPRouteHandler]:
+    @get("/v1/invitations", opt={"rule": READ})
+    async def list_invitations(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[frames.InvitationInfo]:
+        """List the user's pending invitations to groups, by chat."""
+        place = f"invitations of {actor}"
+        after = parts.cursors.open(place, cursor, str)
+        items, following = await parts.invitations.list_pending(actor, after, limit)
+        return Page(items, None if following is None else parts.cursors.seal(place, following))
+
+    @post(
+        "/v1/invitations/{chat:str}/accept",
+        status_code=200,
+        opt={"rule": WRITE, "creates": True},
+    )
+    async def accept_invitation(
+        chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Become a member of a group that somebody invited the user to."""
+        frame = frame_of(frames.AcceptInvitation, data, request, chat=chat)
+        return await parts.membership.change(actor, frame)
+
+    @delete("/v1/invitations/{chat:str}", status_code=204, opt={"rule": WRITE})
+    async def decline_invitation(chat: PathId, actor: Actor) -> None:
+        """Refuse an invitation. Nobody is told."""
+        await parts.invitations.decline(actor, ChatId(chat))
+
+    return [list_invitations, accept_invitation, decline_invitation]

@@ -1,4 +1,4 @@
-"""The refresh token in a cookie, for browsers: no script can read it, ours or an injected one.
+"""The refresh token and the device tokens in cookies, for browsers: no script can read them.
 
 What an injected script can still do is ask for an access token while the page is open: that one
 lives minutes, and the cookie stays where it is.
@@ -11,16 +11,21 @@ not say that another site is behind it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from litestar import Request
 from litestar.datastructures import Cookie
 
+from chatserver.auth.device_tokens import DEVICE_TOKEN_S
 from chatserver.config import Auth
 from chatserver.errors import Forbidden
 
 NAME: Final = "chat_refresh"
+DEVICE_NAME: Final = "chat_device"
+ACCOUNTS_MAX: Final = 4  # of which one browser keeps device tokens; the oldest goes
+_BETWEEN = "~"
 PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"
 
@@ -41,6 +46,27 @@ def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
 def no_cookie(settings: Auth) -> Cookie:
     """Return the cookie that takes it away."""
     return refresh_cookie("", 0, settings)
+
+
+def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
+    """Return the device tokens that a browser keeps, the newest first."""
+    kept = request.cookies.get(DEVICE_NAME, "")
+    return kept.split(_BETWEEN, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
+
+
+def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
+    """Return the cookie that keeps a device token, beside those of other accounts."""
+    account = token.partition(".")[0]
+    others = [each for each in kept if each and each.partition(".")[0] != account]
+    return Cookie(
+        key=DEVICE_NAME,
+        value=_BETWEEN.join([token, *others[: ACCOUNTS_MAX - 1]]),
+        path=PATH,
+        max_age=DEVICE_TOKEN_S,
+        secure=settings.cookie_secure,
+        httponly=True,
+        samesite="strict",
+    )
 
 
 def check_same_origin(request: Request[Any, Any, Any]) -> None:

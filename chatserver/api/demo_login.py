@@ -1,12 +1,14 @@
 """One-click login for demo users. The route exists only in `chatserver dev`.
 
-It gives a token to whoever asks, so it answers only somebody on this machine who knows that it is
-talking to us: a page of another site may reach a loopback port too, by a name that it made point
-there (DNS rebinding). Such a request carries that name as its Host, and its own Origin.
+It gives a token to anybody who asks, so it answers only a peer on this machine that connects
+directly, to a server that listens on loopback (`Settings` refuses demo users elsewhere). `Host` and
+`Origin` are checked as well: a page of another site may reach a loopback port by a name that it
+made point there (DNS rebinding). Such a request carries that name as its Host, and its own Origin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -18,10 +20,12 @@ from litestar.params import JSONBody
 from chatserver.api.security import ANYONE
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api
+from chatserver.domain.addresses import parse_address
 from chatserver.domain.ids import ID_PATTERN, UserId
 from chatserver.errors import Forbidden, NotFound
 
 TTL_S = 3600
+_OF_PROXIES = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -46,6 +50,7 @@ def demo_login_route(settings: Api, tokens: Tokens) -> HTTPRouteHandler:
     @post("/v1/dev/login", status_code=200, opt={"rule": ANYONE}, include_in_schema=False)
     async def log_in(data: JSONBody[DemoLogin], request: Request[Any, Any, Any]) -> Login:
         """Log in as a demo user, without a password."""
+        check_is_direct(request.client.host if request.client else "", request.headers)
         check_is_local(request.headers.get("host", ""), request.headers.get("origin"))
         if data.user not in users:
             raise NotFound(f"user: must be one of {', '.join(sorted(users))}")
@@ -53,6 +58,19 @@ def demo_login_route(settings: Api, tokens: Tokens) -> HTTPRouteHandler:
         return Login(token, data.user, tokens.verify(token).expires_at)
 
     return log_in
+
+
+def check_is_direct(peer: str, headers: Mapping[str, str]) -> None:
+    """Refuse a request of another machine, or one that a proxy has passed on.
+
+    Raises:
+        Forbidden: the peer is not on loopback, or a header names a proxy.
+    """
+    address = parse_address(peer)
+    if address is None or not address.is_loopback:
+        raise Forbidden("demo login answers programs on this machine only")
+    if any(name in headers for name in _OF_PROXIES):
+        raise Forbidden("demo login does not answer through a proxy")
 
 
 def check_is_local(host: str, origin: str | None) -> None:

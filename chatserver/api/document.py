@@ -25,6 +25,7 @@ from pydantic import SecretStr
 
 import chatserver
 from chatserver.api import idempotency, problems
+from chatserver.api.bodies import takes_empty_body
 from chatserver.api.security import ANYONE, CHAT_AS, Rule
 from chatserver.config import Auth, Settings
 from chatserver.domain.clock import SystemClock
@@ -87,6 +88,8 @@ def make_document(app: Litestar) -> dict[str, Any]:
                     operation |= {"operationId": name, "tags": [_tag_of(route.path_format)]}
                     operation["summary"] = name.replace("_", " ").capitalize()
                     _add_rule(operation, handler.opt["rule"])
+                    if "requestBody" in operation:
+                        operation["requestBody"]["required"] = not takes_empty_body(handler)
                     _add_idempotency(operation, handler.opt)
                     _add_problems(operation)
     return document

@@ -14,19 +14,11 @@ from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from chatserver.api.problems import MEDIA_TYPE, Problem
-from chatserver.protocol import codec
+from chatserver.api.problems import MEDIA_TYPE, encode_problem
 
 _BOTH: Final = {b"content-length", b"transfer-encoding"}
-_REFUSAL: Final = codec.encode(
-    Problem(
-        type="about:blank",
-        title="Bad Request",
-        status=400,
-        detail="Content-Length: must not be sent beside Transfer-Encoding",
-        code="bad_request",
-        temporary=False,
-    )
+_REFUSAL: Final = encode_problem(
+    400, "bad_request", "Content-Length: must not be sent beside Transfer-Encoding"
 )
 log = structlog.get_logger()
 

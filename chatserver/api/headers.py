@@ -9,6 +9,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatserver.api.framing import OneEnd
+from chatserver.config import Api
+from chatserver.domain.addresses import is_in, parse_networks
 from chatserver.telemetry.metrics import HTTP_REQUESTS
 
 TRUSTED_TYPES = "chat-worker"  # in chatserver/web/push.js
@@ -48,13 +50,18 @@ def _origin_of(url: str) -> str:
 class CommonHeaders:
     """Wraps the application: adds the security headers, counts answers by route and status.
 
-    A request that says twice where it ends does not get as far as the application.
+    A request that says twice where it ends does not get as far as the application. HSTS (RFC 6797)
+    is sent only where TLS is known to be in front: it would lock browsers out of a site without.
     """
 
-    def __init__(self, app: ASGIApp, gateway_url: str, files_urls: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:
         self._app = OneEnd(app)
+        self._settings = settings
+        self._trusted = parse_networks(settings.trusted_proxies)
+        self._hsts = (b"strict-transport-security", b"max-age=%d" % settings.hsts_s)
+        policy = content_security_policy(settings.gateway_url, files_urls)
         self._headers = [
-            (b"content-security-policy", content_security_policy(gateway_url, files_urls).encode()),
+            (b"content-security-policy", policy.encode()),
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"no-referrer"),
             (b"cross-origin-opener-policy", b"same-origin"),
@@ -68,6 +75,8 @@ class CommonHeaders:
                 headers = list(message.get("headers", []))
                 if not any(name == b"cache-control" for name, _ in headers):
                     headers.append((b"cache-control", b"no-store"))
+                if self._is_tls(scope):
+                    headers.append(self._hsts)
                 message["headers"] = headers + self._headers
                 # The pattern, not the path: a path is the client's to choose.
                 route = str(scope.get("path_template") or "none")
@@ -76,3 +85,15 @@ class CommonHeaders:
 
         is_http = scope["type"] == ScopeType.HTTP
         await self._app(scope, receive, send_with_headers if is_http else send)
+
+    def _is_tls(self, scope: Scope) -> bool:
+        """Return whether the client came by https, and should always do so."""
+        if not self._settings.hsts_s:
+            return False
+        if self._settings.tls_in_front:
+            return True
+        client = scope.get("client")
+        if client is None or not is_in(client[0], self._trusted):
+            return False
+        protos = [value for name, value in scope["headers"] if name == b"x-forwarded-proto"]
+        return bool(protos) and protos[0].split(b",")[0].strip().lower() == b"https"

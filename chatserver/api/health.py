@@ -13,7 +13,7 @@ from chatserver.api.security import ANYONE
 from chatserver.errors import ChatError, Unavailable
 
 READY_TIMEOUT_S = 2.0
-READY_FOR_S = 1.0  # whoever asks more often costs DynamoDB nothing
+READY_FOR_S = 1.0  # asking more often costs the stores nothing, whatever the answer
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -25,34 +25,39 @@ class Health(msgspec.Struct, frozen=True):
 def health_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
     """Return ``/healthz`` and ``/readyz``."""
 
-    @get("/healthz", opt={"rule": ANYONE})
+    @get("/healthz", opt={"rule": ANYONE, "is_probe": True})
     async def get_health() -> Health:
         """Say that the process lives."""
         return Health()
 
     seen_at = float("-inf")
+    trouble: str | None = None
+    checking = asyncio.Lock()  # one check at a time, however many ask
 
-    @get("/readyz", opt={"rule": ANYONE})
+    @get("/readyz", opt={"rule": ANYONE, "is_probe": True})
     async def get_readiness() -> Health:
         """Say that requests are welcome: Redis and DynamoDB answered less than a second ago."""
-        nonlocal seen_at
-        now = parts.clock.monotonic()
-        if now - seen_at >= READY_FOR_S:
-            await _check(parts)
-            seen_at = now
+        nonlocal seen_at, trouble
+        async with checking:
+            if parts.clock.monotonic() - seen_at >= READY_FOR_S:
+                trouble = await _find_trouble(parts)
+                seen_at = parts.clock.monotonic()
+        if trouble is not None:
+            raise Unavailable(trouble)
         return Health()
 
     return [get_health, get_readiness]
 
 
-async def _check(parts: ApiParts) -> None:
+async def _find_trouble(parts: ApiParts) -> str | None:
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await parts.hot.call("EXISTS", parts.hot.keys.epoch(0))
             if parts.hot.refusal:
-                raise Unavailable(parts.hot.refusal)
+                return parts.hot.refusal
             await parts.directory.check()
-    except (ChatError, TimeoutError) as exc:
-        # A table that is missing is an error of the settings to us; to who asks, we are not ready.
-        what = exc.message if isinstance(exc, ChatError) else "a store is too slow"
-        raise Unavailable(what) from exc
+    except TimeoutError:
+        return "a store is too slow"
+    except ChatError as exc:  # a missing table is a ConfigError; to the prober, we are not ready
+        return exc.message
+    return None

@@ -7,7 +7,7 @@ characters with the request; for 24 hours the same key of the same caller gets t
     key new                    ─► the handler runs; what it answers is stored if it succeeded
     key known, same request    ─► the stored answer, with `Idempotency-Replayed: true`
     key known, other request   ─► conflict
-    key being answered         ─► conflict, temporary: the first request is on its way
+    key being answered         ─► waits for that answer; after `WAIT_S`: unavailable, temporary
 
 Only successes are stored: what was refused did nothing and may be mended. An answer that could not
 be stored, for Redis was away, was given all the same.
@@ -15,6 +15,8 @@ be stored, for Redis was away, was given all the same.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import hashlib
 import re
 from typing import Any, Final, NamedTuple
@@ -25,14 +27,17 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, Message, Receive, Scope, Send
 
 from chatserver.domain.ids import UserId
+from chatserver.domain.jitter import jittered
 from chatserver.domain.principals import Principal
-from chatserver.errors import BadRequest, ChatError, Conflict
+from chatserver.errors import BadRequest, ChatError, Conflict, Unavailable
 from chatserver.hot.answers import Answer, Answers
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 ANSWER_BYTES_MAX = 65_536
 KEY_CHARS_MAX = 255
+WAIT_S = 5.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.4
 _KEY = re.compile(r"[!-~]+")
 _BODY: Final = "http.response.body"
 _CLAIM = "idempotency_claim"
@@ -56,7 +61,8 @@ class Idempotency:
 
         Raises:
             BadRequest: the key is of another shape.
-            Conflict: it stands for another request, or for one that is still being answered.
+            Conflict: it stands for another request.
+            Unavailable: the first request with it is in progress and has not ended in time.
         """
         if not request.route_handler.opt.get("creates"):
             return None
@@ -64,23 +70,35 @@ class Idempotency:
         if key is None:
             return None
         name = name_of(request.state.principal, key)
-        asked = digest(request.method, request.url.path, request.url.query, await request.body())
-        found = await self._answers.claim(name, asked)
+        asked = short_digest(
+            request.method, request.url.path, request.url.query, await request.body()
+        )
+        found = await self._claim(name, asked)
         if found is None:
             claim = _Claim(name, asked, request.state.principal.user)
             request.scope["state"][_CLAIM] = claim
             return None
         if found.asked != asked:
             raise Conflict(f"{HEADER}: was used before for another request")
-        if not found.is_given:
-            why = f"{HEADER}: the first request with it is still being answered"
-            raise Conflict(why, retry_after_ms=1000)
         return Response(
             found.body,
             status_code=found.status,
             media_type=found.content_type,
             headers={REPLAYED: "true"},
         )
+
+    async def _claim(self, name: str, asked: str) -> Answer | None:
+        """Return what is stored for a key, once it is an answer; None: the key is claimed now."""
+        loop = asyncio.get_running_loop()
+        give_up, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
+        while True:
+            found = await self._answers.claim(name, asked)
+            if found is None or found.is_given or found.asked != asked:
+                return found
+            if loop.time() > give_up:
+                raise Unavailable(f"{HEADER}: the first request with it is still in progress")
+            await asyncio.sleep(jittered(pause_s))
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
 class StoreAnswers:
@@ -148,13 +166,22 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 def name_of(principal: Principal, key: str) -> str:
     """Return what a key of a caller is stored under: nobody else's key has this name."""
-    return digest(principal.name, principal.user or "", key)
+    return short_digest(principal.name, principal.user or "", key)
 
 
 def digest(*parts: str | bytes) -> str:
     """Return a digest of parts; no other parts have it, wherever one ends and the next begins."""
-    found = hashlib.blake2b(digest_size=20)
+    return _hash(20, parts).hex()
+
+
+def short_digest(*parts: str | bytes) -> str:
+    """Return a digest as `digest` does, in 22 characters: Redis keeps two for each answer."""
+    return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
+
+
+def _hash(size: int, parts: tuple[str | bytes, ...]) -> bytes:
+    found = hashlib.blake2b(digest_size=size)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         found.update(b"%d:" % len(data) + data)
-    return found.hexdigest()
+    return found.digest()

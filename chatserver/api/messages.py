@@ -17,9 +17,12 @@ from chatserver.api.sending import send_message
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest
 from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import CHANGE_BYTES, MESSAGE_BYTES
 from chatserver.service.screening import screen_edit
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
+SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
+CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
 
 if TYPE_CHECKING:  # which fields they have, the frames say
     NewMessage: TypeAlias = msgspec.Struct
@@ -96,7 +99,7 @@ def _reading(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _writing(parts: ApiParts) -> list[HTTPRouteHandler]:
-    @post("/v1/chats/{chat:str}/messages", opt={"rule": WRITE, "creates": True, "limit": "sends"})
+    @post("/v1/chats/{chat:str}/messages", opt=SEND)
     async def send(
         chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
     ) -> Response[Placed]:
@@ -108,7 +111,7 @@ def _writing(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _changing(parts: ApiParts) -> list[HTTPRouteHandler]:
-    @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": WRITE})
+    @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt=CHANGE)
     async def edit(
         chat: PathId,
         seq: PathSeq,
@@ -122,7 +125,7 @@ def _changing(parts: ApiParts) -> list[HTTPRouteHandler]:
             frame = await screen_edit(parts.screening, actor, frame)
         return _placed(await parts.amending.change(actor, frame))
 
-    @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt={"rule": WRITE})
+    @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)
     async def react(
         chat: PathId,
         seq: PathSeq,
@@ -134,7 +137,7 @@ def _changing(parts: ApiParts) -> list[HTTPRouteHandler]:
         frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
         return _placed(await parts.amending.change(actor, frame))
 
-    @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt={"rule": WRITE})
+    @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
     async def delete_message(
         chat: PathId,
         seq: PathSeq,

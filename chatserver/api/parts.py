@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from chatserver.api.authentication import Authentication
 from chatserver.api.companionparts import make_talks
+from chatserver.api.invitationparts import make_invitations
 from chatserver.api.people import People, make_people
 from chatserver.api.security import Authenticator
 from chatserver.api.socialparts import SocialApi, make_social
@@ -35,6 +36,7 @@ from chatserver.hot.blocks import Blocks
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.deltas import Deltas
+from chatserver.hot.directchats import DirectChats
 from chatserver.hot.files import MediaJobs, SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
 from chatserver.hot.hooks import HookFeed
@@ -64,6 +66,7 @@ from chatserver.service.companions import Companions
 from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.finding import Finding
 from chatserver.service.history import History
+from chatserver.service.invitations import Invitations
 from chatserver.service.keeping import Keeping
 from chatserver.service.membership import Membership
 from chatserver.service.messaging import Messaging
@@ -119,6 +122,7 @@ class ApiParts:
     cursors: Cursors
     limits: Limits
     opener: Opener
+    invitations: Invitations
     arrivals: Arrivals
     messaging: Messaging
     amending: Amending
@@ -217,6 +221,9 @@ def _put_together(
     rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = Apartness(rows, blocks)
     talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
+    invitations = make_invitations(
+        settings, clock, hot, dynamodb, lambda chat: opener.load_chat(chat)
+    )
     opener = Opener(
         directory,
         older,
@@ -228,6 +235,7 @@ def _put_together(
         restore_revoked=people.revoking.restore,
         apart=apart,
         revive=talks.opener.revive,
+        invitations=invitations,
     )
     audiences, settling = Audiences(hot, opener.load_chat), Settling(hot, postman)
     watchers, views = Watchers(hot, me, online_ttl_s), Views(log, hidden)
@@ -263,7 +271,13 @@ def _put_together(
     members = MemberCheck(hot, audiences)
     holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
     membership = Membership(
-        memberships, hot_membership, turnover, *bounds, apart=apart, clock=clock
+        memberships,
+        hot_membership,
+        turnover,
+        *bounds,
+        apart=apart,
+        clock=clock,
+        invitations=invitations,
     )
     history = History(log, older, members, clock, views, pages)
     files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
@@ -282,13 +296,19 @@ def _put_together(
         audiences=audiences,
         tokens=people.tokens,
         authenticator=Authentication(
-            people.entrance, people.keys, inboxes, opener, settings.auth.admins
+            people.entrance,
+            people.keys,
+            inboxes,
+            opener,
+            directory,
+            settings.auth.admins,
         ),
         people=people,
         answers=Answers(hot),
         cursors=Cursors(settings.auth.secret),
         limits=Limits(hot, settings.limits, ALL_KINDS),
         opener=opener,
+        invitations=invitations,
         arrivals=Arrivals(inboxes, opener, directory),
         messaging=messaging,
         amending=Amending(
@@ -360,7 +380,13 @@ def _put_together(
         ),
         quiet=QuietChats(dynamodb.for_feature("push"), settings.warm),
         watching=Watching(
-            seen, inboxes, audiences.get, settings.presence.watched_max, clock, blocks
+            seen,
+            inboxes,
+            audiences.get,
+            settings.presence.watched_max,
+            clock,
+            blocks,
+            DirectChats(hot, audiences.get),
         ),
         asking=Asking(TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members),
         sendable=Sendable(sendable, files.find_file, settings.attachments, clock),

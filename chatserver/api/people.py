@@ -6,12 +6,14 @@ import dataclasses
 import functools
 
 from chatserver.auth import apikeys as craft
+from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.hostkeys import parse_jwks
 from chatserver.auth.passwords import Passwords
 from chatserver.auth.refresh import RefreshTokens, parse_refresh_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
+from chatserver.domain.reserved_names import ReservedNames
 from chatserver.hot.client import HotClient
 from chatserver.hot.keysets import KeySets
 from chatserver.hot.mailbox import Postman
@@ -90,9 +92,10 @@ def make_people(
             logins,
             revoking,
             Tries(hot, settings.limits),
+            DeviceTokens(auth, clock),
             auth,
             clock,
-            reserved,
+            ReservedNames([*reserved, *auth.reserved_names]),
         ),
         logins=logins,
         revoking=revoking,

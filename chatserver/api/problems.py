@@ -43,18 +43,40 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     retry_after_ms: int | None = None
 
 
-def _respond(
-    status: int, code: str, detail: str, headers: dict[str, str], retry_after_ms: int | None
-) -> Response[Any]:
-    problem = Problem(
+def _make_problem(
+    status: int,
+    code: str,
+    detail: str,
+    retry_after_ms: int | None,
+    *,
+    is_temporary: bool | None = None,
+) -> Problem:
+    return Problem(
         type="about:blank",
         title=HTTPStatus(status).phrase,
         status=status,
         detail=detail,
         code=code,
-        temporary=CODES[code].is_temporary,
+        temporary=CODES[code].is_temporary if is_temporary is None else is_temporary,
         retry_after_ms=retry_after_ms,
     )
+
+
+def encode_problem(status: int, code: str, detail: str, retry_after_ms: int | None = None) -> bytes:
+    """Return a problem document, for what answers outside of the framework."""
+    return codec.encode(_make_problem(status, code, detail, retry_after_ms))
+
+
+def _respond(
+    status: int,
+    code: str,
+    detail: str,
+    headers: dict[str, str],
+    retry_after_ms: int | None,
+    *,
+    is_temporary: bool | None = None,
+) -> Response[Any]:
+    problem = _make_problem(status, code, detail, retry_after_ms, is_temporary=is_temporary)
     if retry_after_ms is not None:
         headers = {**headers, "Retry-After": str(math.ceil(retry_after_ms / 1000))}
     return Response(problem, status_code=status, media_type=MEDIA_TYPE, headers=headers)
@@ -67,7 +89,10 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
         level("request.refused", path=request.url.path, code=error.code, reason=error.message)
         status = CODES[error.code].http_status
         headers = _challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
-        return _respond(status, error.code, error.message, headers, error.retry_after_ms)
+        wait_ms, is_temporary = error.retry_after_ms, error.temporary
+        return _respond(
+            status, error.code, error.message, headers, wait_ms, is_temporary=is_temporary
+        )
     if isinstance(error, ConfigError):
         return _on_missing_setting(request, error)
     return on_bug(request, error)

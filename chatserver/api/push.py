@@ -22,28 +22,30 @@ from chatserver.domain.pushes import (
     subscription_id,
 )
 from chatserver.errors import BadRequest
-from chatserver.outbound.destinations import Network, parse_networks
+from chatserver.outbound.destinations import Destinations
 from chatserver.push.webpush import check_endpoint, check_keys
 from chatserver.warm.quiet import FOR_EVER_MS
 
 
-class PushKeys(msgspec.Struct, frozen=True):
+class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a browser's pushes are encrypted with, as `PushSubscription.toJSON()` has it."""
 
     p256dh: str
     auth: str
 
 
-class NewPushSubscription(msgspec.Struct, frozen=True):
+class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A browser, by `endpoint` and `keys`, or an application, by its `token`.
 
-    `kind` says whose token it is: `fcm`, if it is left out, or `apns` (hexadecimal).
+    `kind` says whose token it is: `fcm`, if it is left out, or `apns` (hexadecimal). What
+    `PushSubscription.toJSON()` returns is a valid body; `expirationTime` is ignored.
     """
 
     endpoint: str | None = None
     keys: PushKeys | None = None
     token: str | None = None
     kind: Kind | None = None
+    expirationTime: float | None = None  # noqa: N815  # the browser's name
 
 
 class PushDevice(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class PushDevice(msgspec.Struct, frozen=True):
     created: int
 
 
-class ChatNotifications(msgspec.Struct, frozen=True):
+class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether one wants no pushes of a chat; `until` (s since 1970) when, or until one does."""
 
     quiet: bool
@@ -68,7 +70,8 @@ def push_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _subscriptions(parts: ApiParts) -> list[HTTPRouteHandler]:
-    private = parse_networks(parts.settings.outbound.allow_private)
+    outbound = parts.settings.outbound
+    allowed = Destinations(outbound.allow_private, outbound.ports)
     sends_to_browsers = bool(parts.settings.notify.vapid_public)
 
     @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
@@ -76,7 +79,7 @@ def _subscriptions(parts: ApiParts) -> list[HTTPRouteHandler]:
         data: JSONBody[NewPushSubscription], actor: Actor, principal: Asker
     ) -> PushDevice:
         """Register a browser or an application; the same one again changes nothing."""
-        subscription = _parse(data, actor, principal.device, private)
+        subscription = _parse(data, actor, principal.device, allowed)
         if subscription.kind == "web" and not sends_to_browsers:
             raise BadRequest("endpoint: this installation does not push to browsers")
         now = parts.clock.time()
@@ -131,7 +134,7 @@ def _quiet_chats(parts: ApiParts) -> list[HTTPRouteHandler]:
 
 
 def _parse(
-    data: NewPushSubscription, user: UserId, device: str | None, private: list[Network]
+    data: NewPushSubscription, user: UserId, device: str | None, allowed: Destinations
 ) -> Subscription:
     """Return what is to be registered. Raises BadRequest."""
     if (data.endpoint is None) == (data.token is None):
@@ -144,7 +147,7 @@ def _parse(
         return Subscription(subscription_id(kind, token), user, kind, token, device=device)
     if data.endpoint is None or data.keys is None:
         raise BadRequest("keys: a browser has p256dh and auth")
-    endpoint = check_endpoint(data.endpoint, private)
+    endpoint = check_endpoint(data.endpoint, allowed)
     p256dh, auth = check_keys(data.keys.p256dh, data.keys.auth)
     name = subscription_id("web", endpoint)
     return Subscription(name, user, "web", endpoint, p256dh, auth, device)

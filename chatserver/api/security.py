@@ -14,8 +14,9 @@ not known here: the use cases say it, and answer 404 for what is absent and for 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any, Protocol
 
 from litestar import Request
@@ -23,15 +24,18 @@ from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from msgspec import Struct
 
-from chatserver.auth.tokens import Tokens
 from chatserver.domain.addresses import Network, client_address, subject_of
 from chatserver.domain.companions import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
-from chatserver.hot.limits import Limits
+from chatserver.hot.limits import TOO_MUCH, Limits
+from chatserver.protocol.memory_costs import ANSWER_BYTES
+from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
 from chatserver.service.arrivals import Arrivals
+from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry import metrics
 
 # How handlers declare them.
@@ -83,16 +87,8 @@ class Authenticator(Protocol):
     async def authenticate(self, token: str) -> Principal:
         """Return who it is. Raises Unauthenticated, or Unavailable where that cannot be told."""
 
-
-class UserTokens:
-    """The authenticator of people's tokens."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
-    async def authenticate(self, token: str) -> Principal:
-        """Return the user of a token that holds."""
-        return Principal("user", self._tokens.verify(token).user)
+    async def check_acted_for(self, user: UserId) -> None:
+        """Check that a key may act for a user. Raises NotFound, Banned or Unavailable."""
 
 
 class Guard:
@@ -111,7 +107,8 @@ class Guard:
         """Let the request through, or raise the problem that answers it."""
         subject = subject_of(self.address_of(connection))
         connection.state.address = subject
-        await self._limits.find("calls", subject).pay("requests from this address")
+        if not handler.opt.get("is_probe"):
+            await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
         if rule is None:  # the framework's own: every route of ours has a rule, see `check_rules`
             raise MethodNotAllowedException
@@ -119,9 +116,16 @@ class Guard:
             return
         principal = await self._identify(connection, subject)
         check(rule, principal)
+        if principal.kind == "key" and principal.user is not None:
+            await self._authenticator.check_acted_for(principal.user)
         connection.state.principal = principal
         kind = handler.opt.get("limit", "requests")
-        await self._limits.find(kind, principal.user or str(principal.key)).pay(kind)
+        cost = cost_of(connection, handler) if kind == "requests" else 1
+        payer = principal.user or str(principal.key)
+        await self._limits.find(kind, payer).pay(f"many {kind}", cost)
+        memory = _memory_cost(connection, handler)
+        if memory and principal.user is not None:  # an API key that acts for nobody is trusted
+            await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
     def address_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return the address of the client, behind proxies of ours or not."""
@@ -141,9 +145,31 @@ class Guard:
         try:
             found = await self._authenticator.authenticate(token)
         except Unauthenticated:
-            await failures.pay("refused tokens from this address")
+            await failures.pay("many refused tokens from this address")
             raise
         return act_as(found, connection.headers.get(CHAT_AS))
+
+
+BODY_COST_MAX = 65_536  # of a body whose length is not known
+
+
+def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
+    """Return how many bytes a request may leave in Redis, whatever its body says."""
+    opt = handler.opt
+    cost: int = opt.get("memory", 0)
+    if opt.get("creates") or opt.get("takes_key"):
+        cost += ANSWER_BYTES
+    if not cost:
+        return 0
+    length = connection.headers.get("content-length", "")
+    return cost + (min(int(length), BODY_COST_MAX) if length.isdecimal() else BODY_COST_MAX)
+
+
+def cost_of(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
+    """Return how many tokens a request costs before its body is read."""
+    limit = connection.query_params.get("limit")
+    method = str(connection.scope.get("method", "GET"))
+    return max(cost_of_route(method, path, limit) for path in handler.paths)
 
 
 def read_token(headers: Sequence[str]) -> str:
@@ -213,23 +239,37 @@ async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
     return principal
 
 
-def dependencies(arrivals: Arrivals) -> dict[str, Provide]:
+def dependencies(arrivals: Arrivals, slots: FairSlots) -> dict[str, Provide]:
     """Return what handlers may name as parameters: `principal` and `actor`.
 
-    Neither may be the name of a field of a body: the framework would take its errors for ours.
+    A request with an `actor` holds one of the `slots` while it is answered, unless it is a send:
+    that may wait long, and for Redis only. Neither may be the name of a field of a body: the
+    framework would take its errors for ours.
     """
 
-    async def provide_actor(request: Request[Any, Any, Any]) -> UserId:
-        """Return the user who asks, or on whose behalf a key does.
+    async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
+        """Yield the user who asks, or on whose behalf a key does.
 
         Raises:
             BadRequest: a key does not say on whose.
             NotFound: a key names a user who does not exist.
+            RateLimited: too many requests of the user wait already.
         """
         principal: Principal = request.state.principal
         if principal.user is None:
             raise BadRequest(f"{CHAT_AS}: must name the user on whose behalf this is done")
-        await arrivals.ensure(principal.user, is_vouched=principal.kind == "user")
-        return principal.user
+        is_send = request.route_handler.opt.get("limit") == "sends"
+        async with contextlib.nullcontext() if is_send else slots.hold(principal.user):
+            await arrivals.ensure(principal.user, is_vouched=principal.kind == "user")
+            yield principal.user
 
     return {"principal": Provide(provide_principal), "actor": Provide(provide_actor)}
+
+
+async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
+    """Charge a user what a request costs by its body, beyond what every request costs.
+
+    Raises:
+        RateLimited: too many requests.
+    """
+    await limits.find("requests", user).pay("requests", cost_of_frame(frame) - BASE)

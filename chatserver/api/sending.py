@@ -14,8 +14,10 @@ from chatserver.errors import ChatError, Overloaded, Unavailable
 from chatserver.protocol import frames
 
 
-async def send_message(parts: ApiParts, sender: UserId, frame: frames.Send) -> frames.Ack:
-    """Send a message and return where it stands.
+async def send_message(
+    parts: ApiParts, sender: UserId, frame: frames.Send, *, is_system: bool = False
+) -> frames.Ack:
+    """Send a message and return where it stands. `is_system`: see `Messaging.send`.
 
     Guarantees:
         As `Messaging.send`. With ``durability: "stored"`` it is in the warm tier on return.
@@ -30,7 +32,7 @@ async def send_message(parts: ApiParts, sender: UserId, frame: frames.Send) -> f
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:
         files = await parts.sendable.take(sender, ChatId(frame.chat), frame.attachments)
-    parts.messaging.send(sender, frame, answer, files)
+    parts.messaging.send(sender, frame, answer, files, is_system=is_system)
     ack = await answer.future
     if frame.durability == "hot":
         return ack

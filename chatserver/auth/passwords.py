@@ -1,16 +1,20 @@
 """Passwords: argon2id, in threads, a few at a time.
 
 Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so only
-`argon2_at_once_max` run at once in a process; more wait, and beyond `WAITING_MAX` none is taken.
+`argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`.
 
-An unknown user costs what a known one costs: then the password is checked against a hash that was
-made at the start, with today's parameters, of something nobody knows.
+An unknown user costs what a known one costs: the password is then checked against a hash of random
+bytes, with the current parameters.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
+import importlib.resources
 import secrets
+import time
 import unicodedata
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,12 +22,13 @@ from typing import TypeVar
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
+from chatserver.auth.password_queue import PasswordQueue
 from chatserver.config import Auth
-from chatserver.errors import BadRequest, CorruptData, Overloaded, TooLarge
+from chatserver.domain.login_attempts import LoginAttempt
+from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 T = TypeVar("T")
 
-WAITING_MAX = 100
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
@@ -42,17 +47,21 @@ class Passwords:
             type=Type.ID,
         )
         self._chars_min = settings.passphrase_chars_min
-        self._slots = asyncio.Semaphore(settings.argon2_at_once_max)
-        self._waiting = 0
-        self._decoy: str | None = None
+        self._names = {"chatserver", settings.audience.casefold()}
+        self._queue = PasswordQueue(
+            settings.argon2_at_once_max, settings.login_wait_s_max, time.monotonic
+        )
+        self._delay_s = settings.login_delay_s
+        self._decoy = _make_decoy(settings)
 
     def parse(self, password: str, user: str) -> str:
         """Return a password that may be chosen, normalised as `verify` does it.
 
-        No rules of composition, after NIST SP 800-63B: length alone, and not the user's name.
+        No rules of composition, as NIST SP 800-63B recommends: a length, and none of the common
+        passwords, the user's name or the service's, whatever digits surround them.
 
         Raises:
-            BadRequest: it is too short, has a control character, or says who the user is.
+            BadRequest: it is too short, has a control character, or is easy to guess.
             TooLarge: it is longer than 512 bytes.
         """
         text = normalise(password)
@@ -60,32 +69,39 @@ class Passwords:
             raise BadRequest(f"password: must be at least {self._chars_min} characters")
         if any(unicodedata.category(char) == "Cc" for char in text):
             raise BadRequest("password: must not contain control characters")
-        if text.casefold().strip("0123456789!?. ") == user.casefold() or len(set(text)) == 1:
+        folded = text.casefold()
+        core = folded.strip("0123456789!?. ")
+        if core in (user.casefold(), *self._names) or len(set(text)) == 1:
             raise BadRequest("password: is too easy to guess")
+        if not common_passwords().isdisjoint((folded, core)):
+            raise BadRequest("password: is one of the most common passwords; choose another one")
         return text
 
-    async def hash(self, password: str) -> str:
-        """Return the hash of a password that `parse` let pass.
+    async def hash(self, password: str, attempt: LoginAttempt) -> str:
+        """Return the hash of a password that `parse` accepted.
 
-        Cancellation: safe; it waits for the thread, whose result is dropped.
+        Guarantees:
+            Cancellation: while it waits for a slot it costs nothing; later the thread runs to its
+            end and its result is dropped.
 
         Raises:
-            Overloaded: too many are being hashed.
+            RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
         """
-        return await self._in_thread(self._hasher.hash, normalise(password))
+        return await self._in_thread(attempt, self._hasher.hash, normalise(password))
 
-    async def verify(self, stored: str | None, password: str) -> bool:
-        """Tell whether a password is the stored one; None costs the same and is never right.
+    async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
+        """Return whether a password is the stored one; None costs the same and is never right.
+
+        Guarantees:
+            Cancellation: as `hash`.
 
         Raises:
-            Overloaded: too many are being hashed.
-            CorruptData: what is stored is no hash.
-            TooLarge: it is longer than 512 bytes.
+            RateLimited, Overloaded: too many are waiting; see `PasswordQueue`.
+            CorruptData: the stored hash is malformed.
+            TooLarge: the password is longer than 512 bytes.
         """
         text = normalise(password)
-        if self._decoy is None:
-            self._decoy = await self._in_thread(self._hasher.hash, secrets.token_urlsafe(32))
-        is_right = await self._in_thread(self._check, stored or self._decoy, text)
+        is_right = await self._in_thread(attempt, self._check, stored or self._decoy, text)
         return is_right and stored is not None
 
     def _check(self, stored: str, password: str) -> bool:
@@ -100,21 +116,34 @@ class Passwords:
         """Tell whether a hash was made with other parameters than today's."""
         return self._hasher.check_needs_rehash(stored)
 
-    async def _in_thread(self, work: Callable[..., T], *args: str) -> T:
-        if self._waiting >= WAITING_MAX:
-            raise Overloaded("too many people log in at once", retry_after_ms=2000)
-        self._waiting += 1
-        try:
-            async with self._slots:
-                # The slot is kept until the thread is done, or memory would have no bound.
-                task = asyncio.ensure_future(asyncio.to_thread(work, *args))
-                try:
-                    return await asyncio.shield(task)
-                except asyncio.CancelledError:
-                    await asyncio.wait([task])
-                    raise
-        finally:
-            self._waiting -= 1
+    async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
+        delay_s = self._delay_s if attempt.is_over_budget else 0.0
+        async with self._queue.slot(attempt, delay_s):
+            # The slot is kept until the thread is done, or memory would have no bound.
+            task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                await asyncio.wait([task])
+                raise
+
+
+@functools.cache
+def common_passwords() -> frozenset[str]:
+    """Return the passwords that attackers try first, in lower case."""
+    file = importlib.resources.files(__package__).joinpath("common_passwords.txt")
+    lines = file.read_text("utf-8").splitlines()
+    return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")
+
+
+def _make_decoy(settings: Auth) -> str:
+    """Return a hash that no password has, of the cost of all others."""
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
+        for size in (SALT_BYTES, HASH_BYTES)
+    )
+    cost = f"m={settings.argon2_memory_kib},t={settings.argon2_passes},p={settings.argon2_lanes}"
+    return f"$argon2id$v=19${cost}${salt}${digest}"
 
 
 def normalise(password: str) -> str:

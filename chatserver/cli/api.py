@@ -10,7 +10,7 @@ from chatserver.cli.running import prepare, run
 @click.command()
 def api() -> None:
     """Serve the web client and the HTTP API, until SIGTERM."""
-    settings = prepare("api")
+    settings = prepare("api", requires_secret=True)
     from chatserver.api.app import run_api
 
     run(run_api(settings))

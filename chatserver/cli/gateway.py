@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from chatserver.cli.running import prepare, require_redis, run
-from chatserver.config import check_secret
 
 PROCESSES_MAX = 256
 
@@ -21,8 +20,7 @@ PROCESSES_MAX = 256
 @click.option("--ready-fd", type=int, hidden=True, help="For the supervisor.")
 def gateway(processes: int, ready_fd: int | None) -> None:
     """Serve WebSocket clients, until SIGTERM. Needs Redis."""
-    settings = prepare("gateway" if processes == 1 else "supervisor")
-    check_secret(settings)
+    settings = prepare("gateway" if processes == 1 else "supervisor", requires_secret=True)
     require_redis(settings.redis)
     if processes > 1:
         from chatserver.gateway.supervisor import run_gateways

@@ -192,13 +192,21 @@ async def _load(
 ) -> int:
     from chatserver.loadtest import page, result, summary
     from chatserver.loadtest.ceiling import measure_ceiling
-    from chatserver.loadtest.coordinator import Coordinator
+    from chatserver.loadtest.connection import probe_gateway
+    from chatserver.loadtest.coordinator import Coordinator, LoadFailed
     from chatserver.loadtest.verdict import judge
     from chatserver.loadtest.watch import open_watch
-    from chatserver.loadtest.wire import parse_address
+    from chatserver.loadtest.wire import BadHandshake, parse_address
 
     before = result.load_average()
     address = parse_address(options["url"])
+    try:
+        await probe_gateway(options["url"])
+    except (OSError, TimeoutError, BadHandshake) as exc:
+        why = str(exc) or "no answer in time"
+        raise LoadFailed(
+            f"no gateway at {options['url']}: {why}; start one with `chatserver dev`, or set --url"
+        ) from exc
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.ceiling_line(ceiling), err=True)

@@ -13,13 +13,13 @@ from chatserver.telemetry.logs import configure_logs
 __all__ = ["prepare", "require_redis", "run"]
 
 
-def prepare(process: str) -> Settings:
-    """Read the settings and configure the logs of a process.
+def prepare(process: str, *, requires_secret: bool = False) -> Settings:
+    """Read the settings and configure the logs of a process; see `load_settings`.
 
     Raises:
         ConfigError: with every problem of the settings.
     """
-    settings = load_settings()
+    settings = load_settings(requires_secret=requires_secret)
     configure_logs(settings.telemetry.format, settings.telemetry.level, process=process)
     return settings
 

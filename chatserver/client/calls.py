@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
 from chatserver.client.chat import Chat
 from chatserver.client.events import Acked
 from chatserver.client.model import Entry, parse_entry
@@ -20,7 +22,7 @@ from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.client.talking import Talking
 from chatserver.domain.clock import Clock
-from chatserver.protocol.frames import Attachment
+from chatserver.protocol.frames import Attachment, InvitationInfo
 
 ACK_S = 30.0
 
@@ -249,12 +251,31 @@ class Calls(Moderating, Talking):
         role: Literal["admin", "member"] = "member",
         ref: str | None = None,
     ) -> Chat:
-        """Make users members of a group."""
+        """Make users members of a group; those to whom we are strangers are invited."""
         return await self._change("invite", chat, ref, users=list(users), role=role)
 
     async def join(self, chat: str, *, ref: str | None = None) -> Chat:
         """Become a member of a group that lets everybody in."""
         return await self._change("join", chat, ref)
+
+    async def invitations(
+        self, *, after: str | None = None, limit: int = 50
+    ) -> tuple[list[InvitationInfo], str | None]:
+        """Return a page of our pending invitations to groups, and the `after` of the next one.
+
+        `Signalled` with kind ``invitation`` says that there is a new one.
+        """
+        page = await self._ask(_fields("invitations", after=after, limit=limit), ANSWER_S)
+        found = msgspec.convert(page["invitations"], list[InvitationInfo])
+        return found, page.get("next")
+
+    async def accept_invitation(self, chat: str, *, ref: str | None = None) -> Chat:
+        """Become a member of a group that somebody invited us to."""
+        return await self._change("accept_invitation", chat, ref)
+
+    async def decline_invitation(self, chat: str) -> None:
+        """Refuse an invitation without notifying the inviter."""
+        await self._ask(_fields("decline_invitation", chat=chat), ANSWER_S)
 
     async def leave(self, chat: str, *, ref: str | None = None) -> Chat:
         """Be a member no more."""

@@ -81,7 +81,8 @@ class Chat:
         """How many messages of others we have not read, as far as we know."""
         listed = self._listed
         if listed is not None and listed.read == self.read and listed.top <= self.top:
-            return listed.unread + self._count_messages(listed.top)
+            gone = self.log.count_deleted_since(listed.top, listed.read + 1, listed.top)
+            return max(0, listed.unread - gone) + self._count_messages(listed.top)
         return self._count_messages(self.read)
 
     def _count_messages(self, after: int) -> int:
@@ -191,6 +192,10 @@ class Chat:
 
     def hide(self, seqs: list[int]) -> list[Event]:
         """Take that we deleted messages for ourselves."""
+        if self._listed is not None:
+            read, top, unread = self._listed
+            new = sum(read < seq <= top and not self.log.is_hidden(seq) for seq in seqs)
+            self._listed = _Listed(read, top, max(0, unread - new))
         self.log.hide(seqs)
         return [MessagesHidden(self.id, tuple(seqs))]
 

@@ -78,8 +78,23 @@ class ChatLog:
         return [entry for entry in self.entries(now_s) if is_message(entry)]
 
     def count_asides(self, after: int) -> int:
-        """Return how many of the entries kept above `after` are no messages."""
-        return sum(seq > after and not is_message(entry) for seq, entry in self._entries.items())
+        """Return how many of the entries kept above `after` do not count as unread."""
+        return sum(seq > after and self._is_aside(entry) for seq, entry in self._entries.items())
+
+    def _is_aside(self, entry: Entry) -> bool:
+        is_gone = entry.deleted or entry.seq in self._hidden
+        return is_gone or not is_message(entry) or bool(self._deletions_of(entry.seq))
+
+    def _deletions_of(self, seq: int) -> list[int]:
+        changes = self._changes.get(seq, ())
+        return [change for change in changes if self._entries[change].kind == "delete"]
+
+    def count_deleted_since(self, since: int, first: int, last: int) -> int:
+        """Return how many messages from `first` to `last` an entry above `since` deleted."""
+        return sum(
+            first <= seq <= last and max(self._deletions_of(seq), default=0) > since
+            for seq in self._changes
+        )
 
     # ── what comes ──────────────────────────────────────────────────────────────────────────────
 
@@ -118,6 +133,10 @@ class ChatLog:
         self._entries[entry.seq] = entry
         if entry.kind in AMENDING and entry.target is not None:
             self._changes.setdefault(entry.target, set()).add(entry.seq)
+
+    def is_hidden(self, seq: int) -> bool:
+        """Return whether we deleted a kept message for ourselves."""
+        return seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
         """Show these messages as deleted. Those that are not kept come as such from the server."""

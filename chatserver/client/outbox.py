@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chatserver.errors import Conflict, Overloaded
@@ -195,6 +195,17 @@ class Outbox:
             if not acked:
                 del self._acked[deed.chat]
                 self._probe_at.pop(deed.chat, None)
+
+    def unstored(self, chats_max: int) -> dict[str, int]:
+        """Return chats with acked deeds and the newest place of these; the latest chats."""
+        newest = list(self._acked.items())[-chats_max:]
+        return {chat: max(deed.seq for deed in deeds.values()) for chat, deeds in newest}
+
+    def will_be_told(self, chats: Iterable[str], now: float) -> None:
+        """The server was told of what is not stored in these chats: no need to ask yet."""
+        for chat in chats:
+            if chat in self._acked:
+                self._probe_at[chat] = now + PROBE_S
 
     # ── asking whether it is stored ─────────────────────────────────────────────────────────────
 

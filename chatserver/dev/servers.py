@@ -71,7 +71,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
         "appendfsync": appendonly,
         "maxmemory-policy": "noeviction",
         # 32 instead of 512 takes 15 % off a direct message's cost, 40 % off a group's. Redis 7
-        # calls it listpack and still knows this name, 6.2 knows no other.
+        # calls it listpack and still knows this name.
         "hash-max-ziplist-entries": "32",
         "always-show-logo": "no",
     }

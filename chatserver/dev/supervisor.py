@@ -1,7 +1,7 @@
-"""Starts the processes of `chatserver dev` one after another, keeps them up, ends them in order.
+"""Supervisor of `chatserver dev`: starts the processes in order, restarts them, stops them.
 
-A process that was ready and ends: the gateway and the workers are started again, after a pause
-that doubles from half a second to ten; for any other there is no going on, so all is stopped.
+If the gateway, the workers or the API end, they are restarted after a pause that doubles from half
+a second to ten. If Redis, DynamoDB or S3 ends, everything is stopped.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Supervisor:
         await self._finish(self._plan.seed())
         await self._start(self._plan.worker(), is_restarted=True)
         await self._start(self._plan.gateway(), is_restarted=True)
-        await self._start(self._plan.api())
+        await self._start(self._plan.api(), is_restarted=True)
 
     async def _start(self, launch: Launch, *, is_restarted: bool = False) -> None:
         child = self._add(launch)

@@ -29,6 +29,12 @@ def parse_address(text: str) -> Address | None:
     return address if mapped is None else mapped
 
 
+def is_in(address: str, networks: Sequence[Network]) -> bool:
+    """Return whether an address belongs to one of the networks."""
+    parsed = parse_address(address) if networks else None
+    return parsed is not None and any(parsed in network for network in networks)
+
+
 def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
     """Return the address of the client: the right-most one that is not a proxy of ours.
 
@@ -55,3 +61,8 @@ def subject_of(address: str) -> str:
     if parsed.version == 6:
         return f"6-{int(parsed) >> 64:016x}"
     return f"4-{int(parsed):08x}"
+
+
+def network_of(subject: str) -> str:
+    """Return the network of a `subject_of`: /24 of IPv4; of IPv6 it is the /64 already."""
+    return subject[:-2] if subject.startswith("4-") else subject

@@ -35,6 +35,7 @@ ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}(?![\s\S])"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 DIRECT_PREFIX = "d-"
+GROUP_PREFIX = "g-"
 
 
 def parse_id(text: str, field: str) -> str:
@@ -58,7 +59,7 @@ def direct_chat_id(a: UserId, b: UserId) -> ChatId:
 def derived_chat_id(creator: UserId, ref: Ref) -> ChatId:
     """Return the id of the group that `creator` asked for under `ref`: a retry finds the same."""
     digest = hashlib.blake2b(f"{creator}#{ref}".encode(), digest_size=20).digest()
-    return ChatId("g-" + base64.b32encode(digest).decode().lower())
+    return ChatId(GROUP_PREFIX + base64.b32encode(digest).decode().lower())
 
 
 def new_id() -> str:

@@ -4,6 +4,7 @@
 |---------------|----------------------------------------------------------------------------|
 | invite        | owner and admins; as an admin, the owner only                              |
 | join          | anybody, if `joining` is open                                              |
+| accept        | whoever was invited by one who still is owner or admin                     |
 | leave         | every member; an owner who leaves is followed by the oldest admin, or if   |
 |               | there is none by the oldest member                                         |
 | remove        | admins remove members; the owner removes admins, too                       |
@@ -102,6 +103,23 @@ def plan_join(group: Group, actor: UserId) -> Changes:
     if is_closed or actor in group.banned:
         raise NotFound("chat: no such chat, or it is not open to join")
     return _add(group, {actor: "member"})
+
+
+def plan_accept(
+    group: Group, actor: UserId, inviter: UserId, role: Literal["admin", "member"]
+) -> Changes:
+    """Return that the actor becomes a member by an invitation, if they are none yet.
+
+    What the inviter may no longer give is not given: `group.roles` has the role they have now.
+    """
+    if actor in group.roles:
+        group.role_of(actor)
+        return {}
+    inviter_role = group.roles.get(inviter)
+    is_closed = group.kind != "group" or inviter_role not in _MANAGERS
+    if is_closed or actor in group.banned:
+        raise NotFound("chat: no such chat, or the invitation is no longer valid")
+    return _add(group, {actor: role if inviter_role == "owner" else "member"})
 
 
 def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import zlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
@@ -38,7 +39,6 @@ class Audience:
     args_packed: bytes
     sender_packed: dict[UserId, bytes]
     prefix_of: dict[UserId, bytes]  # sender → receiver of a direct chat, before the message
-    ref_prefix: bytes
     # Seqs above which it became large (positive) or small (negative), as far as that is news.
     turns: tuple[int, ...] = ()
     retention_s: int = 0  # so long its messages live; 0: for ever
@@ -92,6 +92,9 @@ class Draft:
     made: str = ""  # digest of what a webhook made of it: the warm tier knows no other
     bare: bytes = b""  # `tail` without the end of the message
     ends: int | None = None  # seconds since 1970, as the sender wants it
+    expires_at: int | None = None  # seconds since 1970; the chat's retention included
+    reply_to: int | None = None
+    is_system: bool = False  # from the host application: its user need not be a member
 
 
 class Places(NamedTuple):
@@ -135,7 +138,7 @@ class CommitListener(Protocol):
         """Committed, but somebody has to deliver it."""
 
     def known(self, draft: Draft, place: bytes) -> None:
-        """The reference was used before; `place` is "seq:ts:mid:digest"."""
+        """The reference was used before; for `place`, see `parse_place`."""
 
     def chat_closed(self, draft: Draft) -> None:
         """The chat has to be opened first."""
@@ -165,22 +168,72 @@ class ChatHead:
     stored: int = 0  # up to where the warm tier has it
 
 
-def digest_of(kind: str, body: str, reply_to: int | None, attachments: Sequence[str] = ()) -> str:
-    """Return what tells whether two sends under one reference say the same.
+_ANY_EXPIRY = "f" * 8  # longer than any message lives
 
-    A checksum, not a secret: it guards a client against its own mistake, at a tenth of a hash.
+
+def digest_of(
+    kind: str,
+    body: str,
+    reply_to: int | None,
+    attachments: Sequence[str] = (),
+    expires_s: int | None = None,
+) -> str:
+    """Return the digest that tells whether two sends under one reference say the same.
+
+    It covers everything that the client chose of the message; `durability` is of the ack. A
+    checksum, not a secret: it protects clients from their own mistakes, at a tenth of a hash.
     """
     if attachments:
         kind = f"{kind}:{','.join(attachments)}"  # ids: no comma and no colon in them
-    return f"{zlib.crc32(f'{kind}:{reply_to}:{body}'.encode()):x}"
+    content = zlib.crc32(f"{kind}:{reply_to}:{body}".encode())
+    return f"{content:08x}{expires_s:08x}" if expires_s else f"{content:08x}"
 
 
-def format_place(seq: int, ts: int, mid: str, digest: str) -> str:
-    """Return what is remembered of a message under its reference."""
-    return f"{seq}:{ts}:{mid}:{digest}"
+def stored_digest_of(
+    kind: str, body: str, reply_to: int | None, attachments: Sequence[str], *, expires: bool
+) -> str:
+    """Return the digest of a stored message, of which the chosen `expires_s` is not known."""
+    digest = digest_of(kind, body, reply_to, attachments)
+    return digest + _ANY_EXPIRY if expires else digest
+
+
+def is_same_send(known: str, given: str) -> bool:
+    """Return whether a send repeats the known one; an empty digest (text gone) matches any."""
+    if known.endswith(_ANY_EXPIRY):
+        return known[:8] == given[:8]
+    return known in ("", given)
+
+
+def format_name(mid: str, digest: str) -> bytes:
+    """Return the part of a place that is known before the commit; `digest` is hexadecimal."""
+    packed = bytes.fromhex(digest)
+    return b"%c%b%b" % (len(packed), packed, mid.encode())
+
+
+def format_place(seq: int, ts: int, mid: str, digest: str) -> bytes:
+    """Return what is remembered of a message under its reference, in few bytes.
+
+    Five bytes of seq, seven of ts (as ``struct.pack('>I5I7')`` of Redis's Lua makes them), then
+    `format_name`.
+    """
+    return seq.to_bytes(5) + ts.to_bytes(7) + format_name(mid, digest)
 
 
 def parse_place(place: bytes) -> tuple[Seq, Ts, str, str]:
     """Return seq, ts, mid and digest of `format_place`."""
-    seq, ts, mid, digest = place.decode().split(":")
-    return Seq(int(seq)), Ts(int(ts)), mid, digest
+    end = 13 + place[12]
+    seq, ts = int.from_bytes(place[:5]), int.from_bytes(place[5:12])
+    return Seq(seq), Ts(ts), place[end:].decode(), place[13:end].hex()
+
+
+def generation_phase(chat: str) -> int:
+    """Return by how many seconds a chat's generations of references begin earlier.
+
+    Any number will do: it keeps old generations from expiring in all chats at the same moment.
+    """
+    return zlib.crc32(chat.encode())
+
+
+def reference_key(sender: str, ref: str) -> bytes:
+    """Return what a sender's reference is filed under in its chat: ten bytes of a hash."""
+    return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -13,6 +13,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts
 
 PREFIX: Final = "archive/v1"
 ARCHIVED_KIND: Final = "archived"  # of what stands for a newest entry of which the place is known
+LOST_KIND: Final = "lost"  # of what stands for an entry that no tier has any more
 TRAIL_PREFIX: Final = "archived#"  # of what leads from a user to segments with his words
 
 

@@ -16,11 +16,20 @@ NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
 # Before normalising, which sorts each run in a time that grows with its square, and may shorten it.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
-EMOJI_CHARS_MAX = 8
+EMOJI_CHARS_MAX = 16  # the longest emoji in use has 10: a couple with two skin tones
 
-_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zs", "Zl", "Zp"))
-# Within emoji: joiners of families, letters of flags.
-_JOINERS = frozenset(("\u200d", *map(chr, range(0xE0020, 0xE0080))))
+# One emoji: the grammar of Unicode TR 51, section 1.4.9. Its characters are taken by block, so that
+# an emoji newer than this table passes; keycaps (1️⃣) and flags are spelled out.
+_EMOJI_CHAR = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
+    "\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa"
+    "\U0001f400-\U0001faff]"
+)
+_EMOJI_PART = (
+    f"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_EMOJI_CHAR}"
+    "(?:[\U0001f3fb-\U0001f3ff]|\ufe0f|[\U000e0020-\U000e007e]+\U000e007f)?)"
+)
+_EMOJI = re.compile(f"{_EMOJI_PART}(?:\u200d{_EMOJI_PART})*|[0-9#*]\ufe0f?\u20e3")
 
 _ASCII_PLAIN = re.compile(r"[\t\n\x20-\x7e]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -39,13 +48,14 @@ WIDEST = BodyBounds()
 
 
 def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> str:
-    """Return the text of a message, NFC-normalised.
+    """Return the text of a message, NFC-normalized, its line breaks as newlines.
 
     Raises:
-        BadRequest: it is empty, or has a control character other than tab and newline, or more
+        BadRequest: it is empty, or has a control character other than tab and line breaks, or more
             than 8 combining marks in a row.
-        TooLarge: it has more characters or bytes than `bounds` allow.
+        TooLarge: the result has more characters or bytes than `bounds` allow.
     """
+    text = _normalize_breaks(text)
     if len(text) > bounds.chars_max:
         raise TooLarge(f"{field}: must be at most {bounds.chars_max} characters")
     if not text:
@@ -55,13 +65,20 @@ def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> s
     return _parse_wide(text, field, bounds.chars_max, bounds.bytes_max)
 
 
+def _normalize_breaks(text: str) -> str:
+    """Return the text with CRLF and lone CR as newlines."""
+    if "\r" not in text:
+        return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
     """Return what of a text may be the text of a message, from its beginning; perhaps nothing.
 
     For what no user wrote, so that nobody could mend it: `parse_body` takes the result as it is,
     unless it is empty.
     """
-    text = text.encode("utf-8", "replace").decode().replace("\r\n", "\n")
+    text = _normalize_breaks(text.encode("utf-8", "replace").decode())
     kept: list[str] = []
     run = 0
     for char in unicodedata.normalize("NFC", _bounded_runs(_CONTROL.sub("", text))):
@@ -91,7 +108,9 @@ def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYT
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         raise TooLarge(f"{field}: must be at most {bytes_max} bytes of UTF-8")
     if _CONTROL.search(text) is not None:
-        raise BadRequest(f"{field}: must not contain control characters but tab and newline")
+        raise BadRequest(
+            f"{field}: must not contain control characters other than tab and line breaks"
+        )
     _check_marks(text, field, COMBINING_RUN_MAX)
     return text
 
@@ -122,27 +141,22 @@ def parse_name(text: str, field: str = "name") -> str:
 
 
 def parse_note(text: str, field: str) -> str:
-    """Return a remark that may be empty, stripped and NFC-normalised; see `parse_body`."""
-    text = text.strip()
+    """Return a remark that may be empty, stripped and normalized; see `parse_body`."""
+    text = _normalize_breaks(text.strip())
     if len(text) > NOTE_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")
     return _parse_wide(text, field, NOTE_CHARS_MAX)
 
 
 def parse_emoji(text: str) -> str:
-    """Return what somebody reacts with, NFC-normalised; empty takes the reaction away.
+    """Return the emoji of a reaction; empty removes the reaction.
 
     Raises:
-        BadRequest: it has a character that does not show: a space, a control character, half a one.
-        TooLarge: it has more than 8 code points, and so 32 bytes of UTF-8.
+        BadRequest: it is not exactly one emoji.
+        TooLarge: it has more than 16 code points.
     """
-    if len(text) > 4 * EMOJI_CHARS_MAX:  # normalising takes long where there are many marks
-        raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")
-    text = unicodedata.normalize("NFC", text)
-    for char in text:
-        # Not all of C: an emoji that is newer than our tables is in Cn.
-        if unicodedata.category(char) in _UNSEEN and char not in _JOINERS:
-            raise BadRequest("emoji: must not contain spaces or control characters")
     if len(text) > EMOJI_CHARS_MAX:
         raise TooLarge(f"emoji: must be at most {EMOJI_CHARS_MAX} code points")
+    if text and _EMOJI.fullmatch(text) is None:
+        raise BadRequest("emoji: must be one emoji, such as 👍")
     return text

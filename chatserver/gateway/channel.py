@@ -85,7 +85,17 @@ class Subscriber(Protocol):
 class Channel:
     """A large chat that somebody here is in, as it became one with version `large`."""
 
-    __slots__ = ("apart", "chat", "epoch", "head", "in_step", "is_filling", "large", "seq")
+    __slots__ = (
+        "apart",
+        "chat",
+        "epoch",
+        "firsts",
+        "head",
+        "in_step",
+        "is_filling",
+        "large",
+        "seq",
+    )
 
     def __init__(self, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
         self.chat = chat
@@ -95,12 +105,19 @@ class Channel:
         self.head = seq  # the newest known to exist
         self.in_step: dict[Subscriber, None] = {}
         self.apart: dict[Subscriber, Seq] = {}
+        self.firsts: dict[Subscriber, Seq] = {}  # where the user of each joined
         self.is_filling = False
 
     @property
     def is_empty(self) -> bool:
         """True if nobody here is in it any more."""
         return not self.in_step and not self.apart
+
+    def drop(self, session: Subscriber) -> None:
+        """Forget a session."""
+        self.in_step.pop(session, None)
+        self.apart.pop(session, None)
+        self.firsts.pop(session, None)
 
     def place_of(self, session: Subscriber) -> Seq | None:
         """Return what the session has; None if it is not in here."""
@@ -114,10 +131,18 @@ class Channel:
                 self.in_step[session] = None
 
 
+class ChannelPlace(NamedTuple):
+    """What a session has of a channel, and the seq at which its user joined the chat."""
+
+    channel: Channel
+    after: Seq
+    first: Seq
+
+
 class Entry(NamedTuple):
     """How a session goes into its user's large chats: where it stands in each."""
 
-    places: list[tuple[Channel, Seq]]
+    places: list[ChannelPlace]
     remembered: dict[ChatId, tuple[Seq, bool]]  # it is in none: chat → place, whether it is proven
     closed: list[ChatId]  # not open, or the place is none: the device is to page history
 

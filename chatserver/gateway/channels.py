@@ -28,6 +28,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.gateway.channel import (
     Channel,
+    ChannelPlace,
     Entry,
     Head,
     Log,
@@ -100,7 +101,8 @@ class Channels:
             place = Seq(max(had, places[chat].since, head.joined - 1))
             if head.joined and head.large:
                 entry.remembered.pop(chat, None)
-                entry.places.append((self._channel_of(chat, head), place))
+                channel = self._channel_of(chat, head)
+                entry.places.append(ChannelPlace(channel, place, head.joined))
             else:
                 entry.remembered[chat] = (place, True)  # it ends further on in the inbox
         return entry
@@ -136,13 +138,14 @@ class Channels:
     def enter(self, session: Subscriber, entry: Entry) -> None:
         """Send the session what follows its places."""
         self._places.setdefault(session, {}).update(entry.remembered)
-        for channel, place in entry.places:
-            self.attach(session, channel, place)
+        for place in entry.places:
+            self.attach(session, place)
         for chat in entry.closed:
             session.missed_too_much(chat)
 
-    def attach(self, session: Subscriber, channel: Channel, after: Seq) -> None:
-        """Send the session every entry above `after`, and each one that comes."""
+    def attach(self, session: Subscriber, place: ChannelPlace) -> None:
+        """Send the session every entry above its place, and each one that comes."""
+        channel, after, first = place
         chats = self._of.setdefault(session, {})
         if channel.chat in chats:
             return
@@ -158,6 +161,7 @@ class Channels:
         channel = current
         self._places.get(session, {}).pop(channel.chat, None)
         chats[channel.chat] = channel
+        channel.firsts[session] = first
         if after == channel.seq:
             channel.in_step[session] = None
             return
@@ -167,7 +171,7 @@ class Channels:
         else:
             self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
 
-    async def find_again(self, session: Subscriber, chat: ChatId) -> tuple[Channel, Seq] | None:
+    async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
         """Return where a session that was let go comes back; None: it has nothing to do there.
 
         Raises:
@@ -183,13 +187,14 @@ class Channels:
         place = await self._watched.find_large(session.user, chat)
         if not head.joined or not head.large or (place is not None and place.until is not None):
             return None  # removed, or the inbox has yet to say that it is large again
-        return self._channel_of(chat, head), head.seq
+        return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
         """The session has come to place `told` of its inbox: the chat is large above `since`."""
         if chat in self._of.get(session, {}):
             return
         self._remember(session, chat, since)
+        epoch = self._told_epoch()
         try:
             place = await self._watched.find_large(session.user, chat)
             if place is None or place.told != told or place.until is not None:
@@ -199,10 +204,13 @@ class Channels:
             log.warning("channel.entry_delayed", chat=chat, error=exc.message)
             session.missed_too_much(chat)
             return
+        if self._told_epoch() != epoch:
+            return
         if head is None:
             session.missed_too_much(chat)
         elif head.joined and head.large and session in self._places:
-            self.attach(session, self._channel_of(chat, head), since)
+            place_now = ChannelPlace(self._channel_of(chat, head), since, head.joined)
+            self.attach(session, place_now)
 
     async def finish(self, session: Subscriber, turn: Turn, told: Seq) -> None:
         """The session is about to come to `told` of its inbox: the chat is large up to `since`.
@@ -212,7 +220,7 @@ class Channels:
         Raises:
             Unavailable: Redis does not answer; the session may ask again.
         """
-        chat, upto = turn.chat, turn.since
+        chat, upto, epoch = turn.chat, turn.since, self._told_epoch()
         channel = self._of.get(session, {}).get(chat)
         if channel is not None:
             found = channel.place_of(session)
@@ -234,7 +242,7 @@ class Channels:
             await session.wait_for_room()
             limit = min(PAGE, upto - place)
             entries = await self._log.list_for(session.user, chat, place, limit)
-            if session not in self._places:
+            if session not in self._places or self._told_epoch() != epoch:
                 return
             if not entries or entries[0].seq != place + 1:
                 session.missed_too_much(chat)
@@ -245,10 +253,22 @@ class Channels:
     def detach(self, session: Subscriber) -> None:
         """Send the session nothing more."""
         for channel in self._of.pop(session, {}).values():
-            channel.in_step.pop(session, None)
-            channel.apart.pop(session, None)
+            channel.drop(session)
             self._drop_if_empty(channel)
         self._places.pop(session, None)
+
+    def forget_epoch(self) -> None:
+        """Let every session go: the hot tier is in another epoch, so each starts from a snapshot.
+
+        Until its `reset` is sent, a session gets nothing from here.
+        """
+        for channels in self._of.values():
+            for channel in channels.values():  # whoever reads for it delivers to nobody
+                channel.in_step.clear()
+                channel.apart.clear()
+        self._channels.clear()
+        self._of.clear()
+        self._places.clear()
 
     def _remember(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
         places = self._places.get(session)
@@ -257,8 +277,7 @@ class Channels:
 
     def _take_out(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
         """Let one session go, which has all up to `place`; None: that is not known."""
-        channel.in_step.pop(session, None)
-        channel.apart.pop(session, None)
+        channel.drop(session)
         self._of.get(session, {}).pop(channel.chat, None)
         if place is not None:
             self._remember(session, channel.chat, place)
@@ -286,7 +305,7 @@ class Channels:
         if channel is None or channel.epoch != epoch or seq <= channel.seq:
             return
         if seq == channel.seq + 1 and not channel.is_filling:
-            self._deliver(channel, seq, body)
+            self._deliver(channel, ChannelEntry(seq, body))
         else:
             self._nudge(channel, seq)
 
@@ -316,7 +335,8 @@ class Channels:
             self._told, self._frame_head = told, codec.event_head(told) + b"0"
         return text_frame(self._frame_head + body)
 
-    def _deliver(self, channel: Channel, seq: Seq, body: bytes) -> None:
+    def _deliver(self, channel: Channel, entry: ChannelEntry) -> None:
+        seq, body = entry.seq, entry.body
         leaver = leaver_of(body)
         if leaver is not None:
             self._let_go_of(channel, leaver, seq)
@@ -325,8 +345,14 @@ class Channels:
         frame = self._frame(body)
         # A session that turns out to be slow leaves while we are at it.
         in_step = list(channel.in_step)
-        for session in in_step:
-            session.send_frame(frame)
+        if entry.withheld:
+            withheld = self._frame(entry.withheld)
+            for session in in_step:
+                is_theirs = channel.firsts.get(session, seq) <= entry.target
+                session.send_frame(frame if is_theirs else withheld)
+        else:
+            for session in in_step:
+                session.send_frame(frame)
         if in_step:
             self._note_fresh(body, len(in_step))
         if channel.apart:
@@ -346,11 +372,11 @@ class Channels:
                 if large is not None and large != channel.large:
                     self._end(channel, channel.epoch)
                     return
-                for seq, body in entries:
-                    if seq > channel.seq + 1:
-                        self._lose(channel, Seq(seq - 1))
-                    if seq == channel.seq + 1:
-                        self._deliver(channel, seq, body)
+                for entry in entries:
+                    if entry.seq > channel.seq + 1:
+                        self._lose(channel, Seq(entry.seq - 1))
+                    if entry.seq == channel.seq + 1:
+                        self._deliver(channel, entry)
                 if not entries:
                     self._settle_for_less(channel)
         except ChatError as exc:
@@ -418,7 +444,7 @@ class Channels:
         self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
     ) -> Seq:
         """Send what joins `place`, up to `upto` or to the entry that removes the user."""
-        for seq, body in entries:
+        for seq, body, *_ in entries:
             if seq != place + 1 or seq > upto or leaver_of(body) == session.user:
                 break
             session.send_frame(self._frame(body))
@@ -433,6 +459,8 @@ class Channels:
         Raises:
             Unavailable: Redis does not answer.
         """
+        for opened in list(self._channels.values()):
+            self._drop_if_empty(opened)  # its session may never have entered
         chats = list(self._channels)
         for chat, head in zip(chats, await self._watched.listen(chats), strict=True):
             channel = self._channels.get(chat)
@@ -451,4 +479,4 @@ def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
 
 def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
     """Tell whether what follows `place` is the entry that removes the session's user."""
-    return any(seq == place + 1 and leaver_of(body) == session.user for seq, body in entries)
+    return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)

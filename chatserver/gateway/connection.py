@@ -8,6 +8,7 @@ read is closed with `slow` when the bound is reached; others do not notice.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import enum
 import logging
 from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ INVALID_DATA, MESSAGE_TOO_BIG, POLICY = 1007, 1009, 1008
 # The library logs each connection; ours are counted and logged by the session.
 _quiet = logging.getLogger("chatserver.websockets")
 _quiet.setLevel(logging.CRITICAL)
+_new_utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
@@ -65,7 +67,7 @@ class Connection(asyncio.Protocol):
         "_buffer",
         "_control_due",
         "_fragments",
-        "_fragments_bytes",
+        "_fragments_decoder",
         "_host",
         "_is_packed",
         "_is_paused",
@@ -99,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._buffer = b""
         self._fragments: list[bytes] | None = None
-        self._fragments_bytes = 0
+        self._fragments_decoder: codecs.IncrementalDecoder | None = None
         self._is_text = True
         self._is_packed = False
         self._out: list[bytes] = []
@@ -124,6 +126,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
         self.start_deadline(self._host.settings.handshake_timeout_s, self.abort)
+        self._host.connected(self)
 
     def data_received(self, data: bytes) -> None:
         """Take frames, the plain ones by the short way."""
@@ -286,8 +289,9 @@ class Connection(asyncio.Protocol):
     def _data_frame(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
-            self._fragments, self._fragments_bytes = [], 0
+            self._fragments = []
             if not frame.fin:
+                self._fragments_decoder = _new_utf8_decoder() if self._is_text else None
                 self.start_deadline(self._host.settings.message_timeout_s, self._too_slow)
         assert self._fragments is not None
         self._fragments.append(bytes(frame.data))
@@ -296,6 +300,7 @@ class Connection(asyncio.Protocol):
         elif frame.fin:
             self.cancel_deadline()
             payload, self._fragments = b"".join(self._fragments), None
+            self._fragments_decoder = None
             if self._is_text is self._is_packed:
                 wanted = "binary" if self._is_packed else "text"
                 self.close(Close.BAD_PROTOCOL, f"{self._ws.subprotocol} speaks {wanted} frames")
@@ -303,6 +308,11 @@ class Connection(asyncio.Protocol):
                 self._packed_message(payload)
             else:
                 self._message(payload)
+        elif self._fragments_decoder is not None:
+            try:
+                self._fragments_decoder.decode(frame.data)
+            except UnicodeDecodeError as exc:  # the rest may never come
+                self.close(INVALID_DATA, exc.reason)
 
     def _packed_message(self, payload: bytes) -> None:
         try:

@@ -14,6 +14,7 @@ from chatserver.service.stored import StoredWaits
 if TYPE_CHECKING:  # they know sessions, which know the desk
     from chatserver.gateway.admission import Admission
     from chatserver.gateway.channels import Channels
+    from chatserver.gateway.connection import Connection
     from chatserver.gateway.places import Places
     from chatserver.gateway.registry import Registry
     from chatserver.gateway.slowclients import SlowClients
@@ -82,6 +83,9 @@ class Desk(Protocol):
         on_crash: Callable[[], None] | None = None,
     ) -> None:
         """Run a task that ends with the server; `on_crash` answers for one that failed."""
+
+    def authenticated(self, connection: Connection) -> None:
+        """A hello was accepted: the connection counts as a user's from now on."""
 
     def left(self, user: UserId) -> None:
         """The user's last session here is over."""

@@ -39,6 +39,9 @@ class Host(Protocol):
     gateway: GatewayId
     slow: set[Connection]  # whose peers do not take what is written, now
 
+    def connected(self, connection: Connection) -> None:
+        """A socket was accepted; its handshake comes next."""
+
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
         """Answer a plain HTTP request; False if it is a handshake to be accepted."""
 

@@ -106,6 +106,7 @@ class Places:
             return False
         parts.limits.give_back("sends", user)
         parts.limits.give_back("requests", user)
+        parts.limits.give_back("memory", user)
         return True
 
     async def keep(self, *, is_doubtful: bool) -> None:

@@ -14,6 +14,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError
 from chatserver.gateway.listener import open_socket
 from chatserver.gateway.server import GatewayServer, end_all
+from chatserver.processes import raise_file_limit
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
@@ -47,6 +48,7 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    raise_file_limit()
     server = GatewayServer(settings)
     sock = open_socket(settings.gateway.host, settings.gateway.port, is_shared=ready_fd is not None)
 

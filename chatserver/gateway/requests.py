@@ -14,6 +14,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.gateway.companions import ask_of_companions
+from chatserver.hot.rpc import CALLER
 from chatserver.protocol import codec, frames
 from chatserver.service.screening import screen_edit
 from chatserver.service.sync import EventsLost
@@ -32,6 +33,7 @@ Request = (
     | frames.OpenDirect
     | frames.CreateChat
     | frames.AnyChange
+    | frames.AnyInvitation
     | frames.AnyModeration
     | frames.StopTurn
     | frames.JoinTurn
@@ -51,6 +53,7 @@ class Requests:
         Raises:
             ChatError: it was not done; the error is the answer.
         """
+        CALLER.set(user)  # of the task that answers this request
         match frame:
             case frames.Edit() if self._parts.screening is not None:
                 frame = await screen_edit(self._parts.screening, user, frame)
@@ -76,6 +79,7 @@ class Requests:
             case (
                 frames.Invite()
                 | frames.Join()
+                | frames.AcceptInvitation()
                 | frames.Leave()
                 | frames.Remove()
                 | frames.SetRole()
@@ -85,6 +89,14 @@ class Requests:
                 | frames.UnbanMember()
             ):
                 return frames.Ok(frame.id, await self._parts.warm.change_chat(user, frame))
+            case frames.Invitations():
+                found, following = await self._parts.warm.list_invitations(
+                    user, frame.after, frame.limit
+                )
+                return frames.InvitationsPage(frame.id, found, following is not None, following)
+            case frames.DeclineInvitation():
+                await self._parts.warm.decline_invitation(user, ChatId(frame.chat))
+                return frames.Ok(frame.id)
             case frames.StopTurn():
                 return await self._parts.asking.stop(user, frame)
             case frames.JoinTurn():

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -27,8 +28,9 @@ from websockets.server import ServerProtocol
 
 from chatserver.app import GatewayParts
 from chatserver.config import Settings
-from chatserver.domain.addresses import parse_networks
+from chatserver.domain.addresses import is_in, parse_networks, subject_of
 from chatserver.domain.clock import SystemClock
+from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.domain.ids import GatewayId, UserId, new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
@@ -61,6 +63,8 @@ from chatserver.telemetry.tracing import Id, Tracer, tracer
 
 log = structlog.get_logger()
 
+# uri-host [":" port], RFC 9110 section 7.2.
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 ANNOUNCED_MAX = 500  # users in one call
 END_TRIES = 6
 LAST_WORDS_S = 0.25
@@ -93,6 +97,11 @@ class GatewayServer:
         self._router: Router
         self._wheel = Wheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
         self._connections: set[Connection] = set()
+        # Those without a good hello: the oldest is closed for a newcomer when there are too many.
+        self._unauthenticated: ConnectionTable[Connection] = ConnectionTable(
+            self.settings.unauthenticated_max, self.settings.unauthenticated_per_address_max
+        )
+        self._trusted = parse_networks(self.settings.trusted_proxies)
         self._dirty: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._self_mail: SelfMail | None = None  # from its start on
@@ -122,6 +131,9 @@ class GatewayServer:
 
     def _judge(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
         """Return status and text of the answer; None for a handshake that may go on."""
+        hosts = request.headers.get_all("Host")
+        if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
+            return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
         path = request.path.partition("?")[0]
         if path == "/healthz":
             return HTTPStatus.OK, "ok\n"
@@ -147,7 +159,7 @@ class GatewayServer:
         if not self.parts.hot.is_up:
             return "no redis"
         if self.parts.hot.refusal:
-            return "redis takes no writes"
+            return self.parts.hot.refusal
         return self._self_mail.find_trouble()
 
     def _is_origin_allowed(self, request: Request) -> bool:
@@ -162,8 +174,28 @@ class GatewayServer:
         self._connections.add(connection)
         return connection
 
+    def connected(self, connection: Connection) -> None:
+        """Count a socket in the share of its peer, unless that is a proxy."""
+        peer = connection.peer
+        address = None if is_in(peer, self._trusted) else subject_of(peer)
+        self._count_unauthenticated(connection, address, Stage.HEAD)
+
+    def _count_unauthenticated(
+        self, connection: Connection, address: str | None, stage: Stage
+    ) -> None:
+        displaced = self._unauthenticated.put(connection, address, stage)
+        if displaced is not None:
+            self._unauthenticated.remove(displaced)
+            metrics.RATE_LIMITED.labels("unauthenticated").inc()
+            displaced.abort()
+
+    def authenticated(self, connection: Connection) -> None:
+        """A hello was accepted."""
+        self._unauthenticated.remove(connection)
+
     def opened(self, connection: Connection) -> Talk:
         """A handshake is done."""
+        self._count_unauthenticated(connection, subject_of(connection.peer), Stage.BODY)
         self._wheel.add(connection)
         session = Session(self, connection)
         talk = Talk(self, connection, session)
@@ -173,6 +205,7 @@ class GatewayServer:
     def gone(self, connection: Connection) -> None:
         """A connection is over."""
         self._connections.discard(connection)
+        self._unauthenticated.remove(connection)
         self._wheel.remove(connection)
         metrics.CLOSES.labels(metrics.close_label(connection.close_code)).inc()
 
@@ -263,7 +296,7 @@ class GatewayServer:
         """Work with these parts; sessions may come from then on."""
         self.parts, self.requests = parts, Requests(parts)
         self.places = Places(self.gateway, self.registry, parts)
-        self.admission = Admission(parts.limits, parse_networks(self.settings.trusted_proxies))
+        self.admission = Admission(parts.limits, self._trusted)
         parts.attendance.on_news = self.places.tell
         self._router.on_sight = parts.watching.heard
         self._router.on_replaced = self.places.replaced
@@ -296,7 +329,11 @@ class GatewayServer:
         await self.parts.mailbox.keep()
         await self.parts.seen.keep_alive()
         self.parts.hot.on_reload.append(self._compare_soon)
-        self.parts.hot.on_epoch += [self.stored.give_up_all, self._router.forget_epoch]
+        self.parts.hot.on_epoch += [
+            self.stored.give_up_all,
+            self._router.forget_epoch,
+            self.channels.forget_epoch,
+        ]
         listener = Listener(sock, self.accept)
         self.port = listener.port
         await listener.open()

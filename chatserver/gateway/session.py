@@ -9,7 +9,8 @@ missed. What the device asks for is the matter of its `chatserver.gateway.talk`;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -28,10 +29,11 @@ from chatserver.domain.inboxes import InboxState
 from chatserver.domain.jitter import jittered
 from chatserver.domain.logins import Marks
 from chatserver.domain.presence import Attention
-from chatserver.errors import ChatError, Unavailable
-from chatserver.gateway.channel import Entry, read_turn
+from chatserver.errors import ChatError, NotFound, Unavailable
+from chatserver.gateway.channel import ChannelPlace, Entry, read_turn
 from chatserver.gateway.connection import Connection, Phase
 from chatserver.gateway.desk import Desk
+from chatserver.gateway.framing import text_frame
 from chatserver.gateway.life import Life, Stage
 from chatserver.gateway.standing import Standing
 from chatserver.protocol import codec, frames
@@ -41,6 +43,7 @@ from chatserver.service.sync import EventsLost, Missed
 log = structlog.get_logger()
 
 PUMP_PAGE = 200
+RETRY_S, RETRY_S_MAX = 1.0, 8.0  # between tries of a snapshot or a line, while a tier is down
 SEND, LIVE = Verdict.SEND, Stage.LIVE  # looked up once: the comparisons run for every push
 
 
@@ -51,8 +54,10 @@ class Session:
         "_connection",
         "_cursor",
         "_desk",
+        "_is_loading",
         "_is_pumping",
-        "_is_restarting",
+        "_is_recovering",
+        "_lines",
         "_seen_head",
         "attention",
         "device",
@@ -69,7 +74,8 @@ class Session:
         self._connection = connection
         self._cursor = DeviceCursor(Epoch(""), Seq(0))
         self._seen_head = 0
-        self._is_pumping = self._is_restarting = False
+        self._is_pumping = self._is_recovering = self._is_loading = False
+        self._lines: set[ChatId] = set()  # large chats whose line is being read
         self.life = Life()
         self.on_live: Callable[[], None] = lambda: None  # what was held may go on
         self.standing: Standing | None = None  # from a good hello on
@@ -113,24 +119,25 @@ class Session:
         """Go into the large chats; `is_loaded`: they were all known."""
         if self.life.stage is not LIVE:
             return
-        self._desk.channels.enter(self, entry)
-        if not is_loaded:
+        if self._is_current(self._cursor):
+            self._desk.channels.enter(self, entry)
+        else:
+            self._recover()  # the epoch ended while `entry` was read
+        if not is_loaded and not self._is_loading:
+            self._is_loading = True
             self._desk.spawn(self._load_later(), f"load-{self.id}")
 
     async def _load_later(self) -> None:
         """Find the large chats of a user whom the warm tier could not tell of."""
-        while self.life.stage is not Stage.OVER:
+        entry: Entry | None = None
+        while entry is None and self.life.stage is not Stage.OVER:
             await asyncio.sleep(jittered(2.0, 0.5, 1.5))
-            try:
-                state = await self.announce()
-                if not state.is_known:
-                    continue
-                entry = await self._desk.channels.open_for(self.user, self._cursor.seq)
-            except ChatError:
-                continue
-            for channel, _ in entry.places:
-                self.missed_too_much(channel.chat)
-            return
+            with contextlib.suppress(ChatError):
+                if (await self.announce()).is_known:
+                    entry = await self._desk.channels.open_for(self.user, self._cursor.seq)
+        self._is_loading = False
+        for place in entry.places if entry is not None else ():
+            self.missed_too_much(place.channel.chat)
 
     def go_live(self, epoch: Epoch, seq: Seq, head: Seq) -> None:
         """Send what follows `seq`, where the inbox has grown to `head`; take what was held."""
@@ -178,7 +185,7 @@ class Session:
         if state.epoch == self._cursor.epoch:
             self.nudge(state.head)
         else:
-            self._desk.spawn(self._restart(state), f"reset-{self.id}", self._crashed)
+            self._recover()
 
     def signal(self, frame: bytes) -> None:
         """Send a signal, unless the peer is slow."""
@@ -195,31 +202,86 @@ class Session:
         if self.life.stage is LIVE and self._cursor.epoch == epoch:
             self._connection.send_frame(frame)
 
+    def report_stored(self, unstored: Mapping[str, int]) -> None:
+        """Send how far these chats are stored: now, and when they are up to the places named."""
+        self._desk.spawn(self._report_stored(unstored), f"stored-{self.id}")
+
+    async def _report_stored(self, unstored: Mapping[str, int]) -> None:
+        epoch = self._cursor.epoch
+        for chat, seq in unstored.items():
+            try:
+                reader = await self._desk.parts.members.get_reader(ChatId(chat), self.user)
+            except NotFound:
+                continue
+            except ChatError as exc:
+                log.warning("session.stored_unknown", chat=chat, error=exc.message)
+                continue
+            if self._cursor.epoch != epoch:
+                return  # its seqs may be other messages now
+            if reader.stored:
+                self.stored(text_frame(codec.encode(frames.Stored(chat, reader.stored))))
+            if reader.stored < min(seq, reader.head):
+                self._wait_for_stored(ChatId(chat), Seq(min(seq, reader.head)), epoch)
+
+    def _wait_for_stored(self, chat: ChatId, seq: Seq, epoch: Epoch) -> None:
+        """Send `stored` when the chat is stored up to `seq`, while this session and epoch last."""
+
+        def on_stored() -> None:
+            if self._cursor.epoch == epoch:
+                self.stored(text_frame(codec.encode(frames.Stored(chat, seq))))
+
+        def on_timeout() -> None:
+            if self.life.stage is not Stage.OVER and self._desk.parts.hot.whole_epoch == epoch:
+                self._wait_for_stored(chat, seq, epoch)
+
+        if not self._desk.stored.add(chat, seq, on_stored, on_timeout):
+            log.warning("session.stored_unknown", chat=chat, error="too many waits")
+
     async def wait_for_room(self) -> None:
         """Return when the device has taken enough for more to be sent."""
         await self._connection.wait_for_room()
 
     def missed_too_much(self, chat: ChatId) -> None:
         """Entries of a large chat have left the log: the device has to page its history."""
-        self._desk.spawn(self._send_line(chat), f"line-{self.id}")
+        if self.life.stage is LIVE and not self._is_current(self._cursor):
+            self._recover()  # its snapshot has the line of every chat
+        elif chat not in self._lines:
+            self._lines.add(chat)
+            self._desk.spawn(self._send_line(chat), f"line-{self.id}")
 
     async def _send_line(self, chat: ChatId) -> None:
-        while self.life.stage is not Stage.OVER:
+        """Send the chat's line, and everything after it.
+
+        Guarantees:
+            One task per chat: `_lines` has the chat until its line is read.
+            Nothing of another epoch: a `reset` or `too_long` that comes meanwhile replaces it.
+        """
+        cursor = self._cursor
+        try:
+            found, line = await self._read_line(chat, cursor)
+        finally:
+            self._lines.discard(chat)
+        if line is not None and self._is_current(cursor):
+            self._answer(frames.TooLong(frames.Cursor(cursor.epoch, cursor.seq), [line]))
+            if found is not None:
+                self._desk.channels.attach(self, found)
+
+    async def _read_line(
+        self, chat: ChatId, cursor: DeviceCursor
+    ) -> tuple[ChannelPlace | None, frames.ChatSummary | None]:
+        """Return the chat's place and line; retry while a tier is down and `cursor` is current."""
+        wait_s = RETRY_S
+        while self._is_current(cursor):
             try:
                 found = await self._desk.channels.find_again(self, chat)
                 # Afterwards: who is a member now is removed, if at all, by a later entry.
-                line = await self._desk.parts.chats.get_line(self.user, chat)
+                return found, await self._desk.parts.chats.get_line(self.user, chat)
             except ChatError as exc:
-                # The device has to hear of the hole, however long the tier is away.
-                log.warning("session.line_delayed", session=self.id, error=exc.message)
-                await asyncio.sleep(jittered(1.0, 0.5, 1.5))
-                continue
-            if line is not None and self.life.stage is LIVE:
-                cursor = frames.Cursor(self._cursor.epoch, self._cursor.seq)
-                self._answer(frames.TooLong(cursor, [line]))
-                if found is not None:
-                    self._desk.channels.attach(self, *found)
-            return
+                if wait_s == RETRY_S:
+                    log.warning("session.line_delayed", session=self.id, error=exc.message)
+            await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+            wait_s = min(2 * wait_s, RETRY_S_MAX)
+        return None, None
 
     def _pump_if_behind(self, *, is_resuming: bool = False) -> None:
         if self._cursor.is_behind and not self._is_pumping:
@@ -253,7 +315,7 @@ class Session:
                 if not missed and cursor.head == head:
                     cursor.head = cursor.seq  # what announced more was of another life
         except EventsLost:
-            await self._start_over(Coverage.TOO_LONG)
+            self._recover()
         except ChatError as exc:
             # Redis is away: the next heartbeat compares again.
             log.warning("session.pump_stopped", session=self.id, error=exc.message)
@@ -285,49 +347,57 @@ class Session:
             if turn is not None and turn.is_large:
                 await self._desk.channels.begin(self, turn.chat, turn.since, event.seq)
 
-    async def _start_over(self, coverage: Coverage) -> None:
-        # Once at a time: a second one would take the device back to where the first began.
-        if not self._is_restarting:
-            self._is_restarting = True
-            try:
-                await self._take_snapshot(coverage)
-            finally:
-                self._is_restarting = False
+    def _recover(self) -> None:
+        """Give the device a new start, by the one task that does so."""
+        if not self._is_recovering:
+            self._is_recovering = True
+            self._desk.spawn(self._run_recovery(), f"recovery-{self.id}", self._crashed)
 
-    async def _take_snapshot(self, coverage: Coverage) -> None:
-        entry: Entry | None = None
+    async def _run_recovery(self) -> None:
+        """Send snapshots until the device is in the epoch that the hot tier is in.
+
+        While Redis is down this ends; its return compares every session.
+        """
+        wait_s = RETRY_S
+        try:
+            while self.life.stage is LIVE:
+                try:
+                    await self._send_snapshot()
+                    if self._cursor.epoch == self._desk.parts.hot.whole_epoch:
+                        return
+                    continue  # it changed meanwhile
+                except ChatError as exc:
+                    if wait_s == RETRY_S:
+                        log.warning("session.snapshot_delayed", session=self.id, error=exc.message)
+                if not self._desk.parts.hot.is_up:
+                    return
+                await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+                wait_s = min(2 * wait_s, RETRY_S_MAX)
+        finally:
+            self._is_recovering = False
+
+    async def _send_snapshot(self) -> None:
+        """Send a snapshot, and go on from there.
+
+        Raises:
+            ChatError: a tier is down; the cursor has not moved, so nothing of another epoch can be
+                sent meanwhile.
+        """
+        before = self._cursor
         try:
             state = await self.announce()
             # As of now: what comes while the snapshot is read is sent after it, not lost.
             entry = await self._desk.channels.open_for(self.user, state.head)
             self.life.stage, self._seen_head, self.life.is_held = Stage.OPENING, 0, True
             self._desk.channels.detach(self)
+            coverage = Coverage.TOO_LONG if state.epoch == before.epoch else Coverage.RESET
             self._answer(await self._desk.requests.get_snapshot(self.user, state, coverage, None))
-            self.go_live(state.epoch, state.head, state.head)
-        except ChatError as exc:
-            # A tier is away, for everybody: sockets stay, and this is tried again. The cursor has
-            # not moved, so nothing wrong can be sent meanwhile.
-            log.warning("session.snapshot_delayed", session=self.id, error=exc.message)
-            self.go_live(self._cursor.epoch, self._cursor.seq, self._cursor.seq)
-            self._desk.spawn(self._look_again(), f"again-{self.id}")
-        if entry is not None:
-            self.enter(entry, is_loaded=state.is_known)
-
-    async def _look_again(self) -> None:
-        await asyncio.sleep(jittered(1.0, 0.5, 1.5))
-        try:
-            (state,) = await self._desk.parts.presence.announce([self.user])
         except ChatError:
-            return  # Redis is away: its return compares every session
-        self.compare(state)
-
-    async def _restart(self, state: InboxState) -> None:
-        before = self._cursor.epoch
-        if self.life.stage is not LIVE or state.epoch == before:
-            return
-        await self._start_over(Coverage.RESET)
-        if self._cursor.epoch not in (before, self._desk.parts.hot.whole_epoch):
-            self._desk.spawn(self._look_again(), f"again-{self.id}")  # it changed meanwhile
+            self._seen_head = 0
+            self.go_live(before.epoch, before.seq, before.seq)
+            raise
+        self.go_live(state.epoch, state.head, state.head)
+        self.enter(entry, is_loaded=state.is_known)
 
     def _answer(self, frame: msgspec.Struct) -> None:
         self._connection.send_text(codec.encode(frame))

@@ -34,12 +34,15 @@ from chatserver.gateway.connection import Connection
 from chatserver.gateway.desk import Desk
 from chatserver.gateway.life import Stage
 from chatserver.gateway.requests import Request
+from chatserver.gateway.send_order import SendOrder
 from chatserver.gateway.session import Session
 from chatserver.gateway.standing import Standing, close_code_of
 from chatserver.gateway.welcome import find_start, make_welcome
-from chatserver.hot.limits import Allowance
+from chatserver.hot.limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
+from chatserver.protocol.memory_costs import cost_of, cost_of_send
+from chatserver.protocol.request_costs import cost_of_frame
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
@@ -59,6 +62,8 @@ class Talk:
         "_held_timer",
         "_is_looking",
         "_life",
+        "_memory_allowed",
+        "_order",
         "_others_allowed",
         "_sends_allowed",
         "_session",
@@ -69,34 +74,38 @@ class Talk:
         self._connection = connection
         self._session = session
         self._life = session.life
-        self._early: collections.deque[tuple[float, bytes]] = collections.deque()  # and since when
+        # Since when each waits, and its arrival number.
+        self._early: collections.deque[tuple[float, int, bytes]] = collections.deque()
+        self._order = SendOrder()
         self._held_timer: asyncio.TimerHandle | None = None
         self._is_looking = False  # whether a send may be
         self._sends_allowed: Allowance
         self._others_allowed: Allowance
+        self._memory_allowed: Allowance
         session.on_live = self._go_on
         connection.start_deadline(desk.settings.hello_timeout_s, self._no_hello)
 
     # from the connection
 
-    def received(self, payload: bytes) -> None:
-        """Take one frame of the client."""
+    def received(self, payload: bytes, number: int | None = None) -> None:
+        """Take one frame of the client; `number`: when it arrived, if it had to wait."""
         if self._life.is_held:
-            self._hold(payload)
+            self._hold(payload, number)
             return
         try:
             frame = codec.decode_client_frame(payload)
             if self._life.stage is not LIVE:
                 self._handle(frame)
             elif type(frame) is frames.Send:
-                if self._sends_allowed.take():
-                    self._send(frame)
-                else:
-                    self._wait_for_token(self._sends_allowed, payload)
-            elif self._others_allowed.take():
-                self._handle(frame)
+                if self._order.refused:
+                    self._order.check(frame.chat, frame.ref, number, self._now())
+                memory = cost_of_send(frame, len(payload))
+                if self._is_allowed(self._sends_allowed, payload, number, memory):
+                    self._send(frame, number=number)
             else:
-                self._wait_for_token(self._others_allowed, payload)
+                memory, cost = cost_of(frame, len(payload)), cost_of_frame(frame)
+                if self._is_allowed(self._others_allowed, payload, number, memory, cost):
+                    self._handle(frame)
         except codec.NotJson as exc:
             self._session.bye(Close.BAD_PROTOCOL, exc.message)
         except ChatError as exc:
@@ -124,18 +133,20 @@ class Talk:
         """On which device."""
         return self._session.device
 
-    def _hold(self, payload: bytes) -> None:
+    def _hold(self, payload: bytes, number: int | None) -> None:
         """Keep a frame until this session is live and allowed to go on."""
+        if number is None:
+            number = self._order.next_number()
         if len(self._early) < EARLY_FRAMES_MAX + self._desk.settings.sends_in_flight_max:
             loop = asyncio.get_running_loop()
-            self._early.append((loop.time(), payload))
+            self._early.append((loop.time(), number, payload))
             if self._held_timer is None:
                 wait_s = self._desk.settings.held_timeout_s
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._life.stage is LIVE:
             why = "wait for answers before sending more"
             metrics.RATE_LIMITED.labels("held").inc()
-            self._refuse(codec.find_request_id(payload), RateLimited(why, retry_after_ms=100))
+            self._refuse_payload(payload, number, RateLimited(why, retry_after_ms=100))
         else:
             self._session.bye(Close.BAD_PROTOCOL, "wait for welcome before sending more")
 
@@ -146,31 +157,46 @@ class Talk:
             return
         loop, wait_s = asyncio.get_running_loop(), self._desk.settings.held_timeout_s
         if self._life.is_welcomed:  # before that, `hello` is what is answered
-            kept: collections.deque[tuple[float, bytes]] = collections.deque()
-            for since, payload in self._early:
-                request = codec.find_request_id(payload)
-                if request is None or since + wait_s > loop.time():
-                    kept.append((since, payload))
+            kept: collections.deque[tuple[float, int, bytes]] = collections.deque()
+            for since, number, payload in self._early:
+                if codec.find_request_id(payload) is None or since + wait_s > loop.time():
+                    kept.append((since, number, payload))
                 else:
                     error = Unavailable("the session is brought up to date: try again")
                     self._count_refused(error)
-                    self._refuse(request, error)
+                    self._refuse_payload(payload, number, error)
             self._early = kept
         if self._early:
             self._held_timer = loop.call_later(wait_s / 4, self._refuse_late)
 
-    def _wait_for_token(self, allowance: Allowance, payload: bytes) -> None:
+    def _is_allowed(
+        self, allowance: Allowance, payload: bytes, number: int | None, memory: int, cost: int = 1
+    ) -> bool:
+        """Spend `cost` tokens, and `memory` bytes; else the frame waits or is refused."""
+        if not allowance.take(cost):
+            self._wait_for_token(allowance, payload, number, cost)
+            return False
+        if memory and not self._memory_allowed.take(memory):
+            allowance.tokens += cost
+            self._wait_for_token(self._memory_allowed, payload, number, memory)
+            return False
+        return True
+
+    def _wait_for_token(
+        self, allowance: Allowance, payload: bytes, number: int | None, cost: int
+    ) -> None:
         """The user has used up what this gateway may let through: ask Redis, or refuse."""
-        wait_ms = allowance.wait_ms()
+        wait_ms = allowance.wait_ms(cost)
         if wait_ms == 0:
             self._life.is_held = True
-            self._hold(payload)
-            allowance.ask(self._go_on)
+            self._hold(payload, number)
+            allowance.ask(self._go_on, cost)
             return
-        error = RateLimited(f"too many {allowance.key[0]}: slow down", retry_after_ms=wait_ms)
+        what = TOO_MUCH if allowance is self._memory_allowed else f"many {allowance.key[0]}"
+        error = RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
         metrics.RATE_LIMITED.labels(allowance.key[0]).inc()
         self._count_refused(error)
-        self._refuse(codec.find_request_id(payload), error)
+        self._refuse_payload(payload, number, error)
 
     def _go_on(self) -> None:
         """Take what was held."""
@@ -178,8 +204,8 @@ class Talk:
             return  # going live goes on, or the send that they wait for
         self._life.is_held = False
         early, self._early = self._early, collections.deque()
-        for _, payload in early:
-            self.received(payload)
+        for _, number, payload in early:
+            self.received(payload, number)
 
     def _no_hello(self) -> None:
         self._session.bye(Close.UNAUTHENTICATED, "no hello in time")
@@ -243,9 +269,24 @@ class Talk:
         return await self._desk.requests.answer(self._session.user, frame)
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
+        """Send an error; a frame without an id gets one only if it is not valid."""
         if error.code == "internal":
             log.error("session.internal_error", session=self._session.id, error=error.message)
-        self._connection.send_text(codec.encode_error(error, request))
+        if request is not None or error.code == BadRequest.code:
+            self._connection.send_text(codec.encode_error(error, request))
+
+    def _refuse_payload(self, payload: bytes, number: int | None, error: ChatError) -> None:
+        """Refuse a frame for now; what is sent after a send waits for it."""
+        send = codec.find_send(payload)
+        if send is not None:
+            self._order.refuse(send.chat, send.ref, number, self._retry_at(error))
+        self._refuse(codec.find_request_id(payload), error)
+
+    def _retry_at(self, error: ChatError) -> float:
+        return self._now() + (error.retry_after_ms or 0) / 1000
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _answer(self, frame: msgspec.Struct) -> None:
         self._connection.send_text(codec.encode(frame))
@@ -270,6 +311,7 @@ class Talk:
         self._desk.spawn(self._open(frame, claims), f"hello-{self._session.id}", crashed)
 
     def _take_place(self, claims: Claims, frame: frames.Hello) -> None:
+        self._desk.authenticated(self._connection)
         self._session.user = claims.user
         self._session.device = DeviceId(frame.device)
         self._session.standing = Standing(self._desk, self._session, claims)
@@ -277,6 +319,7 @@ class Talk:
         self._session.attention = parts.attendance.new_attention(is_foreground=frame.state == "fg")
         self._sends_allowed = parts.limits.find("sends", self._session.user)
         self._others_allowed = parts.limits.find("requests", self._session.user)
+        self._memory_allowed = parts.limits.find("memory", self._session.user)
         self._desk.places.take(self._session)
 
     def _refuse_hello(self, code: int, reason: str) -> None:
@@ -316,7 +359,7 @@ class Talk:
             self._desk.channels.open_for(self._session.user, start, known),
             self._session.standing.look(),
         )
-        heads = {channel.chat: place for channel, place in entry.places}
+        heads = {place.channel.chat: place.after for place in entry.places}
         self._answer(
             make_welcome(
                 self._session.id, self._session.user, state, heads, self._desk.all_settings
@@ -329,6 +372,8 @@ class Talk:
             )
         self._session.go_live(state.epoch, start, state.head)
         self._session.enter(entry, is_loaded=state.is_known)
+        if frame.unstored and frame.cursor is not None and frame.cursor.epoch == state.epoch:
+            self._session.report_stored(frame.unstored)
 
     # sending
 
@@ -338,31 +383,37 @@ class Talk:
         files: Sequence[frames.Attachment] = (),
         *,
         is_looked_up: bool = False,
+        number: int | None = None,
     ) -> None:
         if self._life.sending >= self._desk.settings.sends_in_flight_max:
             metrics.RATE_LIMITED.labels("sends_in_flight").inc()
-            self._refuse(
-                frame.id,
-                RateLimited(
-                    f"at most {self._desk.settings.sends_in_flight_max} sends may wait for an ack",
-                    retry_after_ms=100,
-                ),
-            )
+            why = f"at most {self._desk.settings.sends_in_flight_max} sends may wait for an ack"
+            self._refuse_send(frame, number, RateLimited(why, retry_after_ms=100))
             return
         if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):
-            self._look_up(frame)
+            self._look_up(frame, self._order.next_number() if number is None else number)
             return
         try:
             self._desk.parts.messaging.send(self._session.user, frame, self, files)
         except ChatError as exc:
             self._count_refused(exc)
-            self._refuse(frame.id, exc)
+            self._refuse_send(frame, number, exc)
         else:
             self._life.sending += 1
+            if self._order.refused:
+                self._order.settle(frame.chat, frame.ref, self._now())
             if not self._session.attention.is_fresh:
                 self._desk.parts.attendance.turned(self._session.user, self._session.attention)
 
-    def _look_up(self, frame: frames.Send) -> None:
+    def _refuse_send(self, frame: frames.Send, number: int | None, error: ChatError) -> None:
+        """Refuse a send that was not taken."""
+        if error.temporary:
+            self._order.refuse(frame.chat, frame.ref, number, self._retry_at(error))
+        else:
+            self._order.settle(frame.chat, frame.ref, self._now())
+        self._refuse(frame.id, error)
+
+    def _look_up(self, frame: frames.Send, number: int) -> None:
         """Send a message with attachments, or to a companion, once Redis says that it may be.
 
         What is said meanwhile waits, to keep its order.
@@ -378,10 +429,10 @@ class Talk:
                     await parts.asking.admit(self._session.user, frame)
                 if frame.attachments:
                     files = await parts.sendable.take(self._session.user, chat, frame.attachments)
-                self._send(frame, files, is_looked_up=True)
+                self._send(frame, files, is_looked_up=True, number=number)
             except ChatError as exc:
                 self._count_refused(exc)
-                self._refuse(frame.id, exc)
+                self._refuse_send(frame, number, exc)
             finally:
                 self._life.asked -= 1
                 self._is_looking = False

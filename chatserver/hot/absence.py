@@ -1,10 +1,10 @@
-"""What the hot tier knows of pushes: which chats are due, who is absent, what was claimed.
+"""Redis data of pushes: chats that are due, absent users and claims.
 
-Data, each in the partition of its chat or user: ``{pN}:due`` (zset), when to tell absent members
-of a chat, and ``{pN}:since`` (hash), from which of its messages on. ``{pN}:checkpoint`` has in
-``told`` how far the backlog was looked through for them; the trim of persisted entries waits for it
-a minute at most. ``{pN}:pushing:<user>`` remembers who has no device to push to;
-``{pN}:pushed:<user>`` what a push was claimed for, so that nobody sends it a second time.
+Data, each in the partition of its chat or user: ``{pN}:due`` (zset), when the pushes of a chat are
+due, and ``{pN}:since`` (hash), its first message that needs any. ``{pN}:checkpoint`` has in
+``told`` how far the backlog was read for pushes; the trim of persisted entries waits for it for at
+most a minute. ``{pN}:pushing:<user>`` caches whether a user has devices to push to;
+``{pN}:pushed:<user>`` holds the claimed pushes, so that none is sent twice.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ USERS_AT_ONCE = 100  # a call of so many holds Redis up for a third of a millise
 
 
 class Need(enum.IntEnum):
-    """Whether somebody is to be told."""
+    """Whether a user needs a push."""
 
     NO = 0
     YES = 1
-    IF_DEVICES = 2  # nobody has looked yet whether there are any
+    IF_DEVICES = 2  # whether there are devices is not cached
+    IN_FRONT = 3  # a client is in the foreground, or was until a moment ago
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Due:
-    """A chat whose time has come. `time` says which taking of it this is."""
+    """A chat with pushes that are due.
+
+    `time` identifies this claim; `taken_ms` is when it was made, on Redis's clock.
+    """
 
     chat: ChatId
     since: Seq
     time: int
+    taken_ms: int
 
 
 class DueChats:
@@ -89,8 +94,8 @@ class DueChats:
         return bool(noted)
 
     async def take(self, limit: int, hold_s: float) -> list[Due]:
-        """Return chats whose time has come; each comes up again in `hold_s` if it is not ended."""
-        keys = self._hot.keys
+        """Return chats that are due; each is due again in `hold_s` unless it is finished."""
+        keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
             load_script("take_due"),
             {
@@ -98,20 +103,25 @@ class DueChats:
                 "due": keys.due(self._partition),
                 "since": keys.since(self._partition),
             },
-            {"token": self._lease.token, "hold_ms": int(hold_s * 1000), "limit": limit},
+            {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
         )
         return [
-            Due(ChatId(chat.decode()), Seq(int(since)), int(time))
+            Due(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
             for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
         ]
 
-    async def end(self, due: Due, upto: Seq) -> None:
-        """Take a chat off the list, unless there was a message above `upto` since it was taken."""
+    async def end(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
+        """Finish a chat up to before `next_seq`, or make it due once more in `again_s`.
+
+        Guarantees:
+            A message that was committed since the chat was taken keeps it due.
+        """
         keys = self._hot.keys
+        delay_ms = -1 if again_s is None else int(again_s * 1000)
         await self._hot.run(
             load_script("end_due"),
             {"due": keys.due(self._partition), "since": keys.since(self._partition)},
-            {"chat": due.chat, "time": due.time, "upto": upto},
+            {"chat": due.chat, "time": due.time, "next": next_seq, "delay_ms": delay_ms},
         )
 
 
@@ -126,7 +136,7 @@ class ChatFacts:
 
 
 class Absence:
-    """Who is absent, and which pushes were claimed."""
+    """Absent users and claimed pushes."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
@@ -172,7 +182,7 @@ class Absence:
         return bool(known == epoch.encode())
 
     async def find(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, tuple[Need, Seq]]:
-        """Return those of `users` who may have to be told of a chat, and up to where they read it.
+        """Return which of `users` may need a push for a chat, and up to where they read it.
 
         Guarantees:
             Cost: one call per partition and 100 users; for those without devices one key each.
@@ -209,7 +219,7 @@ class Absence:
 
     async def note_devices(self, user: UserId) -> None:
         """Say that the user may have devices to push to; before the first one is written."""
-        await self._hot.call("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
+        await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
 
     async def note_none(self, user: UserId) -> None:
         """Say that the user has none, as was just found.
@@ -217,7 +227,7 @@ class Absence:
         Guarantees:
             Safe beside a registration: what `note_devices` said meanwhile stays.
         """
-        await self._hot.call("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
+        await self._hot.write("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
 
     async def claim(
         self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False

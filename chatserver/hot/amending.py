@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.amendments import Amended, Amendment, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import load_script
@@ -58,13 +59,14 @@ class Amendments:
                 "chat": keys.chat(chat),
                 "members": keys.members(chat),
                 "log": keys.log(chat),
-                "ref": keys.ref(chat, sender, amendment.ref),
+                "refs_even": keys.refs_even(chat),
                 "over": keys.over(chat),
                 "revs": keys.revs(chat),
                 "backlog": keys.backlog(partition),
                 "checkpoint": keys.checkpoint(partition),
                 "asides": keys.asides(chat),
                 "undelivered": keys.undelivered(partition),
+                "refs_odd": keys.refs_odd(chat),
             },
             {
                 "epoch": self._hot.epoch_of(partition),
@@ -74,7 +76,7 @@ class Amendments:
                 "reactions_max": REACTIONS_MAX,
                 "chat_id": chat,
                 "sender": sender,
-                "name": f":{amendment.mid}:{amendment.digest}",
+                "name": format_name(amendment.mid, amendment.digest),
                 "kind": amendment.kind,
                 "target": amendment.target,
                 "body": amendment.body,
@@ -82,6 +84,8 @@ class Amendments:
                 "base": base,
                 "asked": asked,
                 "author": author,
+                "ref": reference_key(sender, amendment.ref),
+                "phase": generation_phase(chat),
             },
             is_commit=True,
         )
@@ -155,4 +159,4 @@ class Hidden:
         for chat, seqs in hidden.items():
             if seqs:
                 value = ",".join(map(str, seqs))
-                await self._hot.call("HSETNX", self._hot.keys.hidden(user), chat, value)
+                await self._hot.write("HSETNX", self._hot.keys.hidden(user), chat, value)

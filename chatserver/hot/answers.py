@@ -7,6 +7,8 @@ what is being asked and lives for `CLAIM_S`; then the answer, for `ANSWER_S`.
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from chatserver.domain.ids import UserId
@@ -30,8 +32,35 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
         return self.status > 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Answer)
+_JSON, _SHORT = "application/json", "j"
+_PLAIN, _DEFLATED = b"\0", b"\1"
+# What answers have in common, so that even a short one gets shorter.
+_WORDS = (
+    b'"attachments":[],"durability":"hot","stored"}"large":0,"members":["kind":"group","direct",'
+    b'"name":null,"chat":"g-"d-"user":"role":"member","owner","dup":false,"ts":17"seq":'
+    b'{"id":0,"ref":"k-","mid":"01'
+)
+
+
+def _encode(answer: Answer) -> bytes:
+    """Return an answer in as few bytes as zlib makes of it."""
+    content_type = _SHORT if answer.content_type == _JSON else answer.content_type
+    plain = _encoder.encode(msgspec.structs.replace(answer, content_type=content_type))
+    packer = zlib.compressobj(wbits=-15, zdict=_WORDS)
+    packed = packer.compress(plain) + packer.flush()
+    return _DEFLATED + packed if len(packed) < len(plain) else _PLAIN + plain
+
+
+def _decode(stored: bytes) -> Answer:
+    plain = stored[1:]
+    if stored[:1] == _DEFLATED:
+        plain = zlib.decompressobj(wbits=-15, zdict=_WORDS).decompress(plain)
+    answer = _decoder.decode(plain)
+    if answer.content_type == _SHORT:
+        answer = msgspec.structs.replace(answer, content_type=_JSON)
+    return answer
 
 
 class Answers:
@@ -57,7 +86,7 @@ class Answers:
         if made is not None:
             return None
         stored = await self._hot.call("GET", self._key(name))
-        return mine if stored is None else _decoder.decode(stored)  # it has just ended
+        return mine if stored is None else _decode(stored)  # it has just ended
 
     async def put(self, name: str, answer: Answer, about: UserId | None = None) -> None:
         """Keep an answer under a claimed name. `about`: the user of whom it may tell."""
@@ -65,7 +94,7 @@ class Answers:
             # First: an answer that is not listed would outlive its user.
             listed = self._hot.keys.answers(about)
             await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, ANSWER_S))
-        await self._hot.call("SET", self._key(name), _encode(answer), "EX", ANSWER_S)
+        await self._hot.write("SET", self._key(name), _encode(answer), "EX", ANSWER_S)
 
     async def remove_all(self, user: UserId) -> int:
         """Forget the answers that may tell of a user; return how many there were."""

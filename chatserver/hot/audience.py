@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.messages import Audience
+from chatserver.domain.messages import Audience, generation_phase
 from chatserver.domain.moderation import (
     is_blocked_gate,
     is_ended_gate,
@@ -57,15 +57,23 @@ def make_audience(
     names = tuple(users)
     home = keys.partition_of(chat)
     is_large = _is_large(head)
-    is_inline = not is_large and all(keys.partition_of(user) == home for user in names)
-    inline_users = names if is_inline else ()
     kind = head.get(b"kind", b"group").decode()
+    # The first message of a direct chat lists it for the other user, which the commit cannot do.
+    is_unlisted = kind == "direct" and int(head.get(b"seq", 0)) == 0
+    is_near = all(keys.partition_of(user) == home for user in names)
+    inline_users = names if is_near and not is_large and not is_unlisted else ()
     receiver_of: dict[UserId, UserId] = {}
     if kind == "direct" and len(names) == 2:
         receiver_of = {names[0]: names[1], names[1]: names[0]}
     if is_blocked_gate(gate) or is_ended_gate(gate):
         looked_up.update(joined)
-    chat_keys = [keys.chat(chat), keys.members(chat), keys.log(chat)]
+    chat_keys = [
+        keys.chat(chat),
+        keys.members(chat),
+        keys.log(chat),
+        keys.refs_even(chat),
+        keys.refs_odd(chat),
+    ]
     if is_large:
         chat_keys.append(keys.watchers(chat))
     chat_keys += [keys.inbox(user) for user in inline_users]
@@ -87,10 +95,11 @@ def make_audience(
         retention_s=retention_s_of(gate),
         keys_packed=pack(*(key.encode() for key in chat_keys)),
         keys_count=len(chat_keys),
-        args_packed=pack(chat.encode(), gate.encode(), b"%d" % recipients),
+        args_packed=pack(
+            chat.encode(), b"%d" % generation_phase(chat), gate.encode(), b"%d" % recipients
+        ),
         sender_packed={user: pack(user.encode(), b"1") for user in joined if user not in looked_up},
         prefix_of={user: f"{other}\n".encode() for user, other in receiver_of.items()},
-        ref_prefix=keys.ref_prefix(chat).encode(),
     )
 
 
@@ -189,7 +198,7 @@ class Audiences:
             # The commit looks up who sends to a large chat: its members are not kept.
             is_light = not is_whole and known is not None and known.is_large
             # One transaction, so that version and members belong together.
-            reply = await hot.transaction(
+            reply = await hot.snapshot(
                 ("HMGET", keys.chat(chat), *_HEAD),
                 ("HLEN" if is_light else "HGETALL", keys.members(chat)),
                 *([] if turns is None else [("HGETALL", keys.turnover(chat))]),

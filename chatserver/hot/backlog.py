@@ -3,7 +3,8 @@
 Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message
 ``seq:ts`` → ``receiver\\n`` and message tail (the receiver of a direct chat, or nothing). An entry
 that changes a message has `` <ts> <ts>`` instead of the receiver: of the message, and of the edit
-that it replaces or 0. Or it is read marks that moved: ``c`` chat, ``u`` user, ``r`` read, ``d``
+that it replaces or 0. A ``!`` before the receiver: the sender waits until the message is stored.
+Or it is read marks that moved: ``c`` chat, ``u`` user, ``r`` read, ``d``
 received; or ``c``, ``u``, ``x`` seq of a message that a user deleted for himself.
 ``{pN}:checkpoint`` names the last persisted entry. Only the holder of the ``persist`` lease moves
 it, and only what is persisted is trimmed: never MAXLEN. ``{pN}:dead`` keeps what could not be
@@ -21,6 +22,7 @@ from chatserver.hot.leases import Lease
 from chatserver.hot.scripts import load_script
 
 DEAD_MAX = 100_000
+AWAITED = b"!"  # before the receiver; no id contains it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class CommittedMessage:
     """A committed message or other entry, as the commit left it.
 
     Of an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`
-    that of the edit whose text is gone with it, or 0.
+    that of the edit whose text is gone with it, or 0. `is_awaited`: its sender waits until it is
+    stored.
     """
 
     seq: Seq
@@ -37,6 +40,7 @@ class CommittedMessage:
     tail: bytes
     target_ts: int = 0
     replaced_ts: int = 0
+    is_awaited: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,11 +106,17 @@ def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
             seq, _, ts = place.partition(b":")
             receiver, _, tail = blob.partition(b"\n")
             if receiver[:1] == b" ":
-                places = map(int, receiver.split())
-                messages.append(CommittedMessage(Seq(int(seq)), Ts(int(ts)), None, tail, *places))
+                target, replaced = map(int, receiver.split())
+                messages.append(
+                    CommittedMessage(Seq(int(seq)), Ts(int(ts)), None, tail, target, replaced)
+                )
                 continue
+            is_awaited = receiver[:1] == AWAITED
+            receiver = receiver.removeprefix(AWAITED)
             to = UserId(receiver.decode()) if receiver else None
-            messages.append(CommittedMessage(Seq(int(seq)), Ts(int(ts)), to, tail))
+            messages.append(
+                CommittedMessage(Seq(int(seq)), Ts(int(ts)), to, tail, is_awaited=is_awaited)
+            )
         return CommitEntry(name.decode(), GatewayId(fields[1].decode()), messages)
     if fields[4] == b"x":
         chat, user, hidden = fields[1::2]
@@ -182,9 +192,31 @@ class Backlog:
         )
         return bool(noted)
 
-    async def list_upto(self, entry_id: str, upto: str) -> list[BacklogEntry]:
-        """Return the entries after one and up to another, oldest first."""
-        reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", upto)
+    async def get_progress(self) -> dict[ChatId, int]:
+        """Return how far chats are persisted that are ahead of the checkpoint."""
+        reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
+        values = dict(zip(reply[::2], reply[1::2], strict=True))
+        return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
+
+    async def note_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
+        """Note how far chats are persisted before the checkpoint is there.
+
+        False if the lease is lost. The checkpoint forgets it when it has caught up.
+        """
+        noted: int = await self._hot.run(
+            load_script("progress"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "progress": self._hot.keys.progress(self._partition),
+            },
+            {"token": lease.token},
+            [{"chat": chat, "upto": upto} for chat, upto in tops.items()],
+        )
+        return bool(noted)
+
+    async def list_between(self, first: str, last: str) -> list[BacklogEntry]:
+        """Return the entries from one to another, both included, oldest first."""
+        reply = await self._hot.call("XRANGE", self._key, first, last)
         return [parse_entry(name, fields) for name, fields in reply]
 
     async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
@@ -222,6 +254,7 @@ class Backlog:
                 "lease": self._hot.keys.lease(self._partition, "persist"),
                 "checkpoint": self._hot.keys.checkpoint(self._partition),
                 "backlog": self._key,
+                "progress": self._hot.keys.progress(self._partition),
             },
             {
                 "token": lease.token,
@@ -234,7 +267,7 @@ class Backlog:
 
     async def bury(self, message: CommittedMessage, reason: str) -> None:
         """Keep a message that cannot be persisted where operators find it."""
-        await self._hot.call(
+        await self._hot.write(
             "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
             "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
             "why", reason[:500],

@@ -29,12 +29,12 @@ class Blocks:
         """Fill in what the directory has."""
         names, key = list(others), self._hot.keys.blocks(user)
         for at in range(0, len(names), _ADDED_MAX):
-            await self._hot.call("SADD", key, *names[at : at + _ADDED_MAX])
+            await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])
 
     async def part(self, user: UserId, other: UserId) -> None:
         """Note that one of the two blocks the other."""
-        await self._hot.call("SADD", self._hot.keys.blocks(user), other)
-        await self._hot.call("SADD", self._hot.keys.blocks(other), user)
+        await self._hot.write("SADD", self._hot.keys.blocks(user), other)
+        await self._hot.write("SADD", self._hot.keys.blocks(other), user)
 
     async def join(self, user: UserId, other: UserId) -> None:
         """Note that neither of the two blocks the other any more."""

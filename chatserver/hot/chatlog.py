@@ -3,19 +3,22 @@
 Data: ``{pN}:log:<chat>`` holds at least what is not persisted yet, and up to `log_max` entries.
 Those that lost their text have left it; they stand as tombstones in ``{pN}:over:<chat>``, and every
 read here puts them back into their places.
-``{pN}:asides:<chat>`` has the seqs of the newest entries that are no messages.
+``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that never count as unread: those that
+are not messages, and deleted messages.
 Invariant: what it holds is in order; holes are possible only where Redis went back in time, so a
 reader proves that what it got is contiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.hot.client import HotClient
+from chatserver.hot.expiring import ExpiringMessages
 from chatserver.protocol import codec
 
 HOLES_MAX = 1_000  # looked for in one read
@@ -32,6 +35,7 @@ class ChatLog:
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
+        self._expiring = ExpiringMessages(hot)
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         """Return where the chat stands; seq 0 and closed if Redis does not know it."""
@@ -53,17 +57,31 @@ class ChatLog:
         """
         keys = self._hot.keys
         epoch = self._hot.epoch_of(keys.partition_of(chat))
-        (ts, gate), (seconds, micros) = await self._hot.transaction(
+        (ts, gate), (seconds, micros) = await self._hot.snapshot(
             ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
         )
         if not (gate or b"").startswith(f"{epoch}:".encode()):
             return None
         return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
 
-    async def count_asides(self, chat: ChatId, after: Seq) -> int:
-        """Return how many entries above `after` are no messages; of the newest 500 such."""
-        found = await self._hot.call("ZCOUNT", self._hot.keys.asides(chat), f"({after}", "+inf")
-        return int(found)
+    async def count_asides(
+        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    ) -> int:
+        """Return how many entries above `after` do not count as unread for a reader.
+
+        `hidden`: messages that the reader deleted for themselves. Of the other entries that never
+        count, and of messages that have expired by `now_s`, only the newest 500 each are known.
+        """
+        key = self._hot.keys.asides(chat)
+        found, expired = await asyncio.gather(
+            self._hot.call("ZCOUNT", key, f"({after}", "+inf"),
+            self._expiring.list_expired(chat, now_s),
+        )
+        own = [seq for seq in {*hidden, *expired} if seq > after]
+        if not own:
+            return int(found)
+        scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)
+        return int(found) + scores.count(None)
 
     async def shows_all(self, chat: ChatId) -> bool:
         """Return whether members may read what was written before they joined."""
@@ -101,7 +119,7 @@ class ChatLog:
         0: it is no large chat, and what is read goes into inboxes. None: it is not open.
         """
         keys = self._hot.keys
-        large, reply = await self._hot.transaction(
+        large, reply = await self._hot.snapshot(
             ("HGET", keys.chat(chat), "large"),
             ("XRANGE", keys.log(chat), f"({after}-0", "+", "COUNT", limit),
         )

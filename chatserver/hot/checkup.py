@@ -19,7 +19,7 @@ from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.client import HotClient, make_hot
 
 STORE: Final = "redis"
-OLDEST: Final = (6, 2)
+OLDEST: Final = (7, 0)
 CLOCKS_S_MAX: Final = 1.0
 MEMORY_SHARE_MAX: Final = 0.8
 WAITING_MAX: Final = 0.5  # of the bound at which sends are refused
@@ -128,6 +128,11 @@ def _check_memory(name: str, info: dict[str, Any]) -> Finding:
     if most == 0:
         mend = "set `maxmemory` below what the machine has, with `maxmemory-policy noeviction`"
         return Finding(STORE, "note", f"{said}, and has no bound", mend)
+    if used >= most:
+        mend = "give it more memory; look why workers do not persist: sends are refused until then"
+        return Finding(
+            STORE, "problem", f"{said} and is full: its maxmemory is {most / 1e6:,.0f} MB", mend
+        )
     share = f"{said}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
     mend = "give it more, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
     return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, mend=mend)

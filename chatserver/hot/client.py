@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import functools
 import hashlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,12 +25,12 @@ from redis.backoff import NoBackoff
 
 from chatserver import config
 from chatserver.domain.ids import Epoch, new_id
-from chatserver.errors import ChatError, ConfigError, Unavailable
+from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.connecting import Address
 from chatserver.hot.keys import Keys
-from chatserver.hot.replies import NoScript, call_on, set_future, translate_reply_error
+from chatserver.hot.replies import Durable, NoScript, call_on, set_future, translate_reply_error
 from chatserver.hot.scripts import Script, Value, load_script
-from chatserver.hot.wire import OnReply, Reply, Wire
+from chatserver.hot.wire import OnReply, Reply, Wire, key_in
 
 log = structlog.get_logger()
 
@@ -57,9 +58,9 @@ class HotClient(abc.ABC):
         self.on_reload: list[Callable[[], None]] = []
         self.address = Address(settings.url)
         self.name = self.address.name
-        self._replicas = settings.wait_replicas
+        self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
         # Shorter than a call's deadline: what is behind it on the connection waits, too.
-        self._wait: tuple[Value, ...] = ("WAIT", self._replicas, self.wait_ms)
+        self._wait = self._durable.command(self.wait_ms)
 
     # calls
 
@@ -82,16 +83,17 @@ class HotClient(abc.ABC):
 
         Guarantees:
             Durability: with `redis.wait_replicas`, an answer means that so many replicas have what
-                was written; else `on_reply` gets `Unavailable`, and it may have run.
+                was written; with `redis.wait_fsync`, that it is on the disk of Redis. Else
+                `on_reply` gets `Unavailable`, and it may have run.
         """
-        if self._replicas:
+        if self._durable.is_on:
             self._send_and_wait(on_reply, args)
         else:
             self.send(on_reply, *args)
 
     @abc.abstractmethod
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        """Send a call and a WAIT behind it, and judge both."""
+        """Send a call and a WAIT or WAITAOF behind it, and judge both."""
 
     async def call(self, *args: Value) -> Any:
         """Make a call and return its reply.
@@ -105,7 +107,7 @@ class HotClient(abc.ABC):
         """
         return await self._answer_of(self.send, args)
 
-    async def _answer_of(self, make: Callable[..., None], args: Sequence[Value]) -> Any:
+    async def _answer_of(self, make: Callable[..., None], args: Sequence[Any]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         make(set_future(future), *args)
         return await future
@@ -131,15 +133,64 @@ class HotClient(abc.ABC):
         except NoScript:
             return await self._answer_of(make, ("EVAL", script.source, *tail))
 
-    @abc.abstractmethod
     async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
-        """Run calls on keys of one partition as MULTI/EXEC and return their replies.
+        """Run calls on keys of one partition as one, and return their replies.
 
-        A call without a key, such as TIME, runs where the first call's key is.
+        A full Redis runs them, too: only for what is bounded, or frees memory. A call without a
+        key, such as TIME, runs where the other keys are.
 
         Raises:
             Unavailable: as `call`.
         """
+        replies: list[Any] = await self._answer_of(
+            functools.partial(self._send_script, load_script("transaction")), calls
+        )
+        return replies
+
+    async def snapshot(self, *calls: tuple[Value, ...]) -> list[Any]:
+        """Run calls that only read keys of one partition at one moment; see `transaction`."""
+        replies: list[Any] = await self._answer_of(
+            functools.partial(self._send_script, load_script("snapshot")), calls
+        )
+        return replies
+
+    async def time_ms(self, key: str) -> int:
+        """Return the time of the Redis that has `key`: clocks of processes may differ."""
+        _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def write(self, *args: Value) -> Any:
+        """Make a call that writes, on a full Redis, too; see `transaction`."""
+        return await self._answer_of(self.post, args)
+
+    async def create_group(self, key: str, group: str) -> None:
+        """Make a consumer group that reads a stream from its beginning, if there is none."""
+        try:
+            await self.write("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+        except CorruptData as exc:
+            if "BUSYGROUP" not in exc.message:
+                raise
+
+    def post(self, on_reply: OnReply, *args: Value) -> None:
+        """Make a call that writes without waiting, on a full Redis, too; see `send`."""
+
+        def unwrap(reply: Reply) -> None:
+            on_reply(reply if isinstance(reply, Exception) else reply[0])
+
+        self._send_script(load_script("transaction"), unwrap, args)
+
+    def _send_script(self, script: Script, on_reply: OnReply, *calls: tuple[Value, ...]) -> None:
+        keys = [key for call in calls if (key := key_in(call)) is not None]
+        words = [word for call in calls for word in (len(call), *call)]
+        tail = (len(keys), *keys, *words)
+
+        def answered(reply: Reply) -> None:
+            if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
+                self.send(on_reply, "EVAL", script.source, *tail)
+            else:
+                on_reply(reply)
+
+        self.send(answered, "EVALSHA", script.sha, *tail)
 
     def epoch_of(self, partition: int) -> Epoch:
         """Return the epoch of a partition, as of the present connection."""
@@ -226,21 +277,26 @@ class HotClient(abc.ABC):
         keys, before = self.keys_by_server(), self.refusals
         found = await asyncio.gather(*map(self._find_refusal, keys.values()))
         self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
-        self.refusal = next(iter(found)) if keys and all(found) else ""
+        names = ", ".join(sorted(keys))
+        self.refusal = f"redis at {names}: {found[0]}" if keys and all(found) else ""
         for name in self.refusals.keys() - before.keys():
             log.error("hot.writes_refused", redis=name, error=self.refusals[name])
         for name in before.keys() - self.refusals.keys():
             log.info("hot.writes_taken_again", redis=name)
 
     async def _find_refusal(self, key: str) -> str:
-        """Return why a write that changes nothing is not taken; empty if it is, or none answers."""
+        """Return why a write is not taken; empty if it is, or Redis does not answer.
+
+        The write changes nothing, and Redis refuses it for all that it refuses a message for: a
+        full memory, too.
+        """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def on_reply(found: Reply) -> None:
             if not reply.done():
                 reply.set_result(found)
 
-        self.send(on_reply, "HDEL", key, "no such field")
+        self.send(on_reply, "SETRANGE", f"{key}:probe", 0, "")
         found = await reply
         is_refused = isinstance(found, Exception) and not isinstance(found, ChatError)
         return translate_reply_error(found).message if is_refused else ""
@@ -305,7 +361,7 @@ class HotClient(abc.ABC):
 
     @property
     def wait_ms(self) -> int:
-        """How long a commit waits for replicas."""
+        """How long a commit waits for replicas and disks."""
         return max(1, int(self.settings.call_timeout_s * 250))
 
     def _down(self) -> Unavailable:

@@ -33,10 +33,10 @@ from chatserver.hot.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.clustermap import Claims, Member, View, parse_view
 from chatserver.hot.connecting import Address, in_time, log_in, open_wire, prepare, read_life
 from chatserver.hot.keys import slot_of
-from chatserver.hot.replies import call_on, set_future
+from chatserver.hot.replies import call_on
 from chatserver.hot.routes import Route
 from chatserver.hot.scripts import Value
-from chatserver.hot.wire import OnReply, Packed, Reply, Wire
+from chatserver.hot.wire import OnReply, Reply, Wire, key_in
 
 log = structlog.get_logger()
 
@@ -44,7 +44,6 @@ LOOK_S = 1.0  # how often the cluster is looked at while nothing happens
 _LOOK_DOWN_S = 0.15  # and while a node does not answer
 _LOOK_PAUSE_S = 0.005  # between two looks, however often they are asked for
 _ASKED_MAX = 12  # addresses tried when no connection is left
-_KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER"})
 
 
 class Node:
@@ -100,7 +99,7 @@ class ClusterClient(HotClient):
 
     def send(self, on_reply: OnReply, *args: Value) -> None:
         """Make a call where its first key is; see `HotClient.send`."""
-        key = _key_in(args)
+        key = key_in(args)
         if key is not None:
             self._route_of(slot_of(key)).send(on_reply, (args,))
         elif args[0] == "SCRIPT":
@@ -109,18 +108,10 @@ class ClusterClient(HotClient):
             self._send_to_any(on_reply, args)
 
     def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
-        key = _key_in(args)
+        key = key_in(args)
         assert key is not None, "what commits has keys"
         commands = (tuple(args), self._wait)
-        self._route_of(slot_of(key)).send(on_reply, commands, replicas=self._replicas)
-
-    async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
-        """Run calls as MULTI/EXEC where the first key is; see `HotClient.transaction`."""
-        keys = [key for call in calls if (key := _key_in(call)) is not None]
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        route = self._route_of(slot_of(keys[0]))
-        route.send(set_future(future), (("MULTI",), *calls, ("EXEC",)))
-        return await future
+        self._route_of(slot_of(key)).send(on_reply, commands, durable=self._durable)
 
     def _route_of(self, slot: int) -> Route:
         route = self._routes.get(slot)
@@ -235,7 +226,7 @@ class ClusterClient(HotClient):
         wire = await open_wire(node.address, self.settings)
         async with in_time(wire, self.settings):
             await log_in(wire, node.address)
-            await prepare(wire)
+            await prepare(wire, self.settings)
             view = await self._ask(wire, node.address)
         self._note_life(node, view)
         node.wire = wire
@@ -438,10 +429,9 @@ class ClusterClient(HotClient):
         if wire is None:
             raise Unavailable(f"redis at {node.name}: not connected")
         came_from = self._proven_origin(route.slot, node, views)
-        return [
-            await self._learn_epoch(wire, partition, life, came_from)
-            for partition in route.partitions
-        ]
+        return await asyncio.gather(
+            *(self._learn_epoch(wire, partition, life, came_from) for partition in route.partitions)
+        )
 
     def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
         """Return the life that a slot came from, if it surely lost nothing on the way; else "".
@@ -467,17 +457,3 @@ class ClusterClient(HotClient):
             and (slot in node.signed or not node.first_view.holds(slot))
         )
         return life if is_whole else ""
-
-
-def _key_in(args: Sequence[Value]) -> str | bytes | None:
-    """Return the first key of a call; None if it has none."""
-    name = args[0]
-    if isinstance(name, Packed):
-        return name.key
-    if name in ("EVALSHA", "EVAL"):
-        key = args[3] if args[2] else None
-    elif name in _KEYLESS or name == "SCRIPT":
-        key = None
-    else:
-        key = args[1]
-    return key if isinstance(key, str | bytes) else None

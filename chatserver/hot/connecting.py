@@ -18,6 +18,8 @@ from chatserver.hot.replies import call_on
 from chatserver.hot.scripts import all_scripts
 from chatserver.hot.wire import Wire
 
+REDIS_VERSION_MIN = 7  # the first whose scripts say whether a full Redis may run them
+
 
 class Address:
     """Where a server is, and as whom we go there."""
@@ -123,23 +125,59 @@ async def log_in(wire: Wire, address: Address) -> None:
         await call_on(wire, "SELECT", address.database)
 
 
-async def prepare(wire: Wire) -> None:
-    """Check that it keeps what it is given, and load the scripts.
+async def prepare(wire: Wire, settings: config.Redis) -> None:
+    """Check that the server can run our scripts and evicts nothing, and load the scripts.
+
+    Cost: one round trip, and one more for the scripts that the server does not have yet.
 
     Raises:
-        ConfigError: it would evict our keys.
+        ConfigError: it is older than Redis 7, would evict our keys, or has no WAITAOF.
     """
-    with contextlib.suppress(CorruptData):  # managed services hide CONFIG
+    scripts = all_scripts()
+    about, known, policy = await asyncio.gather(
+        call_on(wire, "INFO", "server"),
+        call_on(wire, "SCRIPT", "EXISTS", *(script.sha for script in scripts)),
+        _read_policy(wire),
+    )
+    version = parse_info(about)["redis_version"]
+    if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
+        raise ConfigError(
+            [f"redis at {wire.name}: version is {version}, must be 7.0 or newer, or any Valkey"]
+        )
+    if policy not in ("", "noeviction"):
+        raise ConfigError([f"redis: maxmemory-policy is {policy}, must be noeviction"])
+    if settings.wait_fsync:
+        await _require_fsync(wire, version)
+    missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]
+    await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", each.source) for each in missing))
+
+
+async def _require_fsync(wire: Wire, version: str) -> None:
+    try:
+        await call_on(wire, "WAITAOF", 1, 0, 1)
+    except CorruptData as exc:
+        raise ConfigError(
+            [
+                "redis.wait_fsync (CHAT_REDIS_WAIT_FSYNC): needs Redis 7.2 or Valkey, with "
+                f"appendonly yes; {wire.name} has version {version}: {exc.message}"
+            ]
+        ) from exc
+
+
+async def _read_policy(wire: Wire) -> str:
+    """Return what Redis does when it is full; empty if a managed service hides that."""
+    try:
         reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
-        if reply and reply[1] != b"noeviction":
-            policy = reply[1].decode()
-            raise ConfigError([f"redis: maxmemory-policy is {policy}, must be noeviction"])
-    for script in all_scripts():
-        await call_on(wire, "SCRIPT", "LOAD", script.source)
+    except CorruptData:
+        return ""
+    return reply[1].decode() if reply else ""
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the fields of an answer to INFO."""
+    return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
 async def read_life(wire: Wire) -> str:
     """Return the replication id: another one if the server may have gone back in time."""
-    info = (await call_on(wire, "INFO", "replication")).decode()
-    fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    return str(fields["master_replid"])
+    return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

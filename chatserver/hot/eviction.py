@@ -29,7 +29,7 @@ class Eviction:
         """Note that something happened in chats of a partition."""
         names = [value for chat in chats for value in (int(now_s), chat)]
         if names:
-            await self._hot.call("ZADD", self._hot.keys.idle(partition), *names)
+            await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
 
     async def evict_idle(self, partition: int, now_s: float) -> int:
         """Look at the chats of a partition that are idle for longest; return how many left.
@@ -58,6 +58,7 @@ class Eviction:
                     "over": keys.over(chat),
                     "revs": keys.revs(chat),
                     "asides": keys.asides(chat),
+                    "expiring": keys.expiring(chat),
                     "turnover": keys.turnover(chat),
                     "chat_id": chat,
                 }

@@ -78,7 +78,7 @@ class FigureLog:
             Unavailable: Redis does not answer.
         """
         key = self._hot.keys.figures()
-        reply, (seconds, micros) = await self._hot.transaction(
+        reply, (seconds, micros) = await self._hot.snapshot(
             ("XRANGE", key, f"({entry}", "+", "COUNT", limit), ("TIME",)
         )
         found = []

@@ -1,15 +1,15 @@
-"""Uploads that may be sent, as gateways look them up, and those that wait to be looked at.
+"""Uploads that may be sent, as gateways look them up, and the queue of the media worker.
 
 Data: ``{pN}:file:<file>`` (string, msgpack, expires when the upload may no longer be sent): a copy
 of what the directory has, and only of uploads that no message has yet. Whoever does not find one
-here asks the directory. ``{media}:jobs`` (stream, bounded): ids of images, read by one consumer
-group of all `media` workers; an entry is acknowledged when its job is over.
+here asks the directory. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of
+images, read by one consumer group of all `media` workers; an entry is acknowledged and deleted when
+its job is over. Images that take long are moved to the second one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class SendableFiles:
             return
         mode = () if is_news else ("NX",)
         key = self._hot.keys.file(file.id)
-        await self._hot.call("SET", key, encode_file(file), "EXAT", file.due, *mode)
+        await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
 
     async def drop(self, files: Iterable[str]) -> None:
         """Forget files: gateways ask the directory from now on. Idempotent."""
@@ -69,35 +69,45 @@ class SendableFiles:
 
 
 class Job(NamedTuple):
-    """An image to be looked at; `tries` counts this time too."""
+    """An image to be looked at; `tries` counts this time too. `key`: the stream it came from."""
 
     entry: str
     file: str
     tries: int
+    key: str
 
 
 class MediaJobs:
-    """Images that wait to be looked at."""
+    """Images that wait to be looked at, in two lanes."""
 
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
-        self._key = hot.keys.media_jobs()
 
     async def add(self, file: str) -> None:
-        """Ask for a look at an image.
+        """Queue an image.
 
         A job that falls off the bounded stream leaves its image without a thumbnail.
         """
-        await self._hot.call("XADD", self._key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
+        await self._add(self._hot.keys.media_jobs(), file)
+
+    async def defer(self, job: Job) -> None:
+        """Move a job to the slow lane. A kill in between leaves it in both, which does no harm."""
+        await self._add(self._hot.keys.slow_media_jobs(), job.file)
+        await self.finish(job)
+
+    async def _add(self, key: str, file: str) -> None:
+        await self._hot.call("XADD", key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
 
     async def finish(self, job: Job) -> None:
-        """Take a job off the list."""
-        await self._hot.call("XACK", self._key, _GROUP, job.entry)
-        await self._hot.call("XDEL", self._key, job.entry)
+        """Delete a job."""
+        await self._hot.call("XACK", job.key, _GROUP, job.entry)
+        await self._hot.call("XDEL", job.key, job.entry)
 
-    def reader(self, consumer: str, lease_s: float) -> JobReader:
-        """Return one worker's view of the jobs; see `JobReader`."""
-        return JobReader(self._hot, self._key, consumer, lease_s)
+    def reader(self, consumer: str, lease_s: float, *, is_slow: bool = False) -> JobReader:
+        """Return one worker's view of a lane; see `JobReader`."""
+        keys = self._hot.keys
+        key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
+        return JobReader(self._hot, key, consumer, lease_s)
 
 
 class JobReader:
@@ -113,13 +123,10 @@ class JobReader:
     async def __aenter__(self) -> JobReader:
         self._client = self._hot.blocking_client(self._key)
         try:
-            with contextlib.suppress(redis.exceptions.ResponseError):  # BUSYGROUP: it is there
-                await self._hot.within(
-                    self._client.xgroup_create(self._key, _GROUP, id="0", mkstream=True)
-                )
-        except (redis.exceptions.RedisError, OSError) as exc:
+            await self._hot.create_group(self._key, _GROUP)
+        except BaseException:
             await self._client.aclose()
-            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -158,7 +165,7 @@ class JobReader:
             if not await self._hot.call("XRANGE", self._key, entry, entry):
                 await self._hot.call("XACK", self._key, _GROUP, entry)
             return None
-        return _job(claimed[0], tries + 1)
+        return self._job(claimed[0], tries + 1)
 
     async def _take_new(self, wait_ms: int) -> Job | None:
         reply = await self._hot.within(
@@ -166,9 +173,8 @@ class JobReader:
                 _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms
             )
         )
-        return _job(reply[0][1][0], 1) if reply else None
+        return self._job(reply[0][1][0], 1) if reply else None
 
-
-def _job(entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
-    name, fields = entry
-    return Job(name.decode(), fields.get(b"f", b"").decode(), tries)
+    def _job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
+        name, fields = entry
+        return Job(name.decode(), fields.get(b"f", b"").decode(), tries, self._key)

@@ -16,10 +16,12 @@ import collections
 import time
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
-from chatserver.domain.messages import Audience, Draft, Places
+from chatserver.domain.messages import Audience, Draft, Places, format_name, reference_key
 from chatserver.domain.moderation import refusal_of
-from chatserver.errors import CorruptData, Overloaded, RateLimited, Unavailable
+from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
+from chatserver.hot.backlog import AWAITED
 from chatserver.hot.client import HotClient, translate_reply_error
+from chatserver.hot.expiring import ExpiringMessages
 from chatserver.hot.scripts import load_script
 from chatserver.hot.wire import Packed, Reply, pack
 from chatserver.telemetry import metrics
@@ -28,7 +30,8 @@ from chatserver.telemetry.tracing import Tracer, tracer
 # With more, drafts of a chat could be in a call behind the one that finds the chat closed.
 BATCHES_IN_FLIGHT_MAX = 1
 
-_COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL, _RESTRAINED = 1, 2, 3, 5, 6, 7
+_COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
+_RESTRAINED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
 
 Submission = tuple[Draft, Audience]
 
@@ -61,7 +64,14 @@ class GroupCommit:
             hot.keys.seqs(partition),
             hot.keys.where(partition),
         )
-        limits = (gateway, settings.ref_ttl_s, settings.backlog_max, settings.inbox_max)
+        limits = (
+            gateway,
+            settings.ref_ttl_s,
+            settings.backlog_max,
+            settings.inbox_max,
+            settings.chat_backlog_max,
+        )
+        self._expiring = ExpiringMessages(hot)
         self._keys_count, self._args_count = len(keys), len(limits) + 2
         self._keys = pack(*(key.encode() for key in keys))
         self._limits = pack(*(str(limit).encode() for limit in limits))
@@ -157,19 +167,22 @@ class GroupCommit:
             args.append(audience.args_packed)
             count = b"%d" % len(submissions)
             args.append(b"$%d\r\n%b\r\n" % (len(count), count))
-            keys_count += audience.keys_count + len(submissions)
-            args_count += 4 + 4 * len(submissions)
+            keys_count += audience.keys_count
+            args_count += 5 + 5 * len(submissions)
             for draft, _ in submissions:
                 sender = draft.sender
-                ref = b"%b%b" % (audience.ref_prefix, f"{sender}:{draft.ref}".encode())
-                keys.append(b"$%d\r\n%b\r\n" % (len(ref), ref))
-                name = f":{draft.mid}:{draft.digest}".encode()
+                name = format_name(draft.mid, draft.digest)
                 prefix, tail = audience.prefix_of.get(sender, b"\n"), draft.tail
+                if draft.is_stored_wanted:
+                    prefix = AWAITED + prefix
+                packed = audience.sender_packed.get(sender)
+                if packed is None or draft.reply_to is not None or draft.is_system:
+                    packed = _pack_sender(draft, is_listed=packed is not None)
                 args.append(
-                    b"%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
+                    b"$10\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
                     % (
-                        # not in the list: such a sender is looked up, whatever the gate says
-                        audience.sender_packed.get(sender) or pack(sender.encode(), b"0"),
+                        reference_key(sender, draft.ref),
+                        packed,
                         len(name), name, len(prefix) + len(tail), prefix, tail,
                     )
                 )  # fmt: skip
@@ -220,6 +233,8 @@ class GroupCommit:
         committed: list[tuple[Draft, Seq, Ts]] = []
         for draft, _ in submissions:
             code = reply[at]
+            if draft.expires_at is not None and code in (_COMMITTED, _UNDELIVERED):
+                self._expiring.add(chat, {reply[at + 1]: draft.expires_at})
             if code == _COMMITTED:
                 committed.append((draft, reply[at + 1], reply[at + 2]))
                 at += 3
@@ -262,6 +277,13 @@ class GroupCommit:
         elif code == _FULL:
             full = Overloaded("the backlog is full: messages wait for the warm tier")
             draft.owner.failed(draft, full)
+        elif code == _NO_TARGET:
+            error = BadRequest("reply_to: the chat has no message with this seq")
+            draft.owner.failed(draft, error)
+        elif code == _CHAT_FULL:
+            metrics.RATE_LIMITED.labels("chat_backlog").inc()
+            why = "too many messages of this chat wait to be stored: slow down"
+            draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
         else:
             draft.owner.failed(draft, CorruptData(f"accept.lua answered {code!r}"))
 
@@ -288,6 +310,14 @@ class GroupCommit:
                 self._schedule()
 
         self._hot.send(on_loaded, "SCRIPT", "LOAD", self._script.source)
+
+
+def _pack_sender(draft: Draft, *, is_listed: bool) -> bytes:
+    """Return the sender of a draft, and why they may write; one not listed is looked up."""
+    listed = "s" if draft.is_system else "1" if is_listed else "0"
+    if draft.reply_to is not None:
+        listed += f":{draft.reply_to}"
+    return pack(draft.sender.encode(), listed.encode())
 
 
 class PartitionedCommit:

@@ -66,7 +66,7 @@ class HookEvents:
         """
         for at in range(0, len(events), FED_MAX):
             some = events[at : at + FED_MAX]
-            waiting, late = await self._hot.transaction(("XLEN", self._key), ("ZCARD", self._late))
+            waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
             if int(waiting) + int(late) + len(some) > self._pending_max:
                 metrics.HOOK_EVENTS.labels("dead").inc(len(some))
                 adds = [self._bury(event, 0, FULL) for event in some]
@@ -77,6 +77,10 @@ class HookEvents:
     def _bury(self, event: bytes, attempts: int, why: str) -> tuple[str | bytes | int, ...]:
         fields = ("n", attempts, "why", why[:500], "e", event)
         return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
+
+    async def now_ms(self) -> int:
+        """Return the time of Redis, by which it is noted when events are tried again."""
+        return await self._hot.time_ms(self._late)
 
     async def take_due(self, now_ms: int, limit: int) -> None:
         """Put back among those that wait what was to be tried again by now."""

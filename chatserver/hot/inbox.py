@@ -285,6 +285,10 @@ class Inboxes:
                 found[i] = parse_gateways(value or b"")
         return found
 
+    async def is_listed(self, user: UserId, chat: ChatId) -> bool:
+        """Return whether the user has a chat in their list."""
+        return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
+
     async def is_known(self, user: UserId) -> bool:
         """Say whether the user's box was filled from the directory in this epoch."""
         known = await self._hot.call("HGET", self._keys.box(user), "known")

@@ -17,7 +17,9 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``: |
 |                         |        | who has to be told that they came or went                   |
 | ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
-| ``{pN}:ref:<chat>:<sender>:<ref>`` | string | place given to this reference; expires           |
+| ``{pN}:refs-even:<chat>``,                                                                    |
+| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → place given to this reference; one   |
+|                         |        | generation each, expires                                    |
 | ``{pN}:over:<chat>``    | hash   | seq → the entry as it is now, of those that were changed or |
 |                         |        | lost their text                                             |
 | ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq that changed it last      |
@@ -41,6 +43,9 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{pN}:revoked:<user>`` | hash   | what of the user was ended: ``before``, ``banned``,         |
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
+| ``{pN}:login-attempts:<user>:<source>`` | hash | of a network or device for an account: |
+|                         |        | ``tokens``, ``at``; expires when full                       |
+| ``{pN}:guesses:<user>`` | hash   | those of all unknown devices; expires when full             |
 | ``{pN}:answer:<name>``  | string | an answer kept for an idempotency key; expires              |
 | ``{pN}:answers:<user>`` | set    | names of answers that may tell of the user; expires         |
 | ``{pN}:gateways``       | zset   | gateway → when it counts as dead (ms)                       |
@@ -52,6 +57,7 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 |                         |        | its writer, ``waiting``: messages and marks in the backlog, |
 |                         |        | ``told``, ``told_ms``: how far it was looked through for    |
 |                         |        | pushes, and when                                            |
+| ``{pN}:progress``       | hash   | chat → seq up to which it is persisted past the checkpoint  |
 | ``{pN}:due``            | zset   | chat → when absent members are to be told of it (ms)        |
 | ``{pN}:since``          | hash   | chat → first seq that they are to be told of                |
 | ``{pN}:pushing:<user>`` | string | ``1``: may have devices to push to, ``0``: has none;        |
@@ -85,6 +91,7 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{cost}:flushes:<day>`` | hash  | process → number of the newest part that is in there;       |
 |                         |        | expires                                                     |
 | ``{media}:jobs``        | stream | uploads to be looked at, bounded; one consumer group        |
+| ``{media}:slow-jobs``   | stream | as above, those that take long                              |
 | ``{figures}:log``       | stream | what processes say of themselves every other second,        |
 |                         |        | bounded; expires                                            |
 | ``{audit}:rounds``      | hash   | partition → how the audit's last round went                 |
@@ -95,7 +102,7 @@ from __future__ import annotations
 
 import binascii
 
-from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.domain.ids import ChatId, GatewayId, UserId
 
 SLOTS = 16_384  # of a Redis Cluster
 
@@ -145,6 +152,9 @@ class Keys:
 
     def checkpoint(self, partition: int) -> str:
         return f"{{p{partition}}}:checkpoint"
+
+    def progress(self, partition: int) -> str:
+        return f"{{p{partition}}}:progress"
 
     def gateways(self, partition: int) -> str:
         return f"{{p{partition}}}:gateways"
@@ -205,17 +215,20 @@ class Keys:
     def revs(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:revs:{chat}"
 
+    def expiring(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:expiring:{chat}"
+
     def asides(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:asides:{chat}"
 
     def watchers(self, chat: ChatId) -> str:
         return f"{{p{self.partition_of(chat)}}}:watchers:{chat}"
 
-    def ref_prefix(self, chat: ChatId) -> str:
-        return f"{{p{self.partition_of(chat)}}}:ref:{chat}:"
+    def refs_even(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:refs-even:{chat}"
 
-    def ref(self, chat: ChatId, sender: UserId, ref: Ref) -> str:
-        return f"{self.ref_prefix(chat)}{sender}:{ref}"
+    def refs_odd(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:refs-odd:{chat}"
 
     # of a user
 
@@ -260,6 +273,12 @@ class Keys:
     def limit(self, kind: str, subject: str) -> str:
         return f"{{p{self.partition_of(UserId(subject))}}}:limit:{kind}:{subject}"
 
+    def login_attempts(self, user: UserId, source: str) -> str:
+        return f"{{p{self.partition_of(user)}}}:login-attempts:{user}:{source}"
+
+    def guesses(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:guesses:{user}"
+
     def answer(self, name: UserId) -> str:
         return f"{{p{self.partition_of(name)}}}:answer:{name}"
 
@@ -276,6 +295,9 @@ class Keys:
 
     def media_jobs(self) -> str:
         return "{media}:jobs"
+
+    def slow_media_jobs(self) -> str:
+        return "{media}:slow-jobs"
 
     # of a day
 

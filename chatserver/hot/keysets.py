@@ -36,10 +36,10 @@ class KeySets:
         """Replace the copy. Raises Unavailable."""
         key = self._hot.keys.jwks()
         fields = ("at", int(fetched_at * 1000), "body", body)
-        await self._hot.call("HSET", key, *fields)
+        await self._hot.write("HSET", key, *fields)
         await self._hot.call("EXPIRE", key, KEEP_S)
 
     async def claim_fetch(self, interval_s: int) -> bool:
         """Tell whether the caller may fetch: one may, of all processes, in an interval."""
         key = self._hot.keys.jwks_fetching()
-        return await self._hot.call("SET", key, "1", "NX", "EX", interval_s) is not None
+        return await self._hot.write("SET", key, "1", "NX", "EX", interval_s) is not None

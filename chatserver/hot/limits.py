@@ -27,7 +27,7 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
-Kind = Literal["sends", "requests", "connections", "failures", "calls"]
+Kind = Literal["sends", "requests", "memory", "connections", "failures", "calls"]
 
 BLOCK_S = 0.25
 IDLE_S = 10.0
@@ -35,7 +35,10 @@ SWEEP_S = 2.5
 CACHE_MAX = 100_000
 _ASK_MAX = 500
 OF_ADDRESS: Collection[Kind] = ("connections", "failures")  # those of users leave with the users
-ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests")
+ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
+MEMORY_BLOCK_BYTES = 32_768  # taken ahead by a gateway: more than the longest message costs
+TOO_MUCH = "much data (limits.memory_bytes_per_s)"  # "too …: slow down"
+MEMORY_PAUSE_S = 1.0  # between two looks at a memory bucket that had too little
 
 
 class Allowance:
@@ -47,38 +50,47 @@ class Allowance:
         "_is_asking",
         "_limits",
         "_low",
+        "_rate",
         "_waiting",
         "key",
         "tokens",
         "used_at",
     )
 
-    def __init__(self, limits: Limits, key: tuple[Kind, str], block: int) -> None:
+    def __init__(self, limits: Limits, key: tuple[Kind, str], block: int, rate: float) -> None:
         self.key = key
         self.tokens = 0
         self.used_at = limits.now()
         self._limits = limits
         self._block = block
         self._low = block // 2
+        self._rate = rate
         self._at = 0.0  # when there may be a token again; long ago: nobody knows of a lack
         self._is_asking = False
         self._waiting: list[Callable[[], None]] = []
 
-    def take(self) -> bool:
-        """Spend a token. False: there is none at hand; see `wait_ms` and `ask`."""
-        if self.tokens > 0:
-            self.tokens -= 1
+    def take(self, cost: int = 1) -> bool:
+        """Spend tokens. False: there are too few at hand; see `wait_ms` and `ask`."""
+        if self.tokens >= cost:
+            self.tokens -= cost
             if self.tokens <= self._low and not self._is_asking:
                 self.ask()
             return True
         return False
 
-    def wait_ms(self) -> int:
-        """Return how long there will surely be no token; 0: only asking tells."""
-        return max(0, math.ceil((self._at - self._limits.now()) * 1000))
+    def wait_ms(self, cost: int = 1) -> int:
+        """Return how long there will surely be too few tokens; 0: only asking tells."""
+        left_s = self._at - self._limits.now()
+        if left_s <= 0:
+            return 0
+        lacking = max(0, cost - self.tokens - 1)  # after the one that comes first
+        return math.ceil((left_s + lacking / self._rate) * 1000)
 
-    def ask(self, on_answer: Callable[[], None] | None = None) -> None:
-        """Ask for a block, unless that was done; `on_answer` runs once, when it is decided."""
+    def ask(self, on_answer: Callable[[], None] | None = None, cost: int = 1) -> None:
+        """Ask for a block, or for `cost` tokens if that is more, unless that was done.
+
+        `on_answer` runs once, when it is decided.
+        """
         if on_answer is not None:
             self._waiting.append(on_answer)
         if self._is_asking:
@@ -87,28 +99,31 @@ class Allowance:
         if on_answer is None and self._at > self.used_at:
             return  # ahead of need, and known to be in vain
         self._is_asking = True
-        self._limits.ask_soon(self, self._block - self.tokens)
+        self._limits.ask_soon(self, max(self._block, cost) - self.tokens)
 
-    async def pay(self, what: str) -> None:
-        """Spend a token, and ask for it where there is none at hand.
+    async def pay(self, what: str, cost: int = 1) -> None:
+        """Spend tokens, and ask for them where there are too few at hand.
 
         Raises:
-            RateLimited: there is none; names `what` there was too much of, and when there is one.
+            RateLimited: there are too few; names `what` there was too much of, and when to retry.
         """
-        while not self.take():
-            wait_ms = self.wait_ms()
+        while not self.take(cost):
+            wait_ms = self.wait_ms(cost)
             if wait_ms:
                 metrics.RATE_LIMITED.labels(self.key[0]).inc()
-                raise RateLimited(f"too many {what}: slow down", retry_after_ms=wait_ms)
+                raise RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
             answered = asyncio.Event()
-            self.ask(answered.set)
+            self.ask(answered.set, cost)
             await answered.wait()
 
     def answered(self, taken: int, wait_ms: int) -> None:
         """Take what was given; `wait_ms`: when there will be more, if there is none now."""
         self._is_asking = False
         self.tokens += taken
-        self._at = self._limits.now() + wait_ms / 1000
+        wait_s = wait_ms / 1000
+        if wait_ms and self.key[0] == "memory":
+            wait_s = max(wait_s, MEMORY_PAUSE_S)  # a byte comes sooner, but is of no use
+        self._at = self._limits.now() + wait_s
         waiting, self._waiting = self._waiting, []
         for on_answer in waiting:
             on_answer()
@@ -135,6 +150,7 @@ class Limits:
         self._rules: dict[Kind, tuple[int, float]] = {
             "sends": (settings.sends_burst, settings.sends_per_s),
             "requests": (settings.requests_burst, settings.requests_per_s),
+            "memory": (settings.memory_burst_bytes, settings.memory_bytes_per_s),
             "connections": (settings.connections_burst, settings.connections_per_s),
             "failures": (settings.failures_burst, settings.failures_per_s),
             "calls": (settings.calls_burst, settings.calls_per_s),
@@ -152,7 +168,9 @@ class Limits:
                 self.give_back(*next(iter(self._known)))
             burst, rate = self._rules[kind]
             block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
-            found = self._known[key] = Allowance(self, key, block)
+            if kind == "memory":
+                block = min(burst, MEMORY_BLOCK_BYTES)
+            found = self._known[key] = Allowance(self, key, block, rate)
         return found
 
     def give_back(self, kind: Kind, subject: str) -> None:

@@ -31,7 +31,7 @@ class LiveSessions:
         """
         keys = self._hot.keys
         gateways = keys.gateways(keys.partition_of(user))
-        seen, until, time = await self._hot.transaction(
+        seen, until, time = await self._hot.snapshot(
             ("HGETALL", keys.seen(user)), ("ZRANGE", gateways, 0, -1, "WITHSCORES"), ("TIME",)
         )
         now_ms = int(time[0]) * 1000

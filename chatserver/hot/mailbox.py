@@ -120,6 +120,8 @@ class Answer(Record, tag="a", array_like=True):
     call: str
     code: str
     payload: bytes
+    is_temporary: bool = False
+    retry_after_ms: int | None = None
 
 
 class Echo(Record, tag="h", array_like=True):
@@ -189,7 +191,7 @@ class Postman:
         posting = _Posting(len(out))
         self._postings.add(posting)
         for gateway, records in out.items():
-            self._hot.send(
+            self._hot.post(
                 functools.partial(self._posted, posting, records),
                 "XADD",
                 self._hot.keys.mail(gateway),
@@ -276,7 +278,7 @@ class Mailbox:
     def send_to_self(self, echo: Echo) -> None:
         """Put mail of its owner into it; best effort."""
         settings = self._hot.settings
-        self._hot.send(
+        self._hot.post(
             lambda _: None,
             "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", settings.mail_max, "*",
             "r", _encode([echo]),

@@ -8,19 +8,72 @@ between the directory and Redis is finished by another (`workers.repair`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
+from chatserver.domain.membershipchanges import MembershipChange
+from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
 from chatserver.domain.moderation import parse_standing
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.audience import Audiences
 from chatserver.hot.client import HotClient
-from chatserver.hot.scripts import load_script
+from chatserver.hot.scripts import Value, load_script
 from chatserver.hot.turns import Turn
 
 OVERDUE_MAX = 100  # per look
 LOADS_MAX = 3
 _CLOSED = 0
+
+
+class ScriptInput(NamedTuple):
+    """What a script takes, by the names of its header."""
+
+    keys: dict[str, Value]
+    args: dict[str, Value]
+    items: list[dict[str, Value]]
+
+
+def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
+    """Return what ``change_members.lua`` takes to make a change."""
+    keys, chat = hot.keys, change.chat
+    partition = keys.partition_of(chat)
+    return ScriptInput(
+        {
+            "chat": keys.chat(chat),
+            "members": keys.members(chat),
+            "log": keys.log(chat),
+            "backlog": keys.backlog(partition),
+            "checkpoint": keys.checkpoint(partition),
+            "undelivered": keys.undelivered(partition),
+            "turnover": keys.turnover(chat),
+            "refs_even": keys.refs_even(chat),
+            "asides": keys.asides(chat),
+            "refs_odd": keys.refs_odd(chat),
+        },
+        {
+            "epoch": hot.epoch_of(partition),
+            "chat_id": chat,
+            "version": change.version,
+            "title": change.name,
+            "history": change.history,
+            "ref_ttl_s": hot.settings.ref_ttl_s,
+            "ref": reference_key(change.sender, change.ref),
+            "name": format_name(change.mid, change.digest),
+            "large": change.large,
+            "turn": change.transition,
+            "phase": generation_phase(chat),
+        },
+        [
+            {
+                "user": entry.user,
+                "role": entry.role,
+                "is_new": "1" if entry.is_new else "",
+                "tail": entry.tail,
+            }
+            for entry in change.entries
+        ],
+    )
 
 
 class HotMembership:
@@ -36,14 +89,9 @@ class HotMembership:
         """Note that a change of the chat may be under way for `hold_s`; return the note's name."""
         name = f"{chat}:{new_id()}"
         key = self._keys.changing(self._keys.partition_of(chat))
-        now_ms = await self._now_ms(key)
+        now_ms = await self._hot.time_ms(key)
         await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
         return name
-
-    async def _now_ms(self, key: str) -> int:
-        """Return the time of the Redis that has `key`: clocks of processes may differ."""
-        _, (seconds, micros) = await self._hot.transaction(("EXISTS", key), ("TIME",))
-        return int(seconds) * 1000 + int(micros) // 1000
 
     async def end(self, name: str) -> None:
         """Take a note back: its change is finished, or was not made."""
@@ -54,7 +102,7 @@ class HotMembership:
     async def list_overdue(self, partition: int) -> list[tuple[ChatId, str]]:
         """Return chats, with the note's name, whose change should have ended: its process died."""
         key = self._keys.changing(partition)
-        now_ms = await self._now_ms(key)
+        now_ms = await self._hot.time_ms(key)
         names = await self._hot.call("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, OVERDUE_MAX)
         return [(ChatId(name.partition(b":")[0].decode()), name.decode()) for name in names]
 
@@ -62,65 +110,28 @@ class HotMembership:
 
     async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None:
         """Return the digest of what `sender` did under `ref`; None if nothing is known of it."""
-        place: bytes | None = await self._hot.call("GET", self._keys.ref(chat, sender, ref))
-        return None if place is None else place.decode().rpartition(":")[2]
+        key = reference_key(sender, ref)
+        places: list[bytes | None] = await self._hot.transaction(
+            ("HGET", self._keys.refs_even(chat), key), ("HGET", self._keys.refs_odd(chat), key)
+        )
+        place = places[0] or places[1]
+        return None if place is None else parse_place(place)[3]
 
-    async def apply(
-        self,
-        chat: ChatId,
-        version: int,
-        settings: tuple[str, str],
-        name: tuple[UserId, Ref, str, str],
-        entries: Sequence[tuple[str, str, bool, bytes]],
-        large: int = 0,
-        turn: str = "",
-    ) -> bool:
-        """Make a change; False if the chat has to be loaded first.
+    async def apply(self, change: MembershipChange) -> Seq | None:
+        """Make a change and return the seq of its first entry; None: load the chat first.
 
-        `version`, and `settings` (name and history) are those after it. `name` is what the change
-        is called: sender, ref, mid of the first entry and digest. Each entry is about nobody or
-        about a user: user, role or "" for one who leaves, whether that user is new, and its tail.
-        `large` is the version with which the chat became a large one, 0 if it is none afterwards;
-        `turn` is "up" or "down" if it turns so with this change.
+        0 means that a later change has been made already.
 
         Guarantees:
             From here on no commit sees the membership as it was before (promise P7).
             Idempotent: a repeat, or one that comes after a later change, does nothing.
         """
-        keys, (sender, ref, mid, digest) = self._keys, name
-        partition = keys.partition_of(chat)
-        reply = await self._hot.run(
-            load_script("change_members"),
-            {
-                "chat": keys.chat(chat),
-                "members": keys.members(chat),
-                "log": keys.log(chat),
-                "backlog": keys.backlog(partition),
-                "checkpoint": keys.checkpoint(partition),
-                "undelivered": keys.undelivered(partition),
-                "turnover": keys.turnover(chat),
-                "ref": keys.ref(chat, sender, ref),
-                "asides": keys.asides(chat),
-            },
-            {
-                "epoch": self._hot.epoch_of(partition),
-                "chat_id": chat,
-                "version": version,
-                "name": settings[0],
-                "history": settings[1],
-                "ref_ttl_s": self._hot.settings.ref_ttl_s,
-                "mid": mid,
-                "digest": digest,
-                "large": large,
-                "turn": turn,
-            },
-            [
-                {"user": user, "role": role, "is_new": "1" if is_new else "", "tail": tail}
-                for user, role, is_new, tail in entries
-            ],
-            is_commit=True,
+        given = change_input(self._hot, change)
+        script = load_script("change_members")
+        code, *place = await self._hot.run(
+            script, given.keys, given.args, given.items, is_commit=True
         )
-        return int(reply[0]) != _CLOSED
+        return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
 
     async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool:
         """Set what a chat's gate demands as of `version`; False if it has to be loaded first.
@@ -169,7 +180,7 @@ class MemberCheck:
         """
         hot, keys = self._hot, self._hot.keys
         for _ in range(LOADS_MAX):
-            (gate, seq, history, stored), member = await hot.transaction(
+            (gate, seq, history, stored), member = await hot.snapshot(
                 ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored"),
                 ("HGET", keys.members(chat), user),
             )

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, Epoch, Ref, Seq, UserId
-from chatserver.domain.messages import digest_of, format_place
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.membershipchanges import MembershipChange
+from chatserver.domain.messages import (
+    format_place,
+    generation_phase,
+    reference_key,
+    stored_digest_of,
+)
 from chatserver.domain.moderation import format_standing
 from chatserver.hot.client import HotClient
 from chatserver.hot.eviction import Eviction
-from chatserver.hot.membership import HotMembership
-from chatserver.hot.scripts import Value, load_script
+from chatserver.hot.expiring import ExpiringMessages
+from chatserver.hot.membership import HotMembership, change_input
+from chatserver.hot.scripts import Script, Value, combine, load_script
 from chatserver.protocol import frames
 from chatserver.protocol.entries import is_message
 
@@ -22,7 +30,13 @@ def _digest_of(message: frames.Message) -> str:
     """Return what a retry is compared with: nothing, if the text is gone or another by now."""
     if message.deleted or message.edited_ts:
         return ""
-    return digest_of(message.kind, message.body, message.reply_to or message.target)
+    return stored_digest_of(
+        message.kind,
+        message.body,
+        message.reply_to or message.target,
+        [each.id for each in message.attachments],
+        expires=message.expires_at is not None,
+    )
 
 
 class Opening:
@@ -31,6 +45,7 @@ class Opening:
     def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:
         self._hot = hot
         self._eviction = Eviction(hot)
+        self._expiring = ExpiringMessages(hot)
         self._clock = clock or SystemClock()
 
     async def open_chat(
@@ -47,6 +62,7 @@ class Opening:
         large: int = 0,
         strictness: str = "",
         muted: Mapping[UserId, int] | None = None,
+        change: MembershipChange | None = None,
     ) -> bool:
         """Make a chat usable in the present epoch; False if it has to be read again.
 
@@ -54,11 +70,14 @@ class Opening:
         `newest` its last messages. `epoch` is the one in which all this was read: what was read
         before Redis lost a chat may miss a change that it had (promise P7). `large` is the version
         with which it became a large chat, 0 if it is none. `strictness` is what stands behind its
-        gate, `muted` who may not write, until when (`chatserver.domain.moderation`).
+        gate, `muted` who may not write, until when (`chatserver.domain.moderation`). `change` is
+        what the chat's row says is not yet in Redis: it is made with the opening.
 
         Guarantees:
             Order: seq and ts go on above all that either tier has given out (promise P3).
             Idempotent: references of `newest` are recognised; a chat that is open stays as it is.
+            Atomic: nobody finds the chat open and the `change` not made; its new members read
+            nothing from before the entry that says they joined.
         """
         keys = self._hot.keys
         partition = keys.partition_of(chat)
@@ -74,6 +93,8 @@ class Opening:
             keys.revs(chat),
             keys.asides(chat),
             keys.epoch(partition),
+            keys.refs_even(chat),
+            keys.refs_odd(chat),
         ]
         args: list[Value] = [
             present,
@@ -84,21 +105,45 @@ class Opening:
             history,
             large,
             self._hot.settings.ref_ttl_s,
-            len(members),
+            generation_phase(chat),
         ]
-        for user, (role, joined) in members.items():
+        newcomers = change.newcomers if change is not None else {}
+        known = {user: member for user, member in members.items() if user not in newcomers}
+        args.append(len(known))
+        for user, (role, joined) in known.items():
             args += (user, format_standing(role, joined, (muted or {}).get(user)))
         for message in newest:
-            names.append(keys.ref(chat, UserId(message.sender), Ref(message.ref)))
+            args.append(reference_key(message.sender, message.ref))
             digest = _digest_of(message)
             args.append(format_place(message.seq, message.ts, message.mid, digest))
-            args.append(message.sender if is_message(message) else "")
-        reply = await self._hot.call("EVAL", script.source, len(names), *names, *args)
+            is_over = message.expires_at is not None and message.expires_at <= self._clock.time()
+            mark = "#" if message.deleted or is_over else ""
+            args.append(mark + message.sender if is_message(message) else "")
+        if change is None:
+            reply = await self._hot.call("EVAL", script.source, len(names), *names, *args)
+        else:
+            reply = await self._open_with(change, script, names, args)
         if int(reply) == _OPENED:
+            expiries = {one.seq: one.expires_at for one in newest if one.expires_at is not None}
+            if expiries:
+                self._expiring.add(chat, expiries)
             await self._eviction.note_active(partition, [chat], self._clock.time())
         if int(reply) == _OTHER_EPOCH:
             self._hot.doubt_epoch(partition, present)
         return int(reply) != _READ_TOO_EARLY
+
+    async def _open_with(
+        self, change: MembershipChange, script: Script, names: list[Value], args: list[Value]
+    ) -> Any:
+        """Open a chat and make a change of its membership, as one."""
+        made, given = load_script("change_members"), change_input(self._hot, change)
+        more_names, more_args = made.bind(given.keys, given.args, given.items)
+        sizes = (len(names), len(args), len(more_names), len(more_args))
+        keys = [*names, *more_names]
+        replies = await self._hot.call(
+            "EVAL", combine(script, made), len(keys), *keys, *sizes, *args, *more_args
+        )
+        return replies[0]
 
     async def get_seq(self, chat: ChatId) -> Seq:
         """Return the newest seq that Redis has of a chat, open or not; 0 if it knows nothing."""

@@ -8,6 +8,7 @@ sessions are gone, and a device that comes back resumes from its inbox.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from chatserver.domain.ids import GatewayId, Seq, UserId
@@ -45,7 +46,8 @@ class Presence:
         groups: dict[int, list[UserId]] = {}
         for user in users:
             groups.setdefault(keys.partition_of(user), []).append(user)
-        for partition, group in groups.items():
+
+        async def run(partition: int, group: list[UserId]) -> None:
             epoch = self._hot.epoch_of(partition)
             for start in range(0, len(group), REFRESH_BATCH_MAX):
                 chunk = group[start : start + REFRESH_BATCH_MAX]
@@ -72,4 +74,6 @@ class Presence:
                     # As of now: what ended meanwhile, here or elsewhere, is over for the device.
                     whole = self._hot.whole_epoch
                     states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
+
+        await asyncio.gather(*(run(*each) for each in groups.items()))
         return [states[user] for user in users]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 from chatserver.errors import ChatError, ConfigError, CorruptData, Overloaded, Unavailable
@@ -13,7 +14,7 @@ _REFUSING = (
     "EXECABORT",
     "LOADING",
     "NOREPLICAS",
-    "BUSY",
+    "BUSY ",
     "MISCONF",
     "READONLY",
     "MASTERDOWN",
@@ -22,6 +23,7 @@ _REFUSING = (
     "MOVED ",
     "ASK ",
 )
+FULL = "redis is full: it has reached its maxmemory; new messages are refused until some is freed"
 _NOT_ALLOWED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH")
 
 
@@ -35,7 +37,7 @@ def translate_reply_error(error: Exception) -> ChatError:
         return error
     text = str(error)
     if text.startswith("OOM"):
-        return Overloaded("redis: out of memory", retry_after_ms=2000)
+        return Overloaded(FULL, retry_after_ms=2000)
     if text.startswith(_REFUSING):
         return Unavailable(f"redis: {text}")
     if text.startswith(_NOT_ALLOWED):
@@ -43,18 +45,38 @@ def translate_reply_error(error: Exception) -> ChatError:
     return CorruptData(f"redis: {text}")
 
 
-def judge_durable(reply: Reply, waited: Reply, replicas: int) -> Reply:
-    """Return what a call has come to whose answer counts only if so many replicas have it.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Durable:
+    """What must have a write before its answer counts: so many replicas, and the disk of Redis."""
 
-    `waited` is the answer to the WAIT behind it.
-    """
-    if isinstance(reply, Exception):
+    replicas: int
+    fsync: bool
+
+    @property
+    def is_on(self) -> bool:
+        """True if anything is waited for."""
+        return self.fsync or self.replicas > 0
+
+    def command(self, wait_ms: int) -> tuple[Value, ...]:
+        """Return the command to be sent behind a call."""
+        if self.fsync:
+            # Of a replica it is its disk that counts then, too.
+            return ("WAITAOF", 1, self.replicas, wait_ms)
+        return ("WAIT", self.replicas, wait_ms)
+
+    def judge(self, reply: Reply, waited: Reply) -> Reply:
+        """Return what a call has come to; `waited` is the answer to the command behind it."""
+        if isinstance(reply, Exception):
+            return reply
+        if isinstance(waited, Exception):
+            return waited
+        disks, replicas = waited if self.fsync else (0, waited)
+        if self.fsync and not disks:
+            return Unavailable("redis: it is not on the disk yet; it may be lost")
+        if replicas < self.replicas:
+            have = f"{replicas} of {self.replicas} replicas have it"
+            return Unavailable(f"redis: {have}; it may be lost")
         return reply
-    if isinstance(waited, Exception):
-        return waited
-    if waited < replicas:
-        return Unavailable(f"redis: {waited} of {replicas} replicas have it; it may be lost")
-    return reply
 
 
 def set_future(future: asyncio.Future[Any]) -> OnReply:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from chatserver.errors import ChatError, Unavailable
-from chatserver.hot.replies import judge_durable
+from chatserver.hot.replies import Durable
 from chatserver.hot.scripts import Value
 from chatserver.hot.wire import OnReply, Reply, Wire
 
@@ -53,13 +53,13 @@ class Desk(Protocol):
 
 
 class Call:
-    """One call, the calls of one transaction, or a call and the WAIT behind it."""
+    """One call, or a call and the WAIT behind it."""
 
     __slots__ = (
         "_answered",
         "_before",
+        "_durable",
         "_left",
-        "_replicas",
         "commands",
         "life",
         "made_at",
@@ -74,7 +74,7 @@ class Call:
         commands: Sequence[tuple[Value, ...]],
         made_at: float,
         life: int,
-        replicas: int,
+        durable: Durable | None,
     ) -> None:
         self.on_reply = on_reply
         self.commands = commands
@@ -82,7 +82,7 @@ class Call:
         self.life = life  # of its route
         self.node: Node | None = None  # that it was sent to
         self.refusal = ""  # what the last try was refused with
-        self._replicas = replicas  # that must have it; 0: the last command is no WAIT
+        self._durable = durable  # None: the last command is no WAIT
         self._left = 0
         self._before: Reply = None  # the answer before the last
         self._answered: Answered | None = None
@@ -97,7 +97,6 @@ class Call:
 
     def _take(self, reply: Reply) -> None:
         self._left -= 1
-        # A refused command of a transaction comes before EXEC, which then is refused, too.
         if isinstance(reply, Exception) and not self.refusal:
             text = str(reply)
             if text.startswith(_REFUSALS):
@@ -105,8 +104,8 @@ class Call:
         if self._left == 1:
             self._before = reply
         elif self._left == 0 and self._answered is not None:
-            if self._replicas:
-                reply = judge_durable(self._before, reply, self._replicas)
+            if self._durable is not None:
+                reply = self._durable.judge(self._before, reply)
             self._answered(self, reply)
 
 
@@ -136,10 +135,14 @@ class Route:
         return self.node.wire if self.node is not None else None
 
     def send(
-        self, on_reply: OnReply, commands: Sequence[tuple[Value, ...]], *, replicas: int = 0
+        self,
+        on_reply: OnReply,
+        commands: Sequence[tuple[Value, ...]],
+        *,
+        durable: Durable | None = None,
     ) -> None:
-        """Make a call; see `HotClient.send`. `replicas`: a WAIT for so many is the last command."""
-        self._send(Call(on_reply, commands, self._loop.time(), self._life, replicas))
+        """Make a call; see `HotClient.send`. `durable`: its command is the last one."""
+        self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
 
     def _send(self, call: Call) -> None:
         if self._is_held:

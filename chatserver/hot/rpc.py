@@ -4,6 +4,9 @@ A gateway loads neither the AWS client nor blocks its loop on it (a query costs 
 `workers.rpc` makes the call and mails the answer. Data: ``{rpc}:calls`` (stream, bounded), read by
 one consumer group of all `rpc` workers. A call is taken at most once; the caller has a deadline and
 may call again, so every operation is idempotent.
+
+Deadlines: a call carries how long its answer is of use, not until when, because the clocks of two
+machines differ. Its age is the time of Redis less the time in its entry id, which is of Redis too.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import contextvars
+import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any, Literal
 
@@ -29,12 +34,14 @@ from chatserver.errors import (
     Forbidden,
     NotFound,
     Overloaded,
+    RateLimited,
     TooLarge,
     Unavailable,
 )
 from chatserver.hot.client import HotClient
 from chatserver.hot.files import decode_file
 from chatserver.hot.mailbox import Answer, Postman
+from chatserver.hot.replies import translate_reply_error
 from chatserver.hot.wire import Reply
 from chatserver.protocol import frames, hooks
 
@@ -42,7 +49,11 @@ log = structlog.get_logger()
 
 CALLS_MAX = 10_000
 WAITING_MAX = 2_000
+
 _GROUP = "rpc"
+
+# The user whose request is being answered; set by the gateway, copied into tasks.
+CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
 
 class Operation(msgspec.Struct, tag_field="op"):
@@ -171,6 +182,21 @@ class ListSessions(Operation, tag="list_sessions"):
     limit: int
 
 
+class ListInvitations(Operation, tag="list_invitations"):
+    """A user's pending invitations, a page."""
+
+    user: str
+    after: str | None
+    limit: int
+
+
+class DeclineInvitation(Operation, tag="decline_invitation"):
+    """Refuse an invitation."""
+
+    user: str
+    chat: str
+
+
 class Ask(Operation, tag="ask"):
     """Ask the webhook `before_send`. It has a stream of its own, and workers of its own."""
 
@@ -201,22 +227,36 @@ AnyOperation = (
     | EndSession
     | MoveSession
     | ListSessions
+    | ListInvitations
+    | DeclineInvitation
     | Ask
 )
 
 
 class CallHead(msgspec.Struct):
-    """Who asks: what a worker of another version can read, too."""
+    """The caller: what a worker of another version can read, too.
+
+    `user`: whose share of the worker the call takes (`chatserver.service.fair_slots`).
+    """
 
     id: str
     gateway: str
+    user: str
 
 
 class Call(CallHead):
-    """An operation, who asks, and until when the answer is of use."""
+    """An operation, its caller, and for how long after the call the answer is of use."""
 
-    until_ms: int
+    budget_ms: int
     operation: AnyOperation
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TakenCall:
+    """A call that a worker has taken, and until when by its monotonic clock it is of use."""
+
+    call: Call
+    until_s: float
 
 
 class WarmPage(msgspec.Struct):
@@ -247,12 +287,25 @@ class OpenedSession(msgspec.Struct):
     chat: frames.ChatInfo | None = None
 
 
+class InvitationsPage(msgspec.Struct):
+    """Answer of `ListInvitations`."""
+
+    invitations: list[frames.InvitationInfo]
+    next: str | None
+
+
 class BlocksPage(msgspec.Struct):
     """Answer of `ListBlocks`."""
 
     blocked: list[frames.BlockedUser]
     next: str | None
 
+
+# What a full Redis still takes: reads, and what protects a user.
+_NEEDED_WHEN_FULL = (
+    LoadUser, LoadKeys, LoadChat, LoadFile, ReadHistory, Block, ListBlocks, Report,
+    ListCompanions, GetSession, ListSessions,
+)  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
 _call_decoder = msgspec.msgpack.Decoder(Call)
@@ -279,19 +332,38 @@ def find_author(payload: bytes) -> str | None:
             return None
 
 
+def payer_of(operation: AnyOperation) -> str:
+    """Return whose share of the worker an operation takes.
+
+    That of the user whose request is being answered; else of the user, or the chat, that it is of.
+    """
+    if isinstance(operation, Ask):
+        return operation.question.sender
+    named = getattr(operation, "user", "") or getattr(operation, "chat", "")
+    return CALLER.get() or str(named)
+
+
 _ERRORS: dict[str, type[ChatError]] = {
     error.code: error
-    for error in (BadRequest, TooLarge, Forbidden, NotFound, Conflict, Unavailable, Overloaded)
+    for error in (
+        BadRequest,
+        TooLarge,
+        Forbidden,
+        NotFound,
+        Conflict,
+        RateLimited,
+        Unavailable,
+        Overloaded,
+    )
 }
 
 
 class WarmCalls:
     """The gateway's side. Bound: `WAITING_MAX` calls wait; beyond it `Overloaded`."""
 
-    def __init__(self, hot: HotClient, gateway: GatewayId, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, hot: HotClient, gateway: GatewayId, timeout_s: float) -> None:
         self._hot = hot
         self._gateway = gateway
-        self._clock = clock
         self._timeout_s = timeout_s
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
 
@@ -361,6 +433,18 @@ class WarmCalls:
         page = msgspec.msgpack.decode(payload, type=BlocksPage)
         return page.blocked, page.next
 
+    async def list_invitations(
+        self, user: UserId, after: str | None, limit: int
+    ) -> tuple[list[frames.InvitationInfo], str | None]:
+        """See `ListInvitations`."""
+        payload = await self._call(ListInvitations(user, after, limit))
+        page = msgspec.msgpack.decode(payload, type=InvitationsPage)
+        return page.invitations, page.next
+
+    async def decline_invitation(self, user: UserId, chat: ChatId) -> None:
+        """See `DeclineInvitation`."""
+        await self._call(DeclineInvitation(user, chat))
+
     async def report(self, user: UserId, chat: ChatId, seq: int, reason: str) -> None:
         """See `Report`."""
         await self._call(Report(user, chat, seq, reason))
@@ -398,7 +482,8 @@ class WarmCalls:
         call = Call(
             new_id(),
             self._gateway,
-            int((self._clock.time() + self._timeout_s) * 1000),
+            payer_of(operation),
+            int(self._timeout_s * 1000),
             operation,
         )
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -406,10 +491,16 @@ class WarmCalls:
 
         def on_reply(reply: Reply) -> None:
             if isinstance(reply, Exception) and not future.done():
-                future.set_exception(Unavailable(f"warm tier: not asked: {reply}"))
+                error = translate_reply_error(reply)
+                is_full = isinstance(error, Overloaded)
+                future.set_exception(
+                    error if is_full else Unavailable(f"warm tier: not asked: {reply}")
+                )
 
         key = key or self._hot.keys.rpc_calls()
-        self._hot.send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", _encode(call))
+        is_needed = isinstance(operation, _NEEDED_WHEN_FULL)
+        send = self._hot.post if is_needed else self._hot.send
+        send(on_reply, "XADD", key, "MAXLEN", "~", CALLS_MAX, "*", "c", _encode(call))
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await future
@@ -421,63 +512,79 @@ class WarmCalls:
         finally:
             self._waiting.pop(call.id, None)
         if answer.code:
-            message = answer.payload.decode()
-            raise _ERRORS.get(answer.code, CorruptData)(message)
+            kind = _ERRORS.get(answer.code, CorruptData)
+            error = kind(answer.payload.decode(), retry_after_ms=answer.retry_after_ms)
+            error.temporary = answer.is_temporary
+            raise error
         return answer.payload
 
 
 class CallQueue:
     """The worker's side."""
 
-    def __init__(self, hot: HotClient, consumer: str, key: str | None = None) -> None:
+    def __init__(self, hot: HotClient, consumer: str, clock: Clock, key: str | None = None) -> None:
         self._hot = hot
+        self._clock = clock
         self._key = key or hot.keys.rpc_calls()
         self._consumer = consumer
         self._postman = Postman(hot)
 
-    async def iter_calls(self) -> AsyncGenerator[Call]:
-        """Yield calls as they come; each goes to one worker.
+    async def iter_calls(self) -> AsyncGenerator[TakenCall]:
+        """Yield calls as they come; each goes to one worker. One that is too old is answered so.
 
         What was read and is not yielded when this is closed is answered: somebody else, please.
 
         Raises:
             Unavailable: Redis went away; start again.
         """
-        taken = collections.deque[Call]()
+        taken = collections.deque[TakenCall]()
         client = self._hot.blocking_client(self._key)
         try:
-            await self._make_group(client)
+            await self._hot.create_group(self._key, _GROUP)
             while True:
                 read = client.xreadgroup(
                     _GROUP, self._consumer, {self._key: ">"}, count=50, block=1000, noack=True
                 )
                 reply: Any = await self._hot.within(read)
                 for _, entries in reply or ():
-                    taken.extend(self._decode(entries))
+                    asked_at = self._clock.monotonic()
+                    seconds, micros = await self._hot.within(client.time())
+                    now_ms = seconds * 1000 + micros // 1000
+                    taken.extend(self._decode(entries, asked_at, now_ms))
                 while taken:
                     yield taken.popleft()
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
         finally:
-            for call in taken:
-                self.fail(call, stopping())
+            for each in taken:
+                self.fail(each.call, stopping())
             await client.aclose()
 
-    def _decode(self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Iterator[Call]:
+    def _decode(
+        self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]], asked_at: float, now_ms: int
+    ) -> Iterator[TakenCall]:
         for name, fields in entries:
             payload = fields.get(b"c", b"")
             try:
-                yield _call_decoder.decode(payload)
+                call = _call_decoder.decode(payload)
             except msgspec.MsgspecError as exc:
                 log.error("rpc.call_not_known", entry=name.decode(), error=str(exc))
                 with contextlib.suppress(msgspec.MsgspecError):
                     head = _head_decoder.decode(payload)
                     self.fail(head, Unavailable("the worker does not know this call; is it old?"))
+                continue
+            age_ms = max(0, now_ms - int(name.partition(b"-")[0]))
+            taken = TakenCall(call, asked_at + (call.budget_ms - age_ms) / 1000)
+            if age_ms >= call.budget_ms:
+                self.drop(taken)
+            else:
+                yield taken
 
-    async def _make_group(self, client: Any) -> None:
-        with contextlib.suppress(redis.exceptions.ResponseError):  # BUSYGROUP: it is there
-            # From the beginning: a call that was made before the first worker is still waited for.
-            await self._hot.within(client.xgroup_create(self._key, _GROUP, id="0", mkstream=True))
+    def drop(self, taken: TakenCall) -> None:
+        """Answer a call that waited until its answer was of no use."""
+        operation = type(taken.call.operation).__name__
+        log.warning("rpc.call_expired", operation=operation, budget_ms=taken.call.budget_ms)
+        self.fail(taken.call, Unavailable("the call waited too long for an rpc worker; try again"))
 
     def answer(self, call: Call, payload: bytes) -> None:
         """Mail the result of a call."""
@@ -485,6 +592,7 @@ class CallQueue:
 
     def fail(self, call: CallHead, error: ChatError) -> None:
         """Mail the failure of a call."""
-        self._postman.post(
-            GatewayId(call.gateway), Answer(call.id, error.code, error.message.encode())
+        answer = Answer(
+            call.id, error.code, error.message.encode(), error.temporary, error.retry_after_ms
         )
+        self._postman.post(GatewayId(call.gateway), answer)

@@ -87,6 +87,40 @@ def load_script(name: str) -> Script:
     )
 
 
+def combine(*scripts: Script) -> str:
+    """Return the source of a script that runs several in order, with nothing in between.
+
+    Its KEYS are those of all scripts; its ARGV begins with the number of keys and of arguments of
+    each, and returns the reply of each.
+    """
+    parts = [
+        f"local function part_{number}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
+        for number, script in enumerate(scripts)
+    ]
+    calls = ", ".join(f"part_{number}(take())" for number in range(len(scripts)))
+    return (
+        "#!lua flags=allow-oom\n"
+        + "".join(parts)
+        + f"local size, key, argument = 0, 0, {2 * len(scripts)}\n"
+        + _TAKE
+        + f"return {{{calls}}}"
+    )
+
+
+_TAKE = """local function take()
+  local keys, args = {}, {}
+  for i = 1, tonumber(ARGV[size + 1]) do keys[i] = KEYS[key + i] end
+  for i = 1, tonumber(ARGV[size + 2]) do args[i] = ARGV[argument + i] end
+  key, argument, size = key + #keys, argument + #args, size + 2
+  return keys, args
+end
+"""
+
+
+def _body_of(script: Script) -> str:
+    return script.source.split("\n", 1)[1] if script.source.startswith("#!") else script.source
+
+
 def all_scripts() -> list[Script]:
     """Return every script, by name."""
     folder = importlib.resources.files(__package__) / "scripts"

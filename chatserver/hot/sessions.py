@@ -7,6 +7,7 @@ at most `sessions_max`: what a new one replaces is answered, and told to its gat
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -64,7 +65,8 @@ class Sessions:
             Unavailable: Redis does not answer; entered or not, the next claim tells.
         """
         keys, found = self._hot.keys, dict[SessionId, Claimed]()
-        for partition, group in self._by_partition(claims).items():
+
+        async def run(partition: int, group: list[Claim]) -> None:
             for start in range(0, len(group), CLAIM_BATCH_MAX):
                 chunk = group[start : start + CLAIM_BATCH_MAX]
                 reply = await self._hot.run(
@@ -93,6 +95,8 @@ class Sessions:
                     replaced = tuple((SessionId(one), GatewayId(where)) for one, where in pairs)
                     found[claim.session] = Claimed(started, replaced)
                     at += 2 + 2 * count
+
+        await asyncio.gather(*(run(*each) for each in self._by_partition(claims).items()))
         return [found[claim.session] for claim in claims]
 
     def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:

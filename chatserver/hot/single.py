@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import redis.asyncio
 import structlog
@@ -18,16 +17,12 @@ from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.client import RECONNECT_S_MAX, HotClient
 from chatserver.hot.connecting import in_time, log_in, open_wire, prepare, read_life
-from chatserver.hot.replies import call_on, judge_durable
+from chatserver.hot.replies import call_on
 from chatserver.hot.scripts import Value
 from chatserver.hot.sentinels import find_master, require_master
 from chatserver.hot.wire import OnReply, Reply, Wire
 
 log = structlog.get_logger()
-
-
-def _ignore(reply: Reply) -> None:
-    """EXEC brings the result, or the error."""
 
 
 class SingleClient(HotClient):
@@ -55,18 +50,10 @@ class SingleClient(HotClient):
         replies: list[Reply] = []
 
         def judge(waited: Reply) -> None:
-            on_reply(judge_durable(replies[0], waited, self._replicas))
+            on_reply(self._durable.judge(replies[0], waited))
 
         self.send(replies.append, *args)
         self.send(judge, *self._wait)
-
-    async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
-        """Run calls as MULTI/EXEC; see `HotClient.transaction`."""
-        self.send(_ignore, "MULTI")
-        for call in calls:
-            self.send(_ignore, *call)
-        reply: list[Any] = await self.call("EXEC")
-        return reply
 
     def blocking_client(self, key: str) -> redis.asyncio.Redis:
         """Return a client for blocking reads; here the key does not matter."""
@@ -90,17 +77,16 @@ class SingleClient(HotClient):
                         "of a Redis Cluster"
                     ]
                 )
-            await prepare(wire)
+            await prepare(wire, self.settings)
             await self._learn_epochs(wire)
         # Only now: a call with the epoch of an earlier connection must not reach this Redis.
         self._wire = wire
 
     async def _learn_epochs(self, wire: Wire) -> None:
         life = await read_life(wire)
-        epochs = [
-            await self._learn_epoch(wire, partition, life, "")
-            for partition in range(self.settings.partitions)
-        ]
+        epochs = await asyncio.gather(
+            *(self._learn_epoch(wire, number, life, "") for number in range(len(self.epochs)))
+        )
         is_changed = epochs != self.epochs and self.epochs[0] != ""
         self.epochs = epochs
         if is_changed:

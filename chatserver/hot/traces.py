@@ -48,7 +48,7 @@ class Traces:
 
         for gateway in gateways:
             key = keys.mail(GatewayId(gateway.decode()))
-            (now_s, _), _ = await self._hot.transaction(("TIME",), ("XLEN", key))
+            (now_s, _), _ = await self._hot.snapshot(("TIME",), ("XLEN", key))
             before = str(int((int(now_s) - read_s) * 1000))
             count += await self._sift(key, is_meant, before)
         return count

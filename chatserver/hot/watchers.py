@@ -8,6 +8,7 @@ end by themselves, and mail to it until then goes nowhere.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,8 @@ class Watchers:
         groups: dict[int, list[ChatId]] = {}
         for chat in chats:
             groups.setdefault(keys.partition_of(chat), []).append(chat)
-        for partition, group in groups.items():
+
+        async def run(partition: int, group: list[ChatId]) -> None:
             epoch = self._hot.epoch_of(partition)
             for start in range(0, len(group), LISTEN_BATCH_MAX):
                 chunk = group[start : start + LISTEN_BATCH_MAX]
@@ -77,6 +79,8 @@ class Watchers:
                 for i, chat in enumerate(chunk):
                     seq, is_open, large, joined = reply[_ANSWERS * i : _ANSWERS * (i + 1)]
                     heads[chat] = LargeHead(epoch, Seq(seq), bool(is_open), large, Seq(joined))
+
+        await asyncio.gather(*(run(*each) for each in groups.items()))
         return [heads[chat] for chat in chats]
 
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import hiredis
@@ -27,6 +27,7 @@ Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavail
 OnReply = Callable[[Reply], None]
 
 _MISSING = object()
+_KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
 _WATCHES = 4  # looks at the oldest call, in the time that a call has
 
 
@@ -39,6 +40,22 @@ class Packed(bytes):
     """A whole call in Redis's own format, to be sent as it is; `key` is one of its keys."""
 
     key: str
+
+
+def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:
+    """Return the first key of a call; None if it has none."""
+    name = args[0]
+    if isinstance(name, Packed):
+        return name.key
+    if name in ("EVALSHA", "EVAL"):
+        key = args[3] if args[2] else None
+    elif name in _KEYLESS:
+        key = None
+    elif name == "XGROUP":
+        key = args[2]
+    else:
+        key = args[1]
+    return key if isinstance(key, str | bytes) else None
 
 
 class Wire(asyncio.Protocol):

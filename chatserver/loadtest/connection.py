@@ -94,3 +94,20 @@ class Connection(asyncio.Protocol, abc.ABC):
         if self._upgrade is not None and not self._upgrade[1].done():
             self._upgrade[1].set_exception(failure)
         self.ended(failure, is_wanted=self._is_closing)
+
+
+async def probe_gateway(url: str) -> None:
+    """Open a WebSocket to the gateway and close it again.
+
+    Raises:
+        BadHandshake: a server that is no gateway answers there.
+        OSError, TimeoutError: nothing answers.
+    """
+    connection = _Probe("probe")
+    await connection.open_to(wire.parse_address(url))
+    connection.close()
+
+
+class _Probe(Connection):
+    def read_frames(self, data: bytes) -> int:
+        return len(data)

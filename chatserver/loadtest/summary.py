@@ -66,7 +66,7 @@ def lines_of(result: dict[str, Any]) -> Iterator[str]:
     if "rate_limited" in counts["refused"]:
         yield (
             "  rate_limited: the server's bound for one user (CHAT_LIMITS_SENDS_*, "
-            "…_REQUESTS_*): more --users, a lower --rate, or another bound"
+            "…_REQUESTS_*, …_MEMORY_*): more --users, a lower --rate, or another bound"
         )
     for text in result["verdict"]["broken"]:
         yield f"BROKEN  {text}"

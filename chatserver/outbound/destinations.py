@@ -1,14 +1,18 @@
-"""Which addresses the server may call. Pure functions.
+"""Addresses and ports that the server may call. No I/O.
 
-A URL may come from a user (the endpoint of a push subscription) and so may name whatever stands
-beside the server: the metadata service of the cloud, Redis, its own API. Only public addresses are
-called. An IPv6 address that carries an IPv4 address is judged by what it carries.
+A URL may come from a user (the endpoint of a push subscription) and so may name anything beside
+the server: the metadata service of the cloud, Redis, its own API. Only public addresses are called,
+at the ports of `outbound.ports`, and the addresses of `outbound.allow_private`, at any port. An
+IPv6 address that carries an IPv4 address is judged by what it carries.
+
+Metadata services hand out credentials, so a range that contains one does not open it: it has to be
+listed by itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from yarl import URL
 
@@ -20,12 +24,34 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 URL_CHARS_MAX = 2048
 # RFC 6052: what an IPv6-only network uses to reach IPv4; the last 32 bits are the address.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Ways into IPv4 that nothing public needs: IPv4-compatible, local NAT64 (RFC 8215), Teredo, 6to4,
-# and site-local addresses, which Python counts as public.
 _NEVER = [
-    ipaddress.IPv6Network(text)
-    for text in ("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10")
+    ipaddress.ip_network(text)
+    for text in (
+        # Ways into IPv4 that nothing public needs: IPv4-compatible, local NAT64 (RFC 8215), Teredo
+        # and 6to4; and site-local addresses, which Python counts as public.
+        *("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"),
+        # Protocol assignments (RFC 6890) and 6to4 relays, of which Python counts some as public.
+        *("192.0.0.0/24", "192.88.99.0/24"),
+    )
 ]
+METADATA = frozenset(
+    ipaddress.ip_address(text)
+    for text in (
+        "169.254.169.254",  # AWS, Google Cloud, Azure, Oracle and most others
+        "169.254.169.253",  # AWS: DNS
+        "169.254.169.123",  # AWS: time
+        "169.254.170.2",  # AWS: credentials of ECS tasks
+        "169.254.170.23",  # AWS: credentials of EKS pods
+        "169.254.0.23",  # Tencent Cloud
+        "168.63.129.16",  # Azure: WireServer, a public address
+        "100.100.100.200",  # Alibaba Cloud
+        "192.0.0.192",  # Oracle Cloud
+        "fd00:ec2::254",  # AWS
+        "fd00:ec2::23",  # AWS: credentials of EKS pods
+        "fd20:ce::254",  # Google Cloud
+        "fd00:42::42",  # Scaleway
+    )
+)
 
 
 def parse_networks(texts: Iterable[str]) -> list[Network]:
@@ -64,25 +90,40 @@ def carried_address(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address belongs to the public internet, and to one host."""
+    """Return whether an address belongs to the public internet, and to one host."""
     address = carried_address(address)
-    if isinstance(address, ipaddress.IPv6Address) and (
-        address.scope_id is not None or any(address in network for network in _NEVER)
-    ):
+    if address in METADATA or any(address in network for network in _NEVER):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
     )
 
 
-def is_allowed(text: str, allowed: Sequence[Network]) -> bool:
-    """Tell whether an address, spelled as a socket takes it, may be called.
+class Destinations:
+    """What may be called: `private` networks at any port, public addresses at `ports`."""
 
-    Anything but the one proper spelling is refused: sockets also take ``127.1``, ``0x7f.1`` and
-    ``2130706433`` for 127.0.0.1.
-    """
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return is_public(address) or any(carried_address(address) in network for network in allowed)
+    def __init__(self, private: Iterable[str] = (), ports: Iterable[int] = (443,)) -> None:
+        self._private = parse_networks(private)
+        self._ports = frozenset(ports)
+
+    def is_private(self, address: Address) -> bool:
+        """Return whether the operator has opened an address that is not public."""
+        address = carried_address(address)
+        return any(
+            address in network and (address not in METADATA or network.num_addresses == 1)
+            for network in self._private
+        )
+
+    def is_allowed(self, text: str, port: int) -> bool:
+        """Return whether an address, spelled as a socket takes it, may be called at a port.
+
+        Anything but the one proper spelling is refused: sockets also take ``127.1``, ``0x7f.1`` and
+        ``2130706433`` for 127.0.0.1.
+        """
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return self.is_private(address) or (port in self._ports and is_public(address))

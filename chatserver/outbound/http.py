@@ -1,6 +1,7 @@
 """One HTTP client for everything that the server asks of others.
 
-Whoever names the URL, a call reaches public addresses only, or those of `outbound.allow_private`.
+Whoever names the URL, a call reaches public addresses only, at the ports of
+`outbound.ports`, or the addresses of `outbound.allow_private`.
 The name is resolved here, all its addresses are judged, and the connection goes to one of them: no
 second look-up can answer otherwise. The socket is judged once more when it is made, whatever the
 library thinks of how a host is spelled. Redirects are answers like any other and never followed,
@@ -23,12 +24,12 @@ from yarl import URL
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.outbound.destinations import Network, is_allowed, parse_networks, parse_url
+from chatserver.outbound.destinations import Destinations, parse_url
 
 # What a name stands for: the addresses, as text.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
-NO_ENTRY = "this address cannot be called from here"
+NO_ENTRY = "this address or port may not be called; see outbound.ports and outbound.allow_private"
 _NAMES_S = 30  # how long a judged answer of the DNS is used
 
 
@@ -53,7 +54,7 @@ class Answer:
 class Outbound:
     """Asks servers of others; see `open_outbound`."""
 
-    def __init__(self, session: aiohttp.ClientSession, allowed: Sequence[Network]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, allowed: Destinations) -> None:
         self._session = session
         self._allowed = allowed
 
@@ -124,7 +125,8 @@ class Outbound:
         target = parse_url(url)
         host = target.host or ""
         # Hosts that look like this are not resolved, but taken for an address.
-        if (":" in host or host.replace(".", "").isdigit()) and not is_allowed(host, self._allowed):
+        is_address = ":" in host or host.replace(".", "").isdigit()
+        if is_address and not self._allowed.is_allowed(host, target.port or 0):
             raise BadRequest(NO_ENTRY)
         return target
 
@@ -145,7 +147,7 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
 class _JudgedNames(AbstractResolver):
     """Resolves names, and fails for one that has an address which may not be called."""
 
-    def __init__(self, lookup: Lookup, allowed: Sequence[Network]) -> None:
+    def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
         self._lookup = lookup
         self._allowed = allowed
 
@@ -154,7 +156,7 @@ class _JudgedNames(AbstractResolver):
     ) -> list[ResolveResult]:
         addresses = await self._lookup(host, port)
         # One private address among public ones is a trap, not a choice.
-        if not all(is_allowed(address, self._allowed) for address in addresses):
+        if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NO_ENTRY)
         return [
             ResolveResult(
@@ -183,11 +185,11 @@ async def open_outbound(
     settings: OutboundSettings, lookup: Lookup = system_lookup
 ) -> AsyncIterator[Outbound]:
     """Open the client; `lookup` resolves names."""
-    allowed = parse_networks(settings.allow_private)
+    allowed = Destinations(settings.allow_private, settings.ports)
 
     def make_socket(found: Any) -> socket.socket:
         family, kind, proto, _, sockaddr = found
-        if not is_allowed(str(sockaddr[0]), allowed):
+        if not allowed.is_allowed(str(sockaddr[0]), int(sockaddr[1])):
             raise OSError(NO_ENTRY)
         return socket.socket(family=family, type=kind, proto=proto)
 

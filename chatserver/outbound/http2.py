@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from yarl import URL
@@ -23,7 +23,7 @@ from yarl import URL
 from chatserver import __version__
 from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest
-from chatserver.outbound.destinations import Network, is_allowed, parse_networks, parse_url
+from chatserver.outbound.destinations import Destinations, parse_url
 from chatserver.outbound.h2connection import Http2Connection
 from chatserver.outbound.http import NO_ENTRY, Answer, Lookup, NotReached, system_lookup
 
@@ -35,7 +35,7 @@ class Http2:
     """Asks one server; see `open_http2`."""
 
     def __init__(
-        self, url: URL, allowed: Sequence[Network], lookup: Lookup, ping_after_s: float
+        self, url: URL, allowed: Destinations, lookup: Lookup, ping_after_s: float
     ) -> None:
         self._url = url
         self._allowed = allowed
@@ -108,7 +108,7 @@ class Http2:
         except OSError as exc:
             raise NotReached(f"{host} is not known") from exc
         # One private address among public ones is a trap, not a choice.
-        if not all(is_allowed(address, self._allowed) for address in addresses):
+        if not all(self._allowed.is_allowed(address, port) for address in addresses):
             raise BadRequest(NO_ENTRY)
         why: Exception | None = None
         tried = addresses[:ADDRESSES_MAX]
@@ -164,7 +164,8 @@ async def open_http2(
     Raises:
         BadRequest: the URL is none of a server by https.
     """
-    opened = Http2(parse_origin(url), parse_networks(settings.allow_private), lookup, ping_after_s)
+    allowed = Destinations(settings.allow_private, settings.ports)
+    opened = Http2(parse_origin(url), allowed, lookup, ping_after_s)
     try:
         yield opened
     finally:

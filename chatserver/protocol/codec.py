@@ -8,7 +8,10 @@ inbox. So a push to a thousand devices encodes nothing twice.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -18,6 +21,8 @@ from chatserver.protocol import frames
 _decoder = msgspec.json.Decoder(frames.AnyClientFrame)
 _encoder = msgspec.json.Encoder()
 _message_decoder = msgspec.json.Decoder(frames.Message)
+_HALF = re.compile("[\ud800-\udfff]")
+PATH_CHARS_MAX = 100
 encode = _encoder.encode
 
 
@@ -37,8 +42,51 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
     except msgspec.ValidationError as exc:
         raise BadRequest(explain(str(exc))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        _check_halves(data)
         raise NotJson(f"frame: not valid JSON: {exc}") from None
     return frame
+
+
+def _check_halves(data: bytes) -> None:
+    """Refuse JSON whose only fault is an escape of half a character, such as ``"\\ud83d"``.
+
+    JSON allows it (RFC 8259 section 8.2), UTF-8 has no bytes for it, and msgspec refuses it with
+    errors that it also has for what is no JSON.
+
+    Raises:
+        BadRequest: that is so; the message names the field.
+    """
+    path = _find_half(_parse_with_halves(data))
+    if path is not None:
+        raise BadRequest(f"{path.lstrip('.') or 'frame'}: has half a character (a lone surrogate)")
+
+
+def _parse_with_halves(data: bytes) -> Any:
+    """Return JSON as the standard library reads it; None if it is not valid."""
+    try:
+        return json.loads(data.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _find_half(value: Any, path: str = "") -> str | None:
+    """Return the path of a text with half a character, or of the object with such a key."""
+    match value:
+        case str():
+            return path if _HALF.search(value) else None
+        case list():
+            inner = iter([(each, path) for each in value])
+        case dict():
+            if any(map(_HALF.search, value)):
+                return path
+            inner = iter([(each, f"{path}.{key}"[:PATH_CHARS_MAX]) for key, each in value.items()])
+        case _:
+            return None
+    return next((found for each in inner if (found := _find_half(*each)) is not None), None)
 
 
 def explain(text: str) -> str:
@@ -69,7 +117,7 @@ _PATTERNS = (
     (
         "matching regex '^(?!(?:edit",
         "expected a lower-case word of at most 32 characters, none of "
-        + ", ".join(frames.ENTRY_KINDS),
+        + ", ".join(frames.RESERVED_KINDS),
     ),
 )
 
@@ -85,6 +133,30 @@ def find_request_id(data: bytes) -> int | None:
     """Return the request id in a frame that could not be decoded as a whole, if it has one."""
     try:
         return _id_decoder.decode(data).id
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return msgspec.convert(_parse_with_halves(data), _OnlyId).id
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return None
+
+
+class NamedSend(msgspec.Struct, tag_field="type", tag="send"):
+    """What names a send."""
+
+    chat: frames.Id
+    ref: frames.Id
+
+
+_send_decoder = msgspec.json.Decoder(NamedSend)
+
+
+def find_send(data: bytes) -> NamedSend | None:
+    """Return what names the send in a frame that was not taken; None if it is no send."""
+    try:
+        return _send_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -28,6 +28,7 @@ from chatserver.domain.moderation import (
     SLOW_S_MAX,
 )
 from chatserver.domain.pages import ITEMS_MAX
+from chatserver.domain.segments import ARCHIVED_KIND, LOST_KIND
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "chat.v1"
@@ -41,13 +42,16 @@ EXPIRES_S_MAX = 31_536_000  # a year
 WATCH_MAX = 100  # users in one frame
 TOKEN_CHARS_MAX = 4096
 LARGE_MAX = 1000  # large chats of a user
+UNSTORED_MAX = 100  # chats of a device with sends that are not stored
 ATTACHMENTS_MAX = 10  # of one message
 CURSOR_CHARS_MAX = 1024  # of a place in a list that is sealed
 INT_MAX = 2**53 - 1
 
-# Entries of a chat that are not messages. No message may call itself so.
+# Entries of a chat that are not messages.
 ENTRY_KINDS = ("edit", "delete", "reaction", "member", "update")
-KIND_PATTERN = rf"^(?!(?:{'|'.join(ENTRY_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
+# What no message may call itself: those, and what stands in for an entry that is not there.
+RESERVED_KINDS = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
+KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
 Id = Annotated[str, Meta(pattern=ID_PATTERN)]
 Retention = Annotated[int, Meta(ge=0, le=RETENTION_S_MAX)]
@@ -76,6 +80,8 @@ class Hello(ClientFrame, tag="hello", frozen=True):
     """Must be the first frame. With `cursor`, the server sends what was missed after it.
 
     `large` is the same for large chats: the last place (`cs`) that the device has of each.
+    `unstored` names the chats with acked sends of the device that are not known to be stored, and
+    the newest `seq` of these: the server sends `stored` as far as they are, now and when they are.
     """
 
     v: Literal[1]
@@ -84,6 +90,7 @@ class Hello(ClientFrame, tag="hello", frozen=True):
     cursor: Cursor | None = None
     state: Literal["fg", "bg"] = "fg"
     large: Annotated[dict[Id, SeqField], Meta(max_length=LARGE_MAX)] | None = None
+    unstored: Annotated[dict[Id, SeqField], Meta(max_length=UNSTORED_MAX)] | None = None
 
 
 class Auth(ClientFrame, tag="auth", frozen=True):
@@ -213,6 +220,29 @@ class Join(ClientFrame, tag="join", frozen=True):
     ref: Id
 
 
+class AcceptInvitation(ClientFrame, tag="accept_invitation", frozen=True):
+    """Makes the user a member of a group that somebody invited them to."""
+
+    id: RequestId
+    chat: Id
+    ref: Id
+
+
+class DeclineInvitation(ClientFrame, tag="decline_invitation", frozen=True):
+    """Refuses an invitation. Nobody is told."""
+
+    id: RequestId
+    chat: Id
+
+
+class Invitations(ClientFrame, tag="invitations", frozen=True):
+    """Asks for the user's pending invitations; `after` is the `next` of the last page."""
+
+    id: RequestId
+    after: Id | None = None
+    limit: Limit = 50
+
+
 class Leave(ClientFrame, tag="leave", frozen=True):
     """Ends the user's own membership of a group."""
 
@@ -286,8 +316,18 @@ class UnbanMember(ClientFrame, tag="unban_member", frozen=True):
 
 
 AnyChange = (
-    Invite | Join | Leave | Remove | SetRole | UpdateChat | MuteMember | BanMember | UnbanMember
+    Invite
+    | Join
+    | AcceptInvitation
+    | Leave
+    | Remove
+    | SetRole
+    | UpdateChat
+    | MuteMember
+    | BanMember
+    | UnbanMember
 )
+AnyInvitation = DeclineInvitation | Invitations
 
 
 class Block(ClientFrame, tag="block", frozen=True):
@@ -454,6 +494,7 @@ AnyClientFrame = (
     | OpenDirect
     | CreateChat
     | AnyChange
+    | AnyInvitation
     | AnyModeration
     | StopTurn
     | JoinTurn
@@ -583,6 +624,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     when (seconds since 1970, 0: for ever). `blocked`: its two users cannot write to each other.
     `large`: its events carry `seq` 0, and `cs` is the place; in an event, above chat seq `since`.
     `ended`: a session with a companion that is over; it is read, and not written to.
+    `invited`: who was asked by this request, and becomes a member by accepting.
     """
 
     chat: str
@@ -600,6 +642,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     large: bool = False
     since: int | None = None
     ended: bool = False
+    invited: list[str] = []
 
 
 class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -650,6 +693,14 @@ class Signal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
     chat: str
     from_: str = msgspec.field(name="from")
     on: bool
+
+
+class InvitationSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
+    """The user was invited to a group: ask for `invitations` again."""
+
+    kind: Literal["invitation"]
+    chat: str
+    from_: str = msgspec.field(name="from")
 
 
 class PresenceSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
@@ -794,6 +845,25 @@ class BlocksPage(ServerFrame, tag="page", frozen=True):
     next: str | None = None
 
 
+class InvitationInfo(msgspec.Struct, frozen=True):
+    """An invitation to a group. `at` in milliseconds since 1970, `expires_at` in seconds."""
+
+    chat: str
+    inviter: str
+    at: int
+    expires_at: int
+    name: str | None = None
+
+
+class InvitationsPage(ServerFrame, tag="page", frozen=True):
+    """Answers `invitations`."""
+
+    id: int
+    invitations: list[InvitationInfo]
+    more: bool
+    next: str | None = None
+
+
 class CompanionsPage(ServerFrame, tag="page", frozen=True):
     """Answers `companions`."""
 
@@ -850,6 +920,7 @@ AnyServerFrame = (
     Welcome
     | Event
     | Signal
+    | InvitationSignal
     | PresenceSignal
     | AiSignal
     | Turn
@@ -861,6 +932,7 @@ AnyServerFrame = (
     | HistoryPage
     | ChatsPage
     | BlocksPage
+    | InvitationsPage
     | CompanionsPage
     | SessionsPage
     | TooLong

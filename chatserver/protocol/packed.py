@@ -6,6 +6,7 @@ asked for msgpack has its frames rewritten at its edge, and nobody else pays for
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ _decoder = msgspec.msgpack.Decoder()
 _json_decoder = msgspec.json.Decoder()
 _json_encode = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
+_HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\ufffd".encode()  # as long, so the lengths in the message stay right
 
 
 class NotPacked(NotJson):
@@ -32,10 +35,26 @@ def to_json(data: bytes) -> bytes:
     """
     try:
         value = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+    except UnicodeDecodeError:
+        return _to_json_with_halves(data)
+    except (msgspec.MsgspecError, RecursionError) as exc:
         raise NotPacked(f"frame: not valid msgpack: {exc}") from None
     _check(value, DEPTH_MAX)
     return _json_encode(value)
+
+
+def _to_json_with_halves(data: bytes) -> bytes:
+    """As `to_json`, of what some encoders make of half a character: three bytes that are no UTF-8.
+
+    The JSON has an escape in its place, so that whoever decodes the frame refuses it by name. It
+    is refused in any case: so it does no harm that U+FFFD becomes such an escape, too.
+    """
+    try:
+        value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise NotPacked(f"frame: not valid msgpack: {exc}") from None
+    _check(value, DEPTH_MAX)
+    return _json_encode(value).replace(_REPLACEMENT, rb"\ud800")
 
 
 def _check(value: Any, depth: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,7 +18,7 @@ from chatserver.domain.pushes import (
     parse_key,
 )
 from chatserver.errors import BadRequest, Unavailable
-from chatserver.outbound.destinations import Network, is_public, parse_url
+from chatserver.outbound.destinations import Destinations, parse_url
 from chatserver.outbound.http import Outbound
 from chatserver.push.provider import Outcome, Verdict, judge, judge_failure
 from chatserver.push.vapid import VapidSigner
@@ -27,11 +26,11 @@ from chatserver.push.vapid import VapidSigner
 ANSWER_BYTES_MAX = 4_096
 
 
-def check_endpoint(endpoint: str, private: Sequence[Network] = ()) -> str:
+def check_endpoint(endpoint: str, allowed: Destinations) -> str:
     """Return the endpoint of a browser.
 
-    It names a public https service. Plain http is taken for an address, not a name, of `private`
-    (`outbound.allow_private`): for development. What a name stands for is judged when it is called.
+    It names a public https service. Plain http needs an address, not a name, that
+    `outbound.allow_private` has: for development. The addresses of a name are checked at each call.
 
     Raises:
         BadRequest: it does not.
@@ -43,11 +42,11 @@ def check_endpoint(endpoint: str, private: Sequence[Network] = ()) -> str:
         address = ipaddress.ip_address(url.host or "")
     except ValueError:
         address = None
-    is_private = address is not None and any(address in network for network in private)
+    is_private = address is not None and allowed.is_private(address)
     if url.scheme != "https" and not is_private:
         raise BadRequest("endpoint: must begin with https://")
-    if address is not None and not is_private and not is_public(address):
-        raise BadRequest("endpoint: must be a public address")
+    if address is not None and not allowed.is_allowed(str(address), url.port or 0):
+        raise BadRequest("endpoint: must be a public address at a port of outbound.ports")
     return endpoint
 
 

@@ -1,23 +1,40 @@
-"""Accounts with a password, kept here; a host application that has its own needs none of this.
+"""Accounts with a password; a host application that has its own accounts needs none of this.
 
-Wrong name and wrong password are one answer, after the same work. Tries are counted before that
-work: by the name tried, and by the address that tries. A name that ran out of tries is not locked:
-who is logged in stays, and a try comes back every `1 / limits.logins_per_s` seconds.
+A wrong name and a wrong password get one answer, after the same work. Attempts are counted before
+that work:
+
+- An unknown device pays by network, and by network and account. Its wrong guesses use up nothing
+  of the owner's. When all unknown devices together guess too often at an account, each waits some
+  seconds longer; none is locked out.
+- A known device, which shows a device token of an earlier login, pays by itself alone.
+- Who is logged in already pays by account, apart from both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from chatserver.config import Auth
+from chatserver.domain.addresses import network_of
 from chatserver.domain.clock import Clock
 from chatserver.domain.companions import parse_person_id
 from chatserver.domain.ids import UserId
+from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.domain.logins import BANNED, Login
 from chatserver.domain.text import parse_name, parse_note
-from chatserver.errors import BadRequest, Banned, Conflict, Forbidden, NotFound, Unauthenticated
+from chatserver.errors import (
+    BadRequest,
+    Banned,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    Unauthenticated,
+)
 from chatserver.service.logins import Endings, Grant, Logins
 
 WRONG = "user name or password: wrong"
@@ -51,19 +68,29 @@ class AnyPasswords(Protocol):
 
     def parse(self, password: str, user: str) -> str: ...
 
-    async def hash(self, password: str) -> str: ...
+    async def hash(self, password: str, attempt: LoginAttempt) -> str: ...
 
-    async def verify(self, stored: str | None, password: str) -> bool: ...
+    async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool: ...
 
     def is_outdated(self, stored: str) -> bool: ...
 
 
 class AnyTries(Protocol):
-    """Counts tries."""
+    """Counts login attempts."""
 
-    async def take(self, kind: Literal["logins", "entries"], subject: str) -> None: ...
+    async def take_entry(self, subject: str) -> None: ...
 
-    async def put_back(self, kind: Literal["logins", "entries"], subject: str) -> None: ...
+    async def begin(self, attempt: LoginAttempt) -> LoginAttempt: ...
+
+    async def take_back(self, attempt: LoginAttempt) -> None: ...
+
+
+class AnyDeviceTokens(Protocol):
+    """Proves that a device has logged in to an account before."""
+
+    def make(self, user: UserId, device: str | None = None) -> str: ...
+
+    def find_device(self, tokens: Iterable[str], user: UserId) -> str | None: ...
 
 
 class Accounts:
@@ -76,18 +103,20 @@ class Accounts:
         logins: Logins,
         endings: Endings,
         tries: AnyTries,
+        devices: AnyDeviceTokens,
         settings: Auth,
         clock: Clock,
-        reserved: Collection[str] = (),
+        reserved: Container[str] = (),
     ) -> None:
         self._rows = rows
         self._passwords = passwords
         self._logins = logins
         self._endings = endings
         self._tries = tries
+        self._devices = devices
         self._settings = settings
         self._clock = clock
-        self._reserved = frozenset(reserved)
+        self._reserved = reserved
 
     async def register(
         self,
@@ -112,38 +141,46 @@ class Accounts:
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed here")
-        await self._tries.take("entries", address)
+        await self._tries.take_entry(network_of(address))
         user = parse_user_name(user_name)
+        attempt = LoginAttempt(user, network_of(address), is_known=False)
         if user in self._reserved:
             raise Conflict("user: this name is taken")
         text = self._passwords.parse(password, user)
         shown = None if name is None else parse_name(name)
         login = self._logins.new_login(user, _device_name(device), key)
-        hash_ = await self._passwords.hash(text)
+        hash_ = await self._passwords.hash(text, attempt)
         try:
             await self._rows.create(user, shown, self._now_ms(), hash_, login)
         except Conflict:
-            again = None if key is None else await self._find_again(user, text, shown, login, key)
+            if key is None:
+                raise
+            again = await self._find_again(attempt, text, shown, login, key)
             if again is None:
                 raise
-            return again
-        return self._logins.grant(login)
+            return self._with_device(again)
+        return self._with_device(self._logins.grant(login))
+
+    def _with_device(self, grant: Grant, device: str | None = None) -> Grant:
+        token = self._devices.make(grant.user, device)
+        return dataclasses.replace(grant, device_token=token)
 
     async def _find_again(
-        self, user: UserId, password: str, name: str | None, login: Login, key: str
+        self, attempt: LoginAttempt, password: str, name: str | None, login: Login, key: str
     ) -> Grant | None:
         """Return what was granted when this very request was made before; None: it was not.
 
         Who repeats it has the password. So the key alone opens nothing, and guessing under it is
         counted as any other.
         """
+        user = attempt.account
         if await self._rows.find_login(user, login.login) is None:
             return None
-        await self._tries.take("logins", user)
+        attempt = await self._tries.begin(attempt)
         stored = await self._rows.find_credential(user)
-        if not await self._passwords.verify(stored.hash if stored else None, password):
+        if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
             return None
-        await self._tries.put_back("logins", user)
+        await self._tries.take_back(attempt)
         record = await self._rows.find_user(user)
         if record is None or record.name != name:
             return None
@@ -174,7 +211,8 @@ class Accounts:
         await self.get_profile(user)
         if parse_user_name(user) != user:
             raise BadRequest("user: has upper-case letters, so nobody can log in as this user")
-        hash_ = await self._passwords.hash(self._passwords.parse(password, user))
+        text = self._passwords.parse(password, user)
+        hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
         await self._rows.set_hash(user, hash_, self._now_ms())
         await self._endings.end_all(user, "the password was changed")
 
@@ -185,8 +223,11 @@ class Accounts:
         device: str | None,
         address: str,
         key: str | None = None,
+        device_tokens: Iterable[str] = (),
     ) -> Grant:
         """Log in with name and password.
+
+        `device_tokens`: what the device got with its earlier logins, of whatever accounts.
 
         Guarantees:
             Idempotent by `key`: the same again gets the same login.
@@ -196,29 +237,41 @@ class Accounts:
             Unauthenticated: name or password is wrong.
             Banned: both are right, and the user is banned.
             Conflict: `key` was used for another request.
-            RateLimited: too many tries of this name, or of this address.
+            RateLimited: too many attempts of this network or known device.
         """
-        await self._tries.take("entries", address)
+        network = network_of(address)
         try:
             user = parse_user_name(user_name)
         except BadRequest:
+            await self._tries.take_entry(network)
             raise Unauthenticated(WRONG) from None  # nobody can have it; the grammar is public
-        await self._tries.take("logins", user)
+        known = self._devices.find_device(device_tokens, user)
+        # Known devices pay for each other, not for the strangers in their network.
+        await self._tries.take_entry(network if known is None else f"u-{user}")
+        attempt = await self._tries.begin(
+            LoginAttempt(user, network if known is None else known, known is not None)
+        )
         stored = await self._rows.find_credential(user)
-        if not await self._passwords.verify(stored.hash if stored else None, password):
+        if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
             raise Unauthenticated(WRONG)
         record = await self._rows.find_user(user)
         if record is None:
             raise Unauthenticated(WRONG)
         if record.banned_ms is not None:
             raise Banned(BANNED)
-        await self._tries.put_back("logins", user)
+        await self._tries.take_back(attempt)
         grant = await self._logins.begin(user, _device_name(device), key)
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
-            again = await self._passwords.hash(password)
-            await self._rows.put_hash(user, again, stored.changed_ms, stored.hash)
-        return grant
+            await self._rehash(attempt, password, stored)
+        return self._with_device(grant, known)
+
+    async def _rehash(self, attempt: LoginAttempt, password: str, stored: Any) -> None:
+        try:
+            again = await self._passwords.hash(password, attempt)
+        except (Overloaded, RateLimited):
+            return  # the next login does it
+        await self._rows.put_hash(attempt.account, again, stored.changed_ms, stored.hash)
 
     async def _check_unchanged(self, user: UserId, grant: Grant, changed_ms: int) -> None:
         """Of a log in that raced with a change of the password nothing may be left."""
@@ -243,18 +296,18 @@ class Accounts:
             RateLimited: too many tries.
             Unavailable: the password may be changed, and others may go on; do it again.
         """
-        await self._tries.take("logins", user)
+        attempt = await self._tries.begin(_logged_in(user))
         stored = await self._rows.find_credential(user)
         if stored is None:
             raise NotFound("password: this user has none here")
         text = self._passwords.parse(wanted, user)
-        if await self._passwords.verify(stored.hash, current):
-            hash_ = await self._passwords.hash(text)
+        if await self._passwords.verify(stored.hash, current, attempt):
+            hash_ = await self._passwords.hash(text, attempt)
             if not await self._rows.put_hash(user, hash_, self._now_ms(), stored.hash):
                 raise Conflict("password: was changed by another request")
-        elif not await self._passwords.verify(stored.hash, text):
+        elif not await self._passwords.verify(stored.hash, text, attempt):
             raise Forbidden("current: is not the password")
-        await self._tries.put_back("logins", user)
+        await self._tries.take_back(attempt)
         await self._endings.end_all(user, "the password was changed", but=login)
 
     async def check_password(self, user: UserId, password: str | None) -> bool:
@@ -267,10 +320,10 @@ class Accounts:
         stored = await self._rows.find_credential(user)
         if stored is None:
             return False
-        await self._tries.take("logins", user)
-        if not await self._passwords.verify(stored.hash, password or ""):
+        attempt = await self._tries.begin(_logged_in(user))
+        if not await self._passwords.verify(stored.hash, password or "", attempt):
             raise Forbidden("password: is not the password")
-        await self._tries.put_back("logins", user)
+        await self._tries.take_back(attempt)
         return True
 
     # profile
@@ -321,6 +374,10 @@ def parse_user_name(text: str) -> UserId:
     if _USER_NAME.fullmatch(name) is None:
         raise BadRequest("user: must be 3 to 32 characters of a-z 0-9 _ -, a letter or digit first")
     return parse_person_id(name, "user")
+
+
+def _logged_in(user: UserId) -> LoginAttempt:
+    return LoginAttempt(user, "session", is_known=True)
 
 
 def _device_name(text: str | None) -> str | None:

@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 from chatserver.domain.amendments import Amended, Amendment, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.inboxes import Place
-from chatserver.domain.messages import Audience, ChatHead, digest_of, parse_place
+from chatserver.domain.messages import Audience, ChatHead, digest_of, is_same_send, parse_place
 from chatserver.domain.moderation import refusal_of
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
 from chatserver.errors import (
@@ -217,8 +217,7 @@ def _ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.
 
 def _ack_again(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
     seq, ts, mid, digest = parse_place(place)
-    # Without a digest: the text is gone or changed since, and there is nothing to compare.
-    if digest and digest != amendment.digest:
+    if not is_same_send(digest, amendment.digest):
         raise Conflict("ref: was used before for something else")
     return _ack(frame, Mid(mid), seq, ts, dup=True)
 

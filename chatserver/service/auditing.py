@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from chatserver.domain.audits import Finding
-from chatserver.domain.segments import Segment
+from chatserver.domain.segments import LOST_KIND, Segment
 from chatserver.protocol.entries import tombstone_of
 from chatserver.protocol.frames import Message
 
@@ -81,7 +81,7 @@ def _judge_items(picture: Picture) -> Iterable[Finding]:
     chat, window = picture.chat, picture.window
     places: dict[int, set[int]] = collections.defaultdict(set)
     for seq, entry in picture.cold.items():
-        if entry.kind != "lost":
+        if entry.kind != LOST_KIND:
             places[seq].add(entry.ts)
     right: list[tuple[int, str]] = []
     marked = ((True, each) for each in picture.markers)
@@ -92,7 +92,7 @@ def _judge_items(picture: Picture) -> Iterable[Finding]:
             continue
         if item.verdict == "wrong":
             yield Finding("item_changed", chat, message.seq, message.seq, where)
-        if message.kind != "lost":
+        if message.kind != LOST_KIND:
             places[message.seq].add(item.ts)
         if item.verdict == "wrong" or is_marker:
             continue
@@ -149,7 +149,7 @@ def _judge_versions(picture: Picture) -> Iterable[Finding]:
 
 
 def _agree(one: Message, other: Message) -> bool:
-    if "lost" in (one.kind, other.kind):
+    if LOST_KIND in (one.kind, other.kind):
         return True  # a place that was given up, and what came after all
     if one.ts != other.ts:
         return False

@@ -7,6 +7,7 @@ is gone.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,8 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
-from chatserver.service.views import NO_CHANGES, View, Views
+from chatserver.protocol.frames import INT_MAX
+from chatserver.service.views import NO_CHANGES, View, Views, has_changes
 
 
 class LargeLog(Protocol):
@@ -26,12 +28,19 @@ class LargeLog(Protocol):
 
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
 
+    async def shows_all(self, chat: ChatId) -> bool: ...
+
 
 class ChannelEntry(NamedTuple):
-    """An entry, as the shared part of an event frame."""
+    """An entry, as the shared part of an event frame.
+
+    `withheld` is what members get instead who joined after `target`, the message that it changes.
+    """
 
     seq: Seq
     body: bytes
+    target: Seq = Seq(0)
+    withheld: bytes = b""
 
 
 class ChannelLog:
@@ -53,7 +62,14 @@ class ChannelLog:
         if not large or not entries:
             return large, []
         view = await self._views.open_shared(chat, [entry.seq for entry in entries])
-        return large, self._bodies(chat, entries, view)
+        found = self._bodies(chat, entries, view)
+        if not has_changes(entries) or await self._log.shows_all(chat):
+            return large, found
+        bare = self._bodies(chat, entries, dataclasses.replace(view, first=INT_MAX))
+        return large, [
+            each if each.body == other.body else _withhold(each, entry, other.body)
+            for each, entry, other in zip(found, entries, bare, strict=True)
+        ]
 
     async def list_for(
         self, user: UserId, chat: ChatId, after: Seq, limit: int
@@ -62,7 +78,8 @@ class ChannelLog:
         entries = await self._log.list_after(chat, after, limit)
         if not entries:
             return []
-        view = await self._views.open(user, chat, [entry.seq for entry in entries])
+        first = await self._views.find_first(user, chat) if has_changes(entries) else Seq(1)
+        view = await self._views.open(user, chat, [entry.seq for entry in entries], first)
         return self._bodies(chat, entries, view)
 
     def _bodies(
@@ -76,3 +93,8 @@ class ChannelLog:
             )
             for entry in entries
         ]
+
+
+def _withhold(shown: ChannelEntry, entry: LogEntry, bare: bytes) -> ChannelEntry:
+    message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+    return ChannelEntry(shown.seq, shown.body, Seq(message.target or 0), bare)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
@@ -58,6 +58,8 @@ class Boxes(Protocol):
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
 
+    async def is_listed(self, user: UserId, chat: ChatId) -> bool: ...
+
 
 class Audiences(Protocol):
     """Who is in a chat."""
@@ -94,7 +96,9 @@ class Apart(Protocol):
 class ListedLog(HotLog, Protocol):
     """The hot part of a chat's history, and what a line of the list says of it."""
 
-    async def count_asides(self, chat: ChatId, after: Seq) -> int: ...
+    async def count_asides(
+        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    ) -> int: ...
 
     async def shows_all(self, chat: ChatId) -> bool: ...
 
@@ -128,23 +132,32 @@ class Chats:
         self._warm = warm
         self._told = told
 
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
-        """Return the direct chat of two users, made if need be.
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
+        """Return the direct chat of two users, created if need be.
+
+        `is_host`: the host application asks, whose number of direct chats has no bound.
 
         Guarantees:
             Idempotent: the same chat for both, always.
+            The other user learns of it with the first message.
 
         Raises:
-            BadRequest: the two are one.
+            BadRequest: the two are one, or the user has as many direct chats as allowed.
+            RateLimited: the user has opened as many with strangers as allowed in a day.
             NotFound: there is no such user.
         """
         if user == other:
             raise BadRequest("user: must be somebody else")
-        info = await self._warm.open_direct(user, other)
-        await self._list_for(info)
+        how = {"is_host": True} if is_host else {}
+        info = await self._warm.open_direct(user, other, **how)
+        await self._list_for(info, [user])
         return info
 
-    async def create_chat(self, user: UserId, frame: frames.CreateChat) -> frames.ChatInfo:
+    async def create_chat(
+        self, user: UserId, frame: frames.CreateChat, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         """Create a group of the user and `frame.members`; the same `ref` finds it again.
 
         Raises:
@@ -158,14 +171,13 @@ class Chats:
         others = [member for member in members if member != user]
         if not others:
             raise BadRequest("members: must name somebody else")
-        info = await self._warm.create_chat(user, Ref(frame.ref), others, name)
-        await self._list_for(info)
+        how = {"is_host": True} if is_host else {}
+        info = await self._warm.create_chat(user, Ref(frame.ref), others, name, **how)
+        if not info.large:  # else whoever created it has told its members
+            await self._list_for(info, [UserId(user) for user in info.members])
         return info
 
-    async def _list_for(self, info: frames.ChatInfo) -> None:
-        if info.large:
-            return  # who created it has told its members
-        users = [UserId(user) for user in info.members]
+    async def _list_for(self, info: frames.ChatInfo, users: Sequence[UserId]) -> None:
         body = codec.chat_event_body(info)
         for place in await self._boxes.append_event(users, ChatId(info.chat), body, is_listed=True):
             if place.appended:
@@ -211,7 +223,7 @@ class Chats:
             kind=kind_of(audience.kind),
             top=head.seq,
             read=box.read,
-            unread=await self._count_unread(box.chat, box.read, head.seq),
+            unread=await self._count_unread(user, box.chat, box.read, head.seq),
             members=names if len(names) <= MEMBERS_SHOWN_MAX else [],
             name=audience.name or None,
             ended=audience.is_ended,
@@ -227,14 +239,16 @@ class Chats:
         read, received = await self._boxes.get_marks(peer, chat)
         return frames.Marks(peer, read, received)
 
-    async def _count_unread(self, chat: ChatId, read: Seq, top: Seq) -> int:
-        """Return how many messages stand after `read`; what changes others is none.
+    async def _count_unread(self, user: UserId, chat: ChatId, read: Seq, top: Seq) -> int:
+        """Return how many messages after `read` the user can see.
 
-        All of them are of others: who writes has read what stands before.
+        All of them are from others: sending a message marks the chat as read up to it.
         """
         if top <= read:
             return 0
-        return max(0, top - read - await self._hot.count_asides(chat, read))
+        hidden = (await self._views.list_hidden(user, [chat])) if self._views else {}
+        asides = await self._hot.count_asides(chat, read, self._clock.time(), hidden.get(chat, ()))
+        return max(0, top - read - asides)
 
     async def _find_last(self, user: UserId, audience: Audience, top: Seq) -> frames.Message | None:
         """Return the newest message that the user sees, if it is among the newest entries."""
@@ -343,6 +357,9 @@ class Chats:
             return
         apart = await self._list_apart(user)
         others = [m for m in audience.users if m != user and m not in apart]
+        if audience.kind == "direct" and audience.top == 0:
+            # Who has not opened it does not know of it yet.
+            others = [other for other in others if await self._boxes.is_listed(other, chat)]
         if not others:
             return
         gateways = await self._boxes.list_gateways(others)

@@ -33,7 +33,7 @@ from chatserver.domain.companions import (
 )
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
 from chatserver.domain.inboxes import Place
-from chatserver.errors import Conflict, NotFound
+from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.protocol import codec, frames
 from chatserver.telemetry.failpoints import failpoint
 
@@ -177,7 +177,7 @@ class CompanionSessions:
         except Conflict:
             active = await self._rows.find_active(user, companion)
             if active is None:
-                raise Conflict(CHANGED, retry_after_ms=100) from None
+                raise LostRace(CHANGED) from None
             if not is_same_request(active.chat, wanted.chat):
                 raise Conflict(describe_active(active)) from None
             wanted = active
@@ -227,7 +227,7 @@ class CompanionSessions:
                 await self._close(old)
                 await self._notes.end(note)
                 return old
-        raise Conflict(CHANGED)
+        raise LostRace(CHANGED)
 
     async def renew(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
         """End the active session and begin another with the newest version, in one step.
@@ -259,7 +259,7 @@ class CompanionSessions:
                 await self._notes.end(note)
                 failpoint("sessions.before_chat")
                 return await self._open(following)
-        raise Conflict(CHANGED)
+        raise LostRace(CHANGED)
 
     async def update_version(
         self, user: UserId, chat: ChatId, version: int | None = None

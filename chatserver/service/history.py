@@ -118,7 +118,7 @@ class History:
                 return Page([], "hot", has_more=False, stored=span.stored)
             if after != frame.after:
                 ts = None  # it was a hint for another place
-            return await self._page_after(reader, chat, after, limit, ts)
+            return await self._page_after(reader, chat, after, limit, ts, span.first)
         end = span.head + 1
         before = end if frame.before is None else min(frame.before, end)
         limit = min(frame.limit, self._pages.items_max, before - span.first)
@@ -127,10 +127,12 @@ class History:
         ts = frame.ts if before == frame.before else None
         return await self._page_before(reader, chat, before, limit, ts, span.first)
 
-    async def _open_view(self, reader: UserId, chat: ChatId, first: int, limit: int) -> View:
+    async def _open_view(
+        self, reader: UserId, chat: ChatId, first: int, limit: int, floor: int
+    ) -> View:
         if self._views is None:
             return NO_CHANGES
-        return await self._views.open(reader, chat, range(max(1, first), first + limit))
+        return await self._views.open(reader, chat, range(max(1, first), first + limit), floor)
 
     async def _page_before(
         self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, floor: int
@@ -140,7 +142,7 @@ class History:
         below = Seq(min(before, head.seq + 1))
         entries = await self._hot.list_before(chat, below, limit)
         top = below - 1
-        view = await self._open_view(reader, chat, top - limit + 1, limit)
+        view = await self._open_view(reader, chat, top - limit + 1, limit, floor)
         rows = _contiguous_down_from(top, self._hot_rows(entries, view))
         tier: Tier = "hot"
         first = rows[0].seq if rows else top + 1
@@ -157,13 +159,13 @@ class History:
         return Page([row.json for row in kept], tier, has_more, head.stored)
 
     async def _page_after(
-        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None
+        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, floor: int
     ) -> Page:
         head = await self._hot.get_head(chat)
         if after >= head.seq:
             return Page([], "hot", has_more=False, stored=head.stored)
         entries = await self._hot.list_after(chat, Seq(after), limit)
-        view = await self._open_view(reader, chat, after + 1, limit)
+        view = await self._open_view(reader, chat, after + 1, limit, floor)
         rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)

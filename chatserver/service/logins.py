@@ -48,6 +48,7 @@ class Grant:
     expires_at: int
     refresh_token: str
     refresh_expires_at: int
+    device_token: str | None = None  # of a login with a password
 
 
 class Rows(Protocol):

@@ -34,6 +34,7 @@ import msgspec
 from chatserver.domain import membership as rules
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, MidSource, Ref, UserId
+from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import jittered
 from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import digest_of
@@ -44,6 +45,7 @@ from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
 from chatserver.service.changes import ChangedMember, ChangeRecord, encode_record
 from chatserver.service.inturn import InTurn
+from chatserver.service.invitations import Invitations
 from chatserver.service.turnover import ChangedChat, Turnover
 from chatserver.telemetry.failpoints import failpoint
 
@@ -118,7 +120,9 @@ class Membership:
         fanout_members_max: int = frames.MEMBERS_MAX,
         apart: Apartness | None = None,
         clock: Clock | None = None,
+        invitations: Invitations | None = None,
     ) -> None:
+        self._invitations = invitations
         self._apart = apart
         self._clock = clock or SystemClock()
         self._fanout_members_max = fanout_members_max
@@ -129,8 +133,13 @@ class Membership:
         self._members_max = members_max
         self._mids = MidSource()
 
-    async def change(self, actor: UserId, frame: frames.AnyChange) -> frames.ChatInfo:
+    async def change(
+        self, actor: UserId, frame: frames.AnyChange, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         """Do what a member asks for, and return what the chat is then.
+
+        `is_host`: the host application asks, in the name of `actor`. Users to whom the actor is a
+        stranger are invited, not added (`chatserver.service.invitations`).
 
         Guarantees:
             Idempotent: by (chat, sender, ref), for as long as a send's reference is remembered; and
@@ -148,20 +157,53 @@ class Membership:
         """
         chat = ChatId(frame.chat)
         settings = _settings_of(frame)
+        invitation = None
         try:
             async with asyncio.timeout(CHANGE_S):
+                asked = await self._find_asked(actor, frame, is_host=is_host)
+                if isinstance(frame, frames.AcceptInvitation):
+                    invitation = await self._find_invitation(actor, frame)
                 queue = self._in_turn.join(chat)
                 async with queue.making:
-                    made = await self._change(chat, actor, frame, settings)
+                    made = await self._change(chat, actor, frame, settings, asked, invitation)
                 if made is not None and await self._in_turn.tell(queue, made.record):
                     await self._end(made)
                 info = await self._turnover.describe(chat)
         except TimeoutError:
             raise Unavailable(f"chat {chat}: was not changed in time; try again") from None
+        if isinstance(frame, frames.Invite) and asked and self._invitations is not None:
+            invited = sorted(set(asked) - set(info.members))
+            await self._invitations.invite(actor, chat, info.name, frame.role, asked)
+            info = msgspec.structs.replace(info, invited=invited)
+        if invitation is not None and self._invitations is not None:
+            await self._invitations.close(actor, chat, invitation.inviter)
         if isinstance(frame, frames.Leave):
             # Who has left may not know who is in it.
             return frames.ChatInfo(chat, info.kind, [], info.name)
         return info
+
+    async def _find_asked(
+        self, actor: UserId, frame: frames.AnyChange, *, is_host: bool
+    ) -> set[UserId]:
+        """Return whom an invitation of strangers is sent to."""
+        if self._invitations is None or not isinstance(frame, frames.Invite):
+            return set()
+        users = [UserId(user) for user in frame.users]
+        return await self._invitations.find_strangers(actor, users, is_host=is_host)
+
+    async def _find_invitation(
+        self, actor: UserId, frame: frames.AcceptInvitation
+    ) -> Invitation | None:
+        """Return the invitation; None if it was accepted before. Raises NotFound."""
+        if self._invitations is None:
+            raise NotFound(rules.NOT_A_MEMBER)
+        try:
+            return await self._invitations.get(actor, ChatId(frame.chat))
+        except NotFound:
+            _, members = await self._read(ChatId(frame.chat), actor, frame)
+            if actor in members:
+                return None
+            raise
 
     async def _change(
         self,
@@ -169,11 +211,15 @@ class Membership:
         actor: UserId,
         frame: frames.AnyChange,
         settings: Mapping[str, str | int],
+        asked: Collection[UserId],
+        invitation: Invitation | None,
     ) -> _Made | None:
         """Return what members have to be told of."""
         digest = _digest_of(frame)
         for number in range(TRIES_MAX):
-            record, members = await self._read(chat, actor, frame)
+            record, members = await self._read(
+                chat, actor, frame, [] if invitation is None else [invitation.inviter]
+            )
             # Redis is never more than one change behind: the last one goes there before the next.
             await self._turnover.bring(record)
             if await self._is_done(chat, actor, frame, digest):
@@ -189,7 +235,7 @@ class Membership:
             group = Group(
                 record.kind, record.joining, record.count, self._members_max, roles, banned
             )
-            changes = await self._plan(group, actor, frame)
+            changes = await self._plan(group, actor, frame, asked, invitation)
             if not changes and not settings:
                 return None
             made = await self._commit(record, group, actor, frame, digest, changes, settings)
@@ -198,8 +244,10 @@ class Membership:
             await asyncio.sleep(jittered(min(WAIT_S_MAX, 0.01 * 2**number), 0))
         raise Unavailable(f"chat {chat}: others keep changing it; try again")
 
-    async def _read(self, chat: ChatId, actor: UserId, frame: frames.AnyChange) -> tuple[Any, Any]:
-        users = {actor, *_named_in(frame)}
+    async def _read(
+        self, chat: ChatId, actor: UserId, frame: frames.AnyChange, others: Collection[str] = ()
+    ) -> tuple[Any, Any]:
+        users = {actor, *_named_in(frame), *others}
         try:
             return await self._directory.read(chat, users)
         except NotFound:
@@ -222,13 +270,20 @@ class Membership:
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange
     ) -> set[UserId]:
         match frame:
-            case frames.Invite() | frames.Join() | frames.BanMember():
-                users = [actor] if isinstance(frame, frames.Join) else _named_in(frame)
+            case frames.Invite() | frames.Join() | frames.AcceptInvitation() | frames.BanMember():
+                users = _named_in(frame) or [actor]
                 return {UserId(user) for user in await self._directory.find_banned(chat, users)}
             case _:
                 return set()
 
-    async def _plan(self, group: Group, actor: UserId, frame: frames.AnyChange) -> Changes:
+    async def _plan(
+        self,
+        group: Group,
+        actor: UserId,
+        frame: frames.AnyChange,
+        asked: Collection[UserId],
+        invitation: Invitation | None,
+    ) -> Changes:
         match frame:
             case frames.Invite():
                 changes = rules.plan_invite(group, actor, map(UserId, frame.users), frame.role)
@@ -238,9 +293,19 @@ class Membership:
                 for user in changes:
                     if user not in known:
                         raise NotFound(f"{user}: there is no such user")
-                return changes
+                return await self._with_room(
+                    {user: role for user, role in changes.items() if user not in asked}
+                )
             case frames.Join():
-                return rules.plan_join(group, actor)
+                return await self._with_room(rules.plan_join(group, actor))
+            case frames.AcceptInvitation():
+                if invitation is None:
+                    return {}
+                if self._apart is not None:
+                    await self._apart.require_together(actor, [UserId(invitation.inviter)])
+                return await self._with_room(
+                    rules.plan_accept(group, actor, UserId(invitation.inviter), invitation.role)
+                )
             case frames.Leave():
                 return rules.plan_leave(group, actor)
             case frames.Remove():
@@ -261,6 +326,12 @@ class Membership:
             case _ as never:
                 assert_never(never)
 
+    async def _with_room(self, changes: Changes) -> Changes:
+        """Return the changes if all who become members may be in one chat more."""
+        if self._invitations is not None and changes:
+            await self._invitations.require_room(list(changes))
+        return changes
+
     async def _commit(
         self,
         record: ChangedChat,
@@ -279,8 +350,8 @@ class Membership:
         # The least seq at which they can join; the script says which it is.
         joined = await self._turnover.open(chat) + 1
         added: dict[str, tuple[Role, int]] = {
-            user: (role, joined)
-            for user, role in changes.items()
+            user: (role, joined + index)
+            for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
         muted = self._mutes_of(frame)
@@ -294,6 +365,7 @@ class Membership:
         large, turn = self._turn(record, group.count + len(added) - len(removed))
         strangers = {user for user in changes if user not in group.roles}
         change = self._describe(actor, frame, digest, changes, strangers, settings, turn, muted)
+        change.joined = joined
         written = await self._directory.commit(
             record, encode_record(change), added, roles, removed, settings, large, muted, banned
         )

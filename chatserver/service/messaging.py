@@ -26,10 +26,19 @@ import structlog
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery, Place
-from chatserver.domain.messages import Audience, Draft, OnAnswer, Places, digest_of, parse_place
+from chatserver.domain.messages import (
+    Audience,
+    Draft,
+    OnAnswer,
+    Places,
+    digest_of,
+    is_same_send,
+    parse_place,
+)
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.protocol import codec, frames
+from chatserver.service.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 
@@ -64,6 +73,10 @@ class Deliverer(Protocol):
     """Appends to inboxes, idempotently."""
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]: ...
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]: ...
 
 
 class Settler(Protocol):
@@ -139,12 +152,14 @@ class Messaging:
         attachments: Sequence[frames.Attachment] = (),
         said: str | None = None,
         ai: frames.Ai | None = None,
+        *,
+        is_system: bool = False,
     ) -> None:
-        """Take a message; `on_answer` hears of it exactly once, later.
+        """Take a message; `on_answer` is called exactly once, later.
 
         `attachments` are what the frame's ids stand for (`chatserver.service.attachments`). `said`
         is what the sender wrote where a webhook gave the message another body. `ai` tells of the
-        model that made it.
+        model that made it. `is_system`: the host application sends it, to any group.
 
         Guarantees:
             Order: messages of one sender to one chat get rising seqs in the order of `send`.
@@ -167,7 +182,13 @@ class Messaging:
             ref,
             mid,
             # A retry is the same message if the sender says the same, whatever was made of it.
-            digest_of(frame.kind, body if said is None else said, reply_to, frame.attachments),
+            digest_of(
+                frame.kind,
+                body if said is None else said,
+                reply_to,
+                frame.attachments,
+                frame.expires_s,
+            ),
             bare,
             frame.id,
             frame.durability == "stored",
@@ -177,8 +198,9 @@ class Messaging:
         )
         self._count += 1
         draft.bare, draft.ends = bare, ends
+        draft.reply_to, draft.is_system = reply_to, is_system
         if said is not None:
-            draft.made = digest_of(frame.kind, body, reply_to, frame.attachments)
+            draft.made = digest_of(frame.kind, body, reply_to, frame.attachments, frame.expires_s)
         audience = self._audiences.find(chat)
         if audience is None or chat in self._waiting:
             self._wait_for_chat(draft)
@@ -197,6 +219,7 @@ class Messaging:
         if audience.retention_s:
             latest = math.ceil(self._clock.time() + audience.retention_s)
             ends = latest if ends is None else min(ends, latest)
+        draft.expires_at = ends
         draft.tail = draft.bare if ends is None else codec.end_tail(draft.bare, ends)
         self._commits.submit(draft, audience)
 
@@ -235,6 +258,10 @@ class Messaging:
             error = Unavailable(f"chat: not opened within {LOAD_S_MAX:g} s, try again")
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
+        except asyncio.CancelledError:
+            # The process stops. A client gives up what is refused for good, as `internal` is.
+            error = Unavailable("the server is stopping, try again")
+            raise
         finally:
             # Whatever happened: who is not answered waits for ever, and all after him.
             self._go_on(chat, audience, error)
@@ -318,7 +345,7 @@ class Messaging:
         self._not_told(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # Without a digest: the text is gone or changed since, and there is nothing to compare.
-        if digest and digest not in (draft.digest, draft.made):
+        if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.made)):
             error = Conflict("ref: was used before for another message")
             draft.on_answer.refused(draft, error)
         else:
@@ -401,6 +428,7 @@ async def deliver_to_all(inboxes: Deliverer, pushes: Pushes, audience: Audience,
     ]
     if not deliveries:
         return
+    await list_with_first_message(inboxes, audience, pushes.nudge)
     for place in await inboxes.deliver(deliveries):
         if place.appended:
             pushes.nudge(place.user, place.seq, place.gateways)

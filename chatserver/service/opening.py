@@ -24,19 +24,20 @@ from chatserver.domain.ids import (
 )
 from chatserver.domain.inboxes import ListedChat
 from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
+from chatserver.domain.membershipchanges import MembershipChange
 from chatserver.domain.moderation import BLOCKED, format_strictness
 from chatserver.domain.segments import ARCHIVED_KIND
 from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
-from chatserver.service.changes import ChangeRecord, encode_record
+from chatserver.service.changes import ChangeRecord, encode_record, find_change
+from chatserver.service.invitations import Invitations
 
 log = structlog.get_logger()
 
 SESSIONS_PER_USER_MAX = 500  # with companions: the newest; who renews every day has many of them
 RECENT_MESSAGES = 100
 LOADS_MAX = 3
-CHATS_PER_USER_MAX = 2_000
 _PAGE = 100
 
 
@@ -93,9 +94,13 @@ class DirectoryShape(Protocol):
 
     async def put_user_if_absent(self, user: str, name: str | None, now: float) -> Any: ...
 
-    async def get_user(self, user: str) -> Any: ...
+    async def find_known(self, users: Collection[str]) -> set[str]: ...
 
-    async def create_direct(self, chat: str, a: str, b: str, now: float) -> ChatRecord: ...
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> ChatRecord: ...
+
+    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]: ...
+
+    async def list_direct(self, chat: str, user: str) -> bool: ...
 
     async def create_session_chat(
         self, chat: str, user: str, companion: str, name: str, now: float
@@ -109,6 +114,7 @@ class DirectoryShape(Protocol):
         name: str | None,
         now: float,
         first_change: str | None = None,
+        invited: Sequence[str] = (),
     ) -> ChatRecord: ...
 
     async def get_chat_with_members(
@@ -158,6 +164,7 @@ class HotOpening(Protocol):
         large: int = 0,
         strictness: str = "",
         muted: Mapping[UserId, int] | None = None,
+        change: MembershipChange | None = None,
     ) -> bool: ...
 
     async def note_unfinished(self, chat: ChatId) -> None: ...
@@ -197,7 +204,9 @@ class Opener:
         restore_revoked: Callable[[UserId], Awaitable[None]] | None = None,
         apart: Apartness | None = None,
         revive: Callable[[ChatId], Awaitable[bool]] | None = None,
+        invitations: Invitations | None = None,
     ) -> None:
+        self._invitations = invitations
         self._revive = revive
         self._restore_revoked = restore_revoked
         self._fanout_members_max = fanout_members_max
@@ -218,7 +227,7 @@ class Opener:
         """
         epoch = self._opening.epoch_of_user(user)
         record = await self._directory.put_user_if_absent(user, None, self._clock.time())
-        rows = await self._list_rows(user, "others", CHATS_PER_USER_MAX)
+        rows = await self._list_rows(user, "others")
         rows += await self._list_rows(user, "sessions", SESSIONS_PER_USER_MAX)
         chats = [_list(row.chat, row.member) for row in rows]
         if self._restore_revoked is not None:
@@ -236,13 +245,13 @@ class Opener:
         await self._boxes.open_box(user, chats, epoch)
 
     async def _list_rows(
-        self, user: UserId, part: Literal["sessions", "others"], rows_max: int
+        self, user: UserId, part: Literal["sessions", "others"], rows_max: int | None = None
     ) -> list[Any]:
-        """Return the first `rows_max` of a user's chats, and what he is in them."""
+        """Return a user's chats and memberships, the first `rows_max` of them; None: all."""
         rows: list[Any] = []
         start = None
-        while len(rows) < rows_max:
-            limit = min(_PAGE, rows_max - len(rows))
+        while rows_max is None or len(rows) < rows_max:
+            limit = _PAGE if rows_max is None else min(_PAGE, rows_max - len(rows))
             page = await self._directory.list_memberships(user, limit=limit, start=start, part=part)
             rows += page.items
             start = page.next
@@ -295,6 +304,7 @@ class Opener:
                 for member in members
                 if member.muted_until is not None
             },
+            find_change(record),
         )
         if record.change is not None:
             await self._opening.note_unfinished(chat)
@@ -337,37 +347,53 @@ class Opener:
                 return newest
             log.error("opening.message_lost", chat=chat, seq=first.seq - 1)
 
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         """Return the direct chat of two users, created if need be.
+
+        It is in the list of `user` from now on, and in that of `other` from the first message on.
+        The host application (`is_host`) opens as many as it wants.
 
         Raises:
             NotFound: there is no such user.
+            BadRequest: the user has as many direct chats as allowed.
+            RateLimited: the user has opened as many with strangers as allowed in a day.
+            Forbidden: one blocks the other, and there is no chat yet.
         """
         await self._require_users([other])
         chat = direct_chat_id(user, other)
-        first, second = sorted((user, other))
         is_apart = self._apart is not None and await self._apart.is_apart(user, other)
-        if is_apart:
-            await self._require_chat(chat)
-        else:
-            await self._directory.create_direct(chat, first, second, self._clock.time())
+        exists, is_listed = await self._directory.find_direct(chat, user)
+        if is_apart and not exists:
+            raise Forbidden(BLOCKED)
+        if not is_listed and not is_host and self._invitations is not None:
+            await self._invitations.require_direct_room(user)
+            if not exists:
+                await self._invitations.require_contact(user, other)
+        if not exists:
+            await self._directory.create_direct(chat, user, other, self._clock.time())
             if self._apart is not None:
                 # Who blocked after we looked found no chat to note it in.
                 await self._apart.mark_new_chat(chat, user, other)
+        elif not is_listed:
+            await self._directory.list_direct(chat, user)
         await self.load_chat(chat)
-        return frames.ChatInfo(chat, "direct", [first, second], blocked=is_apart)
-
-    async def _require_chat(self, chat: ChatId) -> None:
-        """Let two users who are apart read what they wrote before, and begin nothing new."""
-        try:
-            await self._directory.get_chat_with_members(chat)
-        except NotFound:
-            raise Forbidden(BLOCKED) from None
+        return frames.ChatInfo(chat, "direct", sorted((user, other)), blocked=is_apart)
 
     async def create_chat(
-        self, user: UserId, ref: Ref, members: Sequence[UserId], name: str | None
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
     ) -> frames.ChatInfo:
         """Create a group; the same creator and `ref` find the same one again.
+
+        Members to whom the user is a stranger are invited, not added, unless the host application
+        asks (`is_host`).
 
         Raises:
             BadRequest: a chat may not have so many members.
@@ -382,13 +408,21 @@ class Opener:
         if self._apart is not None:
             await self._apart.require_together(user, members)
         chat = derived_chat_id(user, ref)
+        invited: list[UserId] = []
+        if self._invitations is not None:
+            strangers = await self._invitations.find_strangers(user, members, is_host=is_host)
+            invited = [member for member in members if member in strangers]
+            members = [member for member in members if member not in strangers]
+            await self._invitations.require_room([user, *members])
         first = None
         if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
             first = encode_record(ChangeRecord(user, ref, "", turn="up"))
         record = await self._directory.create_group(
-            chat, user, members, name, self._clock.time(), first
+            chat, user, members, name, self._clock.time(), first, invited
         )
         await self.load_chat(chat)
+        if invited and self._invitations is not None:
+            await self._invitations.invite(user, chat, name, "member", invited)
         if record.version > 1:
             return await self._describe_changed(chat, user)
         everybody: list[str] = [user, *members]
@@ -400,6 +434,7 @@ class Opener:
             len(everybody),
             {user: "owner"},
             large=record.large > 0,
+            invited=[str(each) for each in invited],
         )
 
     async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:
@@ -443,11 +478,10 @@ class Opener:
         )
 
     async def _require_users(self, users: Sequence[UserId]) -> None:
+        known = await self._directory.find_known(users)
         for user in users:
-            try:
-                await self._directory.get_user(user)
-            except NotFound:
-                raise NotFound(f"{user}: there is no such user") from None
+            if user not in known:
+                raise NotFound(f"{user}: there is no such user")
 
     async def read_history(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None

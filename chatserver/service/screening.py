@@ -163,10 +163,15 @@ class ScreenedMessaging(Messaging):
         attachments: Sequence[frames.Attachment] = (),
         said: str | None = None,
         ai: frames.Ai | None = None,
+        *,
+        is_system: bool = False,
     ) -> None:
-        """Take a message; see `Messaging.send`, whose promises hold. A model's is not shown."""
-        if ai is not None:
-            super().send(sender, frame, on_answer, attachments, said, ai)
+        """Take a message; see `Messaging.send`, whose guarantees hold.
+
+        Messages of a model or of the host application are not checked.
+        """
+        if ai is not None or is_system:
+            super().send(sender, frame, on_answer, attachments, said, ai, is_system=is_system)
             return
         if frame.body or not attachments:
             frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))

@@ -93,6 +93,7 @@ class StoredWaits:
         while True:
             await asyncio.sleep(self._look_s)
             for chat in list(self._waits)[:LOOKS_MAX]:
+                self._waits[chat] = self._waits.pop(chat)  # the others come first in the next turn
                 with contextlib.suppress(ChatError):
                     self.reached(chat, await log.get_stored(chat))
 

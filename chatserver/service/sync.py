@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
@@ -18,7 +18,7 @@ from chatserver.domain.messages import LogEntry
 from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.errors import ChatError
 from chatserver.protocol import codec, frames
-from chatserver.service.views import NO_CHANGES, View, Views
+from chatserver.service.views import NO_CHANGES, View, Views, has_changes
 
 WARM_CHATS_MAX = 16  # chats of one page whose messages are read from the warm tier
 
@@ -92,6 +92,7 @@ class Sync:
         messages, views = await asyncio.gather(
             self._read_messages(user, entries), self._open_views(user, chats)
         )
+        views |= await self._withhold(user, messages, views)
         missed: list[Missed] = []
         size, now_s = 0, self._clock.time()
         for entry in entries:
@@ -117,6 +118,23 @@ class Sync:
             return {}
         hidden = await self._views.list_hidden(user, chats)
         return {chat: View({}, seqs) for chat, seqs in hidden.items()}
+
+    async def _withhold(
+        self,
+        user: UserId,
+        messages: Mapping[tuple[ChatId, Seq], LogEntry],
+        views: Mapping[ChatId, View],
+    ) -> dict[ChatId, View]:
+        """Return the views of chats with changes, which say where the user joined."""
+        source = self._views
+        if source is None:
+            return {}
+        chats = {chat for (chat, _), entry in messages.items() if has_changes([entry])}
+        firsts = await asyncio.gather(*(source.find_first(user, chat) for chat in chats))
+        return {
+            chat: dataclasses.replace(views.get(chat, NO_CHANGES), first=first)
+            for chat, first in zip(chats, firsts, strict=True)
+        }
 
     async def _read_messages(
         self, user: UserId, entries: Sequence[InboxEntry]

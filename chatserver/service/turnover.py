@@ -15,13 +15,14 @@ import msgspec
 import structlog
 
 from chatserver.domain.companions import is_companion
-from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
+from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery, MarkResult, Place
+from chatserver.domain.membershipchanges import MembershipChange
 from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.changes import ChangeRecord, decode_record
+from chatserver.service.changes import decode_record, find_change
 from chatserver.service.opening import ChatRecord
 
 log = structlog.get_logger()
@@ -70,16 +71,7 @@ class Turn(Protocol):
 class HotChanges(Protocol):
     """Changes in Redis."""
 
-    async def apply(
-        self,
-        chat: ChatId,
-        version: int,
-        settings: tuple[str, str],
-        name: tuple[UserId, Ref, str, str],
-        entries: Sequence[tuple[str, str, bool, bytes]],
-        large: int = 0,
-        turn: str = "",
-    ) -> bool: ...
+    async def apply(self, change: MembershipChange) -> Seq | None: ...
 
     async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool: ...
 
@@ -182,34 +174,32 @@ class Turnover:
         await self.tell(record)
 
     async def bring(self, record: ChangedChat) -> None:
-        """Make in Redis the change that the chat's row keeps.
+        """Make in Redis the change that the chat's row keeps, and store where members joined.
 
         Guarantees:
-            When it returns, no commit sees the membership as it was before (promise P7).
+            When it returns, no commit sees the membership as it was before (promise P7), and the
+            directory has the exact seq at which each new member joined: a chat that is loaded
+            again shows them nothing older.
 
         Raises:
             Unavailable: Redis does not answer, or the chat cannot be opened.
         """
         if record.change is None:
             return
-        chat, change = ChatId(record.chat), decode_record(record.change)
-        entries = _entries_of(chat, change)
-        first_mid = change.members[0].mid if change.members else change.update_mid
+        chat, noted = ChatId(record.chat), decode_record(record.change)
+        change = find_change(record)
+        assert change is not None
         for _ in range(LOADS_MAX):
-            if await self._hot.apply(
-                chat,
-                record.version,
-                (record.name or "", record.history),
-                (UserId(change.sender), Ref(change.ref), first_mid, change.digest),
-                entries,
-                record.large,
-                change.turn,
-            ):
+            first = await self._hot.apply(change)
+            if first is not None:
                 break
             await self._load_chat(chat)
         else:
             raise Unavailable(f"chat {chat}: could not be opened, try again")
-        if change.update_mid:
+        if first > noted.joined and change.newcomers:
+            joined = [(user, first + index) for user, index in change.newcomers.items()]
+            await self._directory.fix_joined(chat, joined)
+        if noted.update_mid:
             await self.restrict(record)
 
     async def restrict(self, record: ChangedChat) -> None:
@@ -302,8 +292,6 @@ class Turnover:
         for turn in came:
             assert turn.user is not None
             await self._mark_as_read(turn.user, chat, Seq(turn.seq - 1))
-        joined = [(turn.user, turn.seq) for turn in came if turn.user]
-        await self._directory.fix_joined(chat, joined)
 
     async def _take_turn(self, audience: Audience, turn: Turn, leavers: Sequence[Turn]) -> None:
         """Tell one user, or all, what follows from a change that was made."""
@@ -435,39 +423,3 @@ class Turnover:
             log.warning("membership.left_to_repair", chat=record.chat, error=exc.message)
             return False
         return True
-
-
-def _entries_of(chat: ChatId, change: ChangeRecord) -> list[tuple[str, str, bool, bytes]]:
-    """Return (user, role, is new, tail) of each entry; the first one has the request's `ref`."""
-    entries = []
-    for number, member in enumerate(change.members):
-        message = frames.Message(
-            seq=0,
-            ts=0,
-            chat=chat,
-            mid=member.mid,
-            sender=change.sender,
-            ref=change.ref if number == 0 else member.mid,
-            kind="member",
-            body="",
-            user=member.user,
-            role=member.role,
-            muted_until=member.muted_until,
-            banned=member.is_banned,
-        )
-        role = member.role + member.mute
-        entries.append((member.user, role, member.is_new, codec.tail_of(message)))
-    if change.update_mid:
-        message = frames.Message(
-            seq=0,
-            ts=0,
-            chat=chat,
-            mid=change.update_mid,
-            sender=change.sender,
-            ref=change.ref,
-            kind="update",
-            body=change.body,
-            name=change.name,
-        )
-        entries.append(("", "", False, codec.tail_of(message)))
-    return entries

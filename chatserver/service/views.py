@@ -1,4 +1,7 @@
-"""How one reader sees the entries of a chat: as they are now, without what he deleted for himself.
+"""How one reader sees the entries of a chat: as they are now, without what is not theirs to read.
+
+Not theirs is what they deleted for themselves, and the text of a change whose message is from
+before they joined (`history: joined`): the entry keeps its place and loses its body.
 
 What a tier holds of an entry may be older than a change that was acked: the hot log keeps entries
 as they came, the warm tier learns of a change some time later. The overlay has every change until
@@ -9,14 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
+from chatserver.errors import NotFound
 from chatserver.protocol import codec, expiry
 from chatserver.protocol.entries import tombstone_of
-from chatserver.protocol.frames import Message
+from chatserver.protocol.frames import INT_MAX, Message
+
+_CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
+
+
+def has_changes(entries: Iterable[LogEntry]) -> bool:
+    """Return whether an entry says what another one is now. Nothing is parsed."""
+    return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
 
 
 class OverlaySource(Protocol):
@@ -33,18 +45,28 @@ class HiddenSource(Protocol):
     ) -> dict[ChatId, frozenset[int]]: ...
 
 
+class ReaderSource(Protocol):
+    """Who may read a chat, and from where on."""
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """The changes to a part of a chat, and what its reader does not see."""
+    """The changes to a part of a chat, and what its reader does not see.
+
+    `first`: changes of messages below it come without their text.
+    """
 
     overlay: Mapping[int, bytes]
     hidden: frozenset[int]
+    first: int = 1
 
     def see_entry(self, entry: LogEntry, now_s: float) -> bytes:
         """Return the tail of a log's entry. One that nothing happened to is not parsed."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
-        if self.hidden:
+        if self.hidden or (self.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
             message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
             if self._is_hidden(message):
                 return codec.tail_of(tombstone_of(message, message.rev))
@@ -63,6 +85,8 @@ class View:
         return expiry.as_of(message, now_s)
 
     def _is_hidden(self, message: Message) -> bool:
+        if message.kind in _CHANGES_WITH_TEXT and (message.target or 0) < self.first:
+            return True
         seq = message.target if message.kind == "edit" else message.seq
         return seq in self.hidden
 
@@ -73,16 +97,34 @@ NO_CHANGES = View({}, frozenset())
 class Views:
     """Opens views."""
 
-    def __init__(self, overlays: OverlaySource, hidden: HiddenSource) -> None:
+    def __init__(
+        self, overlays: OverlaySource, hidden: HiddenSource, readers: ReaderSource | None = None
+    ) -> None:
         self._overlays = overlays
         self._hidden = hidden
+        self._readers = readers
 
-    async def open(self, reader: UserId, chat: ChatId, seqs: Sequence[int]) -> View:
-        """Return how `reader` sees these entries. Costs two Redis calls, at once."""
+    async def open(self, reader: UserId, chat: ChatId, seqs: Sequence[int], first: int = 1) -> View:
+        """Return how `reader` sees these entries, who may read from `first` on.
+
+        Costs two Redis calls, at once.
+        """
         overlay, hidden = await asyncio.gather(
             self._overlays.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
         )
-        return View(overlay, hidden.get(chat, frozenset()))
+        return View(overlay, hidden.get(chat, frozenset()), first)
+
+    async def find_first(self, reader: UserId, chat: ChatId) -> Seq:
+        """Return the first seq that `reader` may read. Costs one Redis call.
+
+        Beyond every seq for somebody who is no member any more: where they joined is forgotten.
+        """
+        if self._readers is None:
+            return Seq(1)
+        try:
+            return (await self._readers.get_reader(chat, reader)).first
+        except NotFound:
+            return Seq(INT_MAX)
 
     async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
         """Return how those see these entries who hid none of them. Costs one Redis call."""

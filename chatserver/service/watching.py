@@ -1,15 +1,15 @@
 """Who watches whom: tells sessions how present the users are whom they asked about.
 
-Only users who share a chat are told of each other (promise P7): a direct chat by its id, a group by
-asking Redis for both memberships, when a watch begins and again whenever there is something to
-tell. A change that was lost on its way between gateways is found by `look_again`, which also
-keeps this gateway among those that are told.
+Only users who share a chat are told of each other (promise P7): a direct chat in which the other
+one has written, or a group by asking Redis for both memberships, when a watch begins and again
+whenever there is something to tell. A change that was lost on its way between gateways is found by
+`look_again`, which also keeps this gateway among those that are told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -64,6 +64,12 @@ class Apart(Protocol):
     async def list_apart(self, user: UserId) -> set[UserId]: ...
 
 
+class Directs(Protocol):
+    """Direct chats that were answered."""
+
+    async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]: ...
+
+
 class _Watched:
     """A user whom somebody here watches: by whom, by virtue of which chat, and what was told."""
 
@@ -88,8 +94,10 @@ class Watching:
         watched_max: int,
         clock: Clock,
         apart: Apart | None = None,
+        directs: Directs | None = None,
     ) -> None:
         self._apart = apart
+        self._directs = directs
         self._sights = sights
         self._boxes = boxes
         self._open_chat = open_chat
@@ -193,7 +201,11 @@ class Watching:
         chats = [box.chat for box in await self._boxes.list_chats(user)]
         mine = set(chats)
         directs = {other: direct_chat_id(user, other) for other in others}
-        found = {other: _DIRECT for other, chat in directs.items() if chat in mine}
+        near = [other for other, chat in directs.items() if chat in mine]
+        if near and self._directs is not None:
+            # Opening a chat with a stranger is not enough to see when they are online.
+            near = list(await self._directs.find_answered(user, near))
+        found = dict.fromkeys(near, _DIRECT)
         groups = [chat for chat in chats if not chat.startswith(DIRECT_PREFIX)][:SHARED_CHATS_MAX]
         missing = [other for other in others if other not in found]
         if missing and groups:

@@ -46,8 +46,9 @@ MAILBOX_LAG = TalliedHistogram(
 RATE_LIMITED = Counter(
     "chatserver_rate_limited",
     "What was refused because a limit was reached: sends, requests (of a user), sends_in_flight, "
-    "requests_in_flight, held (frames), connections, failures, calls (of an address), logins, "
-    "entries, slow_mode, tokens, turns, attachments, exports",
+    "requests_in_flight, held (frames), connections, failures, calls, "
+    "http_connections, unauthenticated (of an address), logins, entries, slow_mode, "
+    "chat_backlog, tokens, turns, attachments, exports",
     ["limit"],
 )
 
@@ -248,6 +249,18 @@ SPANS = Counter(
 LOG_LINES_DROPPED = Counter("chatserver_log_lines_dropped", "Log lines that could not be written")
 HTTP_REQUESTS = Counter(
     "chatserver_http_requests", "HTTP requests by route pattern and status", ["route", "status"]
+)
+HTTP_CONNECTIONS = Gauge(
+    "chatserver_http_connections",
+    "HTTP connections by stage: idle, head, body (waiting for the client's request), write "
+    "(waiting for the client to read), busy (working for the client)",
+    ["stage"],
+)
+HTTP_CLOSED = Counter(
+    "chatserver_http_connections_closed",
+    "HTTP connections closed by the server: idle_timeout, head_timeout, body_timeout, "
+    "write_timeout, displaced (by a newcomer, at a limit of connections)",
+    ["reason"],
 )
 
 # `increase()` does not see a series come. What alerts watch for its first rise is there before it.

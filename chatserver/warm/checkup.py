@@ -1,4 +1,4 @@
-"""A look at the DynamoDB tables, for who has to find out why something does not work."""
+"""DynamoDB checks for process start and for `chatserver doctor`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,25 @@ from chatserver.warm.tables import TABLES, Table
 
 STORE: Final = "dynamodb"
 APPLY: Final = "run `chatserver tables apply`"
+
+
+async def require_tables(client: DynamoClient, settings: Warm) -> None:
+    """Check that every table exists and may be read; one eventually consistent read each.
+
+    Raises:
+        ConfigError: credentials, a table or the permission to read it are missing.
+        Unavailable: DynamoDB does not answer.
+    """
+    missing = []
+    for table in TABLES:
+        name = table.name_in(settings)
+        key = {attribute: {table.type_of(attribute): "0"} for attribute in table.key.names}
+        try:
+            await client.call("get_item", {"TableName": name, "Key": key})
+        except TableMissing:
+            missing.append(f"table {name} is missing; {APPLY}")
+    if missing:
+        raise ConfigError(missing)
 
 
 async def check_dynamodb(settings: Warm) -> list[Finding]:

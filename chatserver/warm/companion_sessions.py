@@ -29,7 +29,7 @@ from chatserver.domain.companions import (
     describe_active,
 )
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.errors import Conflict, CorruptData
+from chatserver.errors import Conflict, CorruptData, LostRace
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.paging import Page, Span, Token, read_page
 from chatserver.warm.records import chat_key, row_key
@@ -127,7 +127,7 @@ class CompanionSessions:
             if active is None:
                 active = await self.find_active(session.user, session.companion)
             if active is None:
-                raise Conflict(CHANGED) from None
+                raise LostRace(CHANGED) from None
             if active.chat != session.chat:
                 raise Conflict(describe_active(active)) from None
 
@@ -298,7 +298,7 @@ class CompanionSessions:
             # If an answer was lost, this very row is there; with another time it is another's.
             kept = await self.find_old(old.user, old.companion, old.chat)
             if kept != old:
-                raise Conflict(CHANGED) from None
+                raise LostRace(CHANGED) from None
         return old
 
     def _close_chat(self, old: CompanionSession) -> dict[str, Any]:

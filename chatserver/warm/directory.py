@@ -18,11 +18,11 @@ still forming it; only the last one writes it as ready. So
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from chatserver.config import Warm
+from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.domain.membership import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
@@ -106,6 +106,14 @@ class Directory:
             raise NotFound(f"user {user}: does not exist")
         return found
 
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        """Return those of `users` who have an account. Consistent; one call for 100 of them."""
+        names = map(records.user_key, set(users))
+        keys = [records.row_key(name, name) for name in names]
+        items = await get_items(self._client, self._table, keys)
+        found = [User.decode(item) for item in items]
+        return {user.user for user in found if user.erased_ms is None}
+
     async def check(self) -> None:
         """See that the table can be read, for one read unit.
 
@@ -117,17 +125,62 @@ class Directory:
 
     # chats
 
-    async def create_direct(self, chat: str, a: str, b: str, now: float) -> Chat:
-        """Create the direct chat of two users, or return it; see `create_group`."""
-        roles: dict[str, Role] = {a: "member", b: "member"}
-        return await self._create(Chat(chat, "direct", None, 1, int(now * 1000)), roles)
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+        """Create the direct chat of two users, or return it; see `create_group`.
+
+        It is in the list of `user`; `list_direct` puts it into that of `other`.
+        """
+        roles: dict[str, Role] = {user: "member", other: "member"}
+        users = tuple(sorted(roles))
+        made = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
+        stored = await self._create(made, roles, listed=[user])
+        if stored is not made:
+            await self.list_direct(chat, user)
+        return stored
+
+    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
+        """Return whether a direct chat exists, and whether it is in the user's list. Consistent."""
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, sort) for sort in (key, records.member_key(user))]
+        found = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
+        return key in found, len(found) == len(keys)
+
+    async def list_direct(self, chat: str, user: str) -> bool:
+        """Put a direct chat into the list of one of its users; False if it is not theirs.
+
+        Idempotent.
+
+        Raises:
+            Unavailable: it may be listed.
+        """
+        key = records.chat_key(chat)
+        put = {
+            "TableName": self._table,
+            "Item": Member(chat, user, "member").encode(),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        check = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "ConditionExpression": "contains(#users, :user)",
+            "ExpressionAttributeNames": {"#users": Field.USERS},
+            "ExpressionAttributeValues": {":user": {"S": user}},
+        }
+        actions = [{"ConditionCheck": check}, {"Put": put}]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return (await self.find_direct(chat, user))[1]
+        return True
 
     async def create_session_chat(
         self, chat: str, user: str, companion: str, name: str, now: float
     ) -> Chat:
         """Create the chat of a session with a companion, or return it; see `create_group`."""
         roles: dict[str, Role] = {user: "member", companion: "member"}
-        return await self._create(Chat(chat, "companion", name, 1, int(now * 1000)), roles)
+        made = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
+        return await self._create(made, roles)
 
     async def create_group(
         self,
@@ -137,8 +190,11 @@ class Directory:
         name: str | None,
         now: float,
         first_change: str | None = None,
+        invited: Iterable[str] = (),
     ) -> Chat:
         """Create a group of `creator`, its owner, and `members`; return the stored record.
+
+        `invited` belong to the request, which is thus the same again after they have accepted.
 
         With `first_change` it is a large chat from the start, and that is what has to be told.
 
@@ -158,13 +214,31 @@ class Directory:
         if len(roles) > MEMBERS_MAX:
             raise BadRequest(f"members: must be at most {MEMBERS_MAX}, the creator included")
         large = 0 if first_change is None else 1
-        created = Chat(chat, "group", name, 1, int(now * 1000), change=first_change, large=large)
-        return await self._create(created, roles)
+        created = Chat(
+            chat,
+            "group",
+            name,
+            1,
+            int(now * 1000),
+            change=first_change,
+            large=large,
+            count=len(roles),
+        )
+        return await self._create(created, roles, invited)
 
-    async def _create(self, chat: Chat, roles: Mapping[str, Role]) -> Chat:
-        chat = dataclasses.replace(chat, count=len(roles))
-        origin = records.describe_origin(chat.kind, chat.name, roles)
-        members = [Member(chat.chat, user, roles[user]).encode() for user in sorted(roles)]
+    async def _create(
+        self,
+        chat: Chat,
+        roles: Mapping[str, Role],
+        invited: Iterable[str] = (),
+        listed: Collection[str] | None = None,
+    ) -> Chat:
+        """Create a chat and the rows of `listed`, None: all; return `chat` itself if it is new."""
+        asked: dict[str, Role] = dict.fromkeys(invited, "member")
+        asked |= roles
+        origin = records.describe_origin(chat.kind, chat.name, asked)
+        users = sorted(roles if listed is None else listed)
+        members = [Member(chat.chat, user, roles[user]).encode() for user in users]
         starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
         async with self._client.deadline():
             for at in starts:
@@ -250,7 +324,9 @@ class Directory:
                 if len(members) > MEMBERS_READ_MAX:
                     raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
                 if (last := answer.get("LastEvaluatedKey")) is None:
-                    return Chat.decode(rows[0]), [Member.decode(row) for row in members]
+                    chat_row = Chat.decode(rows[0])
+                    listed = [Member.decode(row) for row in members]
+                    return chat_row, records.with_unlisted(chat_row, listed)
                 request["ExclusiveStartKey"] = last
 
     async def list_memberships(
@@ -295,7 +371,8 @@ class Directory:
 
         Guarantees:
             A mark never moves back, whoever else moves it; repeats do nothing.
-            Marks of one who is no member are dropped.
+            Marks of one who is no member are dropped. In a direct chat, membership does not end: a
+            mark that comes before the user's row makes it.
             Cancellation: safe; some may have moved.
             Cost: one UpdateItem a mark, two where another writer was ahead in one of the two.
 
@@ -321,6 +398,9 @@ class Directory:
                 await self._client.call("update_item", self._move(mark))
             except ConditionFailed as exc:
                 if exc.stored[0] is None:
+                    is_direct = mark.chat.startswith(DIRECT_PREFIX)
+                    if is_direct and await self.list_direct(mark.chat, mark.user):
+                        continue
                     return  # not a member
                 stored = Member.decode(exc.stored[0])
                 further = mark._replace(
@@ -368,7 +448,8 @@ class Directory:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed:
-            return
+            if chat.startswith(DIRECT_PREFIX) and await self.list_direct(chat, user):
+                await self._client.call("update_item", request)
 
     async def _find_row(self, partition: str, sort: str) -> Item | None:
         request = {

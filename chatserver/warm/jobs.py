@@ -26,7 +26,7 @@ import msgspec
 
 from chatserver.config import Warm
 from chatserver.domain.privacy import Done, Job, Kind, State
-from chatserver.errors import Conflict, CorruptData, NotFound, RateLimited
+from chatserver.errors import Conflict, CorruptData, LostRace, NotFound, RateLimited
 from chatserver.telemetry import metrics
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.records import row_key, user_key
@@ -154,7 +154,7 @@ class JobRows:
         except ConditionFailed:
             known = await self.find(job.id)  # an earlier try, whose answer was lost
             if known is None:
-                raise Conflict("export: another request came at the same time") from None
+                raise LostRace("export: another request came at the same time") from None
 
     async def create_erasure(self, job: Job) -> str:
         """Store an erasure and turn the user's row into a tombstone; return the job's id.

@@ -15,6 +15,7 @@ messages of a chat have expired (promise P3).
 
 from __future__ import annotations
 
+from chatserver.domain.segments import LOST_KIND
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
 from chatserver.warm.checksums import checksum_of
@@ -50,7 +51,7 @@ def encode_marker(message: Message) -> Item:
 def lost_message(chat: str, seq: int, ts: int) -> Message:
     """Return what stands for a message of which nothing is known but its place."""
     name = f"lost-{seq}"
-    return Message(seq, ts, chat, name, "-", name, "lost", "", deleted=True)
+    return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
 
 
 def decode_marker(item: Item) -> Message:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.domain.membership import Role
 from chatserver.errors import NotFound
 from chatserver.warm import moderation, records
@@ -31,6 +32,8 @@ from chatserver.warm.tables import DirectoryField as Field
 
 CHANGED_MAX: Final = 99  # members in one change: a transaction takes 100 actions
 _FIXES_IN_FLIGHT_MAX = 16
+LEFT_PREFIX: Final = "left#"  # row of a user: what they chose for themselves in a chat they left
+LEFT_S: Final = 365 * 86_400
 
 
 class Memberships:
@@ -84,10 +87,15 @@ class Memberships:
         rows: list[Item] = (await self._client.call("query", request))["Items"]
         if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
             raise NotFound(f"chat {chat}: does not exist")
-        return Chat.decode(rows[0]), [Member.decode(row) for row in rows[1:]]
+        chat_row = Chat.decode(rows[0])
+        listed = [Member.decode(row) for row in rows[1:]]
+        return chat_row, records.with_unlisted(chat_row, listed)[:limit]
 
     async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
         """Return members of a chat by id, from the one after `after` on. Consistent."""
+        if chat.startswith(DIRECT_PREFIX):
+            _, both = await self.list_first(chat, 2)
+            return [member for member in both if member.user > (after or "")][:limit]
         key = records.chat_key(chat)
         first = records.MEMBER_PREFIX if after is None else records.member_key(after)
         span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
@@ -99,10 +107,7 @@ class Memberships:
 
     async def find_known(self, users: Collection[str]) -> set[str]:
         """Return those of `users` who have an account. Consistent."""
-        keys = [records.row_key(records.user_key(user), records.user_key(user)) for user in users]
-        items = await get_items(self._client, self._table, keys)
-        found = [records.User.decode(item) for item in items]
-        return {user.user for user in found if user.erased_ms is None}
+        return await self._directory.find_known(users)
 
     async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
         """Return those of `users` who may not come back to a chat. Consistent."""
@@ -131,6 +136,8 @@ class Memberships:
             elif records.is_ready(item):
                 chat = Chat.decode(item)
                 shows_all[chat.chat] = chat.history == "all"
+                if user in chat.users:
+                    joined.setdefault(chat.chat, 1)
         return {
             chat: 1 if shows_all[chat] else first
             for chat, first in joined.items()
@@ -172,8 +179,9 @@ class Memberships:
             large=large,
             **settings,  # type: ignore[arg-type]  # the frame's types have checked the values
         )
+        kept = await self._read_kept(chat.chat, added, removed)
         actions = [self._move_chat(after, settings)]
-        actions += self._move_members(chat.chat, added, roles, removed)
+        actions += self._move_members(chat.chat, added, roles, removed, kept)
         actions += [self._mute(chat.chat, user, until) for user, until in (muted or {}).items()]
         actions += [self._ban(chat.chat, user, by) for user, by in (banned or {}).items()]
         try:
@@ -267,11 +275,13 @@ class Memberships:
         added: Mapping[str, tuple[Role, int]],
         roles: Mapping[str, Role],
         removed: Collection[str],
+        kept: Mapping[str, Item],
     ) -> list[dict[str, Any]]:
         actions: list[dict[str, Any]] = []
         for user, (role, joined) in added.items():
             row = Member(chat, user, role, joined, read=joined - 1, received=joined - 1)
-            actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
+            item = {**kept.get(user, {}), **row.encode()}
+            actions.append({"Put": {"TableName": self._table, "Item": item}})
         for user, role in roles.items():
             update = {
                 "TableName": self._table,
@@ -285,7 +295,29 @@ class Memberships:
         for user in removed:
             key = self._member_row(chat, user)
             actions.append({"Delete": {"TableName": self._table, "Key": key}})
+            if user in kept:
+                item = self._left_row(chat, user) | kept[user]
+                item[Field.EXPIRES_AT] = {"N": str(int(self._clock.time()) + LEFT_S)}
+                actions.append({"Put": {"TableName": self._table, "Item": item}})
         return actions
+
+    async def _read_kept(
+        self, chat: str, added: Collection[str], removed: Collection[str]
+    ) -> dict[str, Item]:
+        """Return what users chose for themselves in a chat that they leave, or come back to."""
+        keys = [self._left_row(chat, user) for user in added]
+        keys += [self._member_row(chat, user) for user in removed]
+        kept: dict[str, Item] = {}
+        for row in await get_items(self._client, self._table, keys):
+            own: Item = {name: row[name] for name in (Field.HIDDEN, Field.QUIET) if name in row}
+            if own:
+                is_left = row[Field.SK]["S"].startswith(LEFT_PREFIX)
+                name, prefix = (Field.PK, "u#") if is_left else (Field.SK, records.MEMBER_PREFIX)
+                kept[row[name]["S"].removeprefix(prefix)] = own
+        return kept
+
+    def _left_row(self, chat: str, user: str) -> Item:
+        return records.row_key(records.user_key(user), LEFT_PREFIX + chat)
 
     def _member_row(self, chat: str, user: str) -> Item:
         return records.row_key(records.chat_key(chat), records.member_key(user))

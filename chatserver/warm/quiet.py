@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chatserver.config import Warm
-from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
 from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.errors import NotFound
 from chatserver.warm import records
@@ -69,13 +69,18 @@ class QuietChats:
     ) -> set[UserId]:
         """Return those of `users` who are members and for whom the chat is not quiet. Consistent.
 
+        In a direct chat they are members; with its first message there may be no row yet.
+
         `now` is in seconds since 1970. Costs one BatchGetItem for each 100 users.
         """
         key = records.chat_key(chat)
         keys = [records.row_key(key, records.member_key(user)) for user in users]
         rows = await get_items(self._client, self._table, keys)
-        return {
-            UserId(row[Field.SK]["S"].removeprefix(records.MEMBER_PREFIX))
-            for row in rows
-            if Field.QUIET not in row or int(row[Field.QUIET]["N"]) <= now * 1000
-        }
+        members: set[UserId] = set()
+        quiet: set[UserId] = set()
+        for row in rows:
+            user = UserId(row[Field.SK]["S"].removeprefix(records.MEMBER_PREFIX))
+            members.add(user)
+            if Field.QUIET in row and int(row[Field.QUIET]["N"]) > now * 1000:
+                quiet.add(user)
+        return (set(users) if chat.startswith(DIRECT_PREFIX) else members) - quiet

@@ -5,7 +5,8 @@
 | `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
 |          |             |              | erased? receipt?`                             |
 | `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
-|          |             |              | members joining? history? change? large?`            |
+|          |             |              | members users? joining? history? change?      |
+|          |             |              | large?`                                       |
 | `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
 |          |             |              | muted_until?`                                 |
 
@@ -94,7 +95,8 @@ class Chat:
     `change` is the last one of them until the hot tier has it, too; see
     `chatserver.service.membership`. `count` is how many members there are, if the row says so:
     rows of before there were changes do not. `large` is the version with which it became a large
-    chat (it has no inboxes), 0 while it is none.
+    chat (it has no inboxes), 0 while it is none. `users` are both users of a direct chat: a user
+    who has not opened it has no `Member` row before the first message.
     """
 
     chat: str
@@ -111,6 +113,7 @@ class Chat:
     retention_s: int = 0  # so long its messages live; 0: for ever
     blockers: frozenset[str] = frozenset()  # of a direct chat: which of its users block the other
     ended_ms: int | None = None  # of a companion's chat: since when it is only read
+    users: tuple[str, ...] = ()
 
     def encode(self, state: str, origin: str) -> Item:
         """Return the row of a chat in `state` that was asked for as `origin`."""
@@ -122,6 +125,8 @@ class Chat:
         item[Field.ORIGIN] = {"S": origin}
         if self.count is not None:
             item[Field.MEMBERS] = {"N": str(self.count)}
+        if self.users:
+            item[Field.USERS] = {"SS": list(self.users)}
         if self.large:
             item[Field.LARGE] = {"N": str(self.large)}
         if self.change is not None:
@@ -151,6 +156,7 @@ class Chat:
             retention_s=_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
             blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
             ended_ms=_number(item, Field.ENDED) if Field.ENDED in item else None,
+            users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
         )
 
 
@@ -218,6 +224,13 @@ class Member:
             hidden=tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"]))),
             muted_until=_number(item, Field.MUTED_UNTIL) if Field.MUTED_UNTIL in item else None,
         )
+
+
+def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
+    """Return all members of a chat by id, of which the directory has listed `members`."""
+    listed = {member.user for member in members}
+    unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
+    return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
 
 
 def _text(item: Item, name: str) -> str:

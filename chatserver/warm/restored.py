@@ -21,7 +21,7 @@ from typing import Any, Final
 from chatserver.config import Warm
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.domain.segments import Restored
-from chatserver.errors import Conflict, CorruptData
+from chatserver.errors import Conflict, CorruptData, LostRace
 from chatserver.warm.client import ConditionFailed, DynamoClient, Item
 from chatserver.warm.paging import Span
 from chatserver.warm.records import row_key
@@ -85,7 +85,7 @@ class RestoredRows:
         row = (await self._client.call("get_item", request)).get("Item")
         held = None if row is None else decode_range(row)
         if held is not None and held.is_ending:
-            raise Conflict("this range is being taken away: try again when that is done")
+            raise LostRace("this range is being taken away: try again when that is done")
         if held is not None:
             wanted = dataclasses.replace(held, until=max(held.until, wanted.until))
         put: dict[str, Any] = {"TableName": self._table, "Item": key | _encode(wanted)}
@@ -99,7 +99,7 @@ class RestoredRows:
         try:
             await self._client.call("transact_write_items", {"TransactItems": actions})
         except ConditionFailed as exc:
-            raise Conflict("this range is being changed by somebody else: try again") from exc
+            raise LostRace("this range is being changed by somebody else: try again") from exc
         return wanted
 
     async def note_done(self, chat: str, held: Restored, done: int) -> None:

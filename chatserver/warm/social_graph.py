@@ -110,6 +110,15 @@ class SocialGraph:
         found = await get_items(self._table.client, self._table.name, rows)
         return {social.decode_edge(item).user for item in found}
 
+    async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
+        """Return those of some users who follow `user`. Consistent; one call for up to 100."""
+        rows = [
+            social.row_key(social.follower_key(user), social.user_key(other))
+            for other in sorted(set(others))
+        ]
+        found = await get_items(self._table.client, self._table.name, rows)
+        return {social.decode_edge(item).user for item in found}
+
     async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[Edge]:
         """Return a page of those who follow a user, by id. Eventually consistent, one Query."""
         return await self._list(social.follower_key(user), start, limit)

@@ -118,6 +118,7 @@ class DirectoryField:
     JOINING: Final = "joining"  # of a chat: invited or open
     HISTORY: Final = "history"  # of a chat: joined or all
     MEMBERS: Final = "members"  # of a chat: how many there are
+    USERS: Final = "users"  # of a direct chat: both
     CHANGE: Final = "change"  # of a chat: the last change, until the hot tier has it, too
     DUE_TS: Final = "due_ts"  # of a chat: the archive looks when messages of then are old enough
     LARGE: Final = "large"  # of a chat: the version with which it became a large one, or 0

@@ -5,7 +5,7 @@ import { Connection } from "./connection.js";
 import { cleanBody } from "./format.js";
 import { CHANGE_WORDS, LOAD_WORDS, SEND_WORDS, reasonOf } from "./refusals.js";
 import { seenWith } from "./state/messages.js";
-import { frameOf, nextRetry, newEntry, sendable } from "./state/outbox.js";
+import { frameOf, nextRetry, newEntry, sendable, unstoredByChat } from "./state/outbox.js";
 
 const PAGE = 50;
 const HOLE_PAGE = 200;
@@ -73,7 +73,7 @@ export class ChatClient {
 
   async #hello() {
     const session = await this.session();
-    const { cursor, large } = this.state;
+    const { cursor, large, unstored } = this.state;
     return {
       type: "hello",
       v: 1,
@@ -81,6 +81,7 @@ export class ChatClient {
       device: this.device.id,
       ...(cursor === null ? {} : { cursor }),
       ...(cursor === null || large.size === 0 ? {} : { large: Object.fromEntries(large) }),
+      ...(cursor === null || unstored.length === 0 ? {} : { unstored: unstoredByChat(unstored) }),
       state: this.isForeground ? "fg" : "bg",
     };
   }
@@ -118,6 +119,7 @@ export class ChatClient {
         return this.#takeEvents(frame);
       case "signal":
         if (frame.kind === "post") return this.onPost?.(frame);
+        if (frame.kind === "invitation") return this.onInvitation?.();
         this.store.dispatch({ type: "signal", frame, now });
         return frame.kind === "ai.delta" ? this.#settle() : undefined;
       case "stored":

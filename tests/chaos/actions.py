@@ -57,8 +57,9 @@ class Actions:
 
     async def _do_chorus(self, chat: int, count: int) -> None:
         names = self._town.story.chats[self._town.chats[chat]]
-        for user in map(self._town.users.index, names):
-            await self._do_say(user, user % 2, chat, count)
+        for user, name in enumerate(self._town.users):
+            if name in names:
+                await self._do_say(user, user % 2, chat, count)
 
     def _target(self, user: int, chat: int, which: int, *, is_own: bool) -> int | None:
         found = [

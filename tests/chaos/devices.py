@@ -26,11 +26,15 @@ from tests.support.story import (
     Kept,
     Line,
     Page,
+    ReadMark,
     Scene,
     Shown,
     Skipped,
     StartedOver,
     Told,
+    Unstored,
+    Watermark,
+    Withdrawn,
 )
 from tests.support.wire import Ended
 
@@ -148,9 +152,11 @@ class SdkDevice:
             case events.Signalled(_, _, str() as chat, _):
                 add(Heard(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
-                add(Answered(now, self.user, chat, ref, "", seq, ts, mid))
+                add(Answered(now, self.user, chat, ref, "", seq, ts, mid, self.name))
             case events.Refused(ref, chat, error):
-                add(Answered(now, self.user, chat, ref, error.code))
+                add(Answered(now, self.user, chat, ref, error.code, device=self.name))
+            case events.StoredUpto(chat, upto):
+                add(Watermark(now, *names, chat, upto))
             case events.Skipped(chat, after, upto):
                 add(Skipped(now, *names, chat, after, upto))
             case events.Restarted(is_new_epoch, chats):
@@ -159,8 +165,8 @@ class SdkDevice:
                     self._catch_up(chat)
             case events.Disconnected(_, retry_in_s):
                 self.waits.append(retry_in_s)
-            case events.Withdrawn(chat, seqs):
-                self.problems.append(f"{self.name}: {seqs} of {chat} were withdrawn")
+            case events.Withdrawn(chat, seqs, after):
+                add(Withdrawn(now, *names, chat, seqs, after))
             case _:
                 pass
 
@@ -270,6 +276,41 @@ class SdkDevice:
         code = await self.insist(read)
         return () if code else tuple(map(shown_of, entries))
 
+    async def read_counts(self) -> list[tuple[str, int, int]]:
+        """Return each chat of the list with the read mark and how much is unread."""
+        counts: list[tuple[str, int, int]] = []
+
+        async def read(client: ChatClient) -> None:
+            counts.clear()
+            after: str | None = None
+            while True:
+                page = await client.chats(after=after, limit=PAGE)
+                counts.extend((chat.id, chat.read, chat.unread) for chat in page.chats)
+                after = page.next
+                if after is None:
+                    break
+
+        await self.insist(read)
+        return counts
+
+    async def list_marks(self) -> None:
+        """Write down the user's read marks as the server has them now. It may fail."""
+        client = await self.ready()
+        asked = self._teller.now()
+        try:
+            page = await client.chats(limit=PAGE)
+        except ChatError:
+            return
+        now = self._teller.now()
+        for chat in page.chats:
+            self._teller.tell(ReadMark(asked, now, self.user, chat.id, chat.read))
+
+    def unstored(self, chat: str) -> Unstored:
+        """Return what the device did in a chat and does not know to be stored."""
+        assert self._client is not None
+        refs = tuple(deed.ref for deed in self._client.deeds(chat))
+        return Unstored(self.user, self.name, chat, refs)
+
     async def read_lines(self, chats: set[str]) -> list[Line]:
         """Read the list of chats, as the server has it."""
         lines: list[Line] = []
@@ -299,8 +340,10 @@ class RawDevice:
         self.chat = chat
         self._teller = teller
         self._reading: set[asyncio.Task[None]] = set()
+        self.problems: list[str] = []
         self._frames_taken = 0
         self._recorded = 0
+        self._epoch = ""
 
     @property
     def recorder(self) -> Recorder:
@@ -325,24 +368,46 @@ class RawDevice:
     def collect(self) -> None:
         """Write down what came since the last time."""
         add, now = self._teller.tell, self._teller.now()
+        seen = self.recorder.run.seen
+        recorded, self._recorded = seen[self._recorded :], len(seen)
+        # Acks come first: a watermark of the same batch may cover them, and none is of a past one.
+        for each in recorded:
+            match each:
+                case Acked():
+                    place = (each.seq, each.ts, each.mid, self.name)
+                    add(Answered(now, each.user, each.chat, each.ref, "", *place))
+                case Refused(code=code) if code not in TEMPORARY:
+                    add(Answered(now, each.user, each.chat, each.ref, code, device=self.name))
+                case _:
+                    pass
         frames, self._frames_taken = self.chat.frames[self._frames_taken :], len(self.chat.frames)
         for frame in frames:
+            self._check_epoch(frame)
             for scene in self._scenes_of(frame, now):
                 add(scene)
             if frame["type"] in {"too_long", "reset"}:
                 for line in frame["chats"]:
                     self._catch_up(line["chat"])
-        seen = self.recorder.run.seen
-        recorded, self._recorded = seen[self._recorded :], len(seen)
-        for each in recorded:
-            match each:
-                case Acked():
-                    place = (each.seq, each.ts, each.mid)
-                    add(Answered(now, each.user, each.chat, each.ref, "", *place))
-                case Refused(code=code) if code not in TEMPORARY:
-                    add(Answered(now, each.user, each.chat, each.ref, code))
-                case _:
-                    pass
+
+    def _check_epoch(self, frame: dict[str, Any]) -> None:
+        """Note an event of an epoch into which no `reset` has brought the device (P5)."""
+        match frame:
+            case {"type": "welcome", "epoch": epoch} if not self._epoch:
+                self._epoch = epoch
+            case {"type": "reset" | "too_long", "cursor": {"epoch": epoch}}:
+                self._epoch = epoch
+            case {"type": "event", "epoch": epoch, "chat": chat} if epoch != self._epoch:
+                self.problems.append(
+                    f"{self.name}: event of {chat} of epoch {epoch} before its reset"
+                )
+            case _:
+                pass
+
+    def unstored(self, chat: str) -> Unstored:
+        """Return what the device did in a chat and does not know to be stored."""
+        waiting = [*self.chat.unstored.items()]
+        refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
+        return Unstored(self.user, self.name, chat, refs)
 
     def _scenes_of(self, frame: dict[str, Any], now: float) -> list[Any]:
         names = (now, self.user, self.name)
@@ -353,6 +418,8 @@ class RawDevice:
                 return [Heard(*names, chat, what)]
             case {"type": "too_long"} | {"type": "reset"}:
                 return [StartedOver(*names, frame["type"] == "reset")]
+            case {"type": "stored", "chat": chat, "upto": upto}:
+                return [Watermark(*names, chat, upto)]
             case _:
                 return []
 

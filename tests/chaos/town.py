@@ -175,28 +175,37 @@ class Town:
         self.chats = list(await asyncio.gather(*opening))
         self.script.append(Action("begin"))
 
+    def _names_of(self, users: range) -> list[str]:
+        return [self.users[number] for number in users]
+
     async def _open_group(self, users: range) -> str:
-        names = [self.users[number] for number in users]
         ref = f"g{self.round}-{users[0]}-{self._stem}"
+        return await self._create(users[0], self._names_of(users), ref)
+
+    async def _create(self, owner: int, names: list[str], ref: str) -> str:
+        """Create a group that everybody may join; the first name is its owner's."""
         found: list[str] = []
 
         async def create(client: Any) -> None:
             found.append((await client.create_chat(names[1:], ref=ref)).id)
 
-        device = self.first(users[0])
+        device = self.first(owner)
         assert not await device.insist(create)
         self.story.chats[found[-1]] = names
-        await self.change(users[0], found[-1], "update", "open")
+        await self.change(owner, found[-1], "update", "open")
         return found[-1]
 
     async def _open_direct(self, a: int, b: int) -> str:
+        return await self._open_direct_with(a, self.users[b])
+
+    async def _open_direct_with(self, a: int, other: str) -> str:
         found: list[str] = []
 
         async def open_it(client: Any) -> None:
-            found.append((await client.open_direct(self.users[b])).id)
+            found.append((await client.open_direct(other)).id)
 
         assert not await self.first(a).insist(open_it)
-        self.story.chats[found[-1]] = [self.users[a], self.users[b]]
+        self.story.chats[found[-1]] = [self.users[a], other]
         return found[-1]
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -302,10 +311,13 @@ class Town:
     async def _read_logs(self) -> dict[str, tuple[Shown, ...]]:
         logs = {}
         for chat in self.story.chats:
-            items = await self.stack.read_items(chat)
-            logs[chat] = tuple(map(_shown_of_item, items))
+            logs[chat] = await self._read_log(chat)
             self.story.scenes.append(Stored(chat, logs[chat]))
         return logs
+
+    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
+        """Read the truth about a chat."""
+        return tuple(map(shown_of_item, await self.stack.read_items(chat)))
 
     def _untold(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
         return find_untold(self.story, logs)
@@ -368,7 +380,7 @@ async def _is_quiet(client: redis.asyncio.Redis) -> bool:
     return not any(sizes)
 
 
-def _shown_of_item(item: dict[str, Any]) -> Shown:
+def shown_of_item(item: dict[str, Any]) -> Shown:
     """Return an entry as DynamoDB has it, read past all code of ours."""
     texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
     return Shown(

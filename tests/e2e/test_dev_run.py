@@ -175,6 +175,17 @@ async def test_gateway_that_dies_is_named_and_started_again(shared: DevRun) -> N
     await eventually(lambda: answers_http(dev.ports[1], "/healthz"), DEADLINE_S, "the new gateway")
 
 
+async def test_api_that_dies_is_named_and_started_again(shared: DevRun) -> None:
+    """A crash of the API does not stop the gateway, the workers or the stores."""
+    dev = shared
+
+    dev.child("api").kill()
+    await eventually(lambda: "api ended with -9" in dev.text(), what="its end is reported")
+
+    await eventually(lambda: answers_http(dev.ports[0], "/healthz"), DEADLINE_S, "the new API")
+    assert answers_http(dev.ports[1], "/healthz")
+
+
 def test_server_that_dies_is_named_and_stops_everything(dev: DevRun) -> None:
     """Without Redis there is no going on: its name, its last lines, exit code 1."""
     dev.start()
@@ -203,6 +214,23 @@ def test_busy_port_is_named_with_its_flag_and_nothing_starts(dev: DevRun) -> Non
     assert "--gateway-port" in dev.text()
     assert "Traceback" not in dev.text()
     assert not dev.folder.exists()
+
+
+def test_bad_settings_are_all_named_before_any_server_starts(dev: DevRun) -> None:
+    """Every wrong setting of every process in one list, without a traceback."""
+    wrong = {
+        "CHAT_GATEWAY_PING_INTERVAL_S": "no",
+        "CHAT_API_WORKERS": "4",
+        "CHAT_WARM_REGIONS": "x",
+    }
+    dev.spawn(env=wrong)
+    assert dev.process is not None
+    code = dev.process.wait(DEADLINE_S)
+
+    assert code == 2
+    assert all(name in dev.text() for name in wrong), dev.text()
+    assert "Traceback" not in dev.text()
+    assert "redis" not in dev.text()
 
 
 def test_second_run_on_the_same_folder_is_refused(shared: DevRun) -> None:

@@ -142,6 +142,7 @@ async def test_load_of_nobody_exits_with_2(tmp_path: Path) -> None:
 
     assert code == 2
     assert b"no gateway at ws://127.0.0.1:9/" in run.said and b"Traceback" not in run.said
+    assert b"ceiling" not in run.said, "it looks for the gateway before it measures anything"
     assert result == {}
 
 

@@ -118,7 +118,7 @@ async def test_web_screen_reader_is_told_names_marks_and_news(
     ann, ben = web.new_users(2)
     alice, bob = await arrive(ann), await arrive(ben)
     await alice.start_chat(ben)
-    await bob.open_chat(ann)
+    await bob.start_chat(ann)
     await bob.send("Can you hear me?")
 
     page = alice.page

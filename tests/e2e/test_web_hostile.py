@@ -130,7 +130,7 @@ async def test_web_text_at_the_limit_is_sent_and_one_more_character_is_not(
     ann, ben = web.new_users(2)
     alice, bob = await arrive(ann), await arrive(ben)
     await alice.start_chat(ben)
-    await bob.open_chat(ann)
+    await bob.start_chat(ann)
     count = alice.page.locator(".composer-count")
     longest = "\U0001f642" * 1000 + "w" * 3000
 
@@ -152,7 +152,7 @@ async def test_web_spaces_lines_and_scripts_of_all_kinds_arrive_as_written(
     ann, ben = web.new_users(2)
     alice, bob = await arrive(ann), await arrive(ben)
     await alice.start_chat(ben)
-    await bob.open_chat(ann)
+    await bob.start_chat(ann)
     texts = [
         "  indented\n\n\tand tabbed",
         "مرحبا, world",

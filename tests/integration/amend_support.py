@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatserver.domain.ids import Ref, UserId
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
 from chatserver.protocol import codec, frames
 from tests.integration.hot_support import ALICE, BOB, CAROL, CHAT, EPOCH, Scripts, Sending
 
@@ -63,13 +64,14 @@ class Chat:
                 "chat": keys.chat(CHAT),
                 "members": keys.members(CHAT),
                 "log": keys.log(CHAT),
-                "ref": keys.ref(CHAT, sender, Ref(ref)),
+                "refs_even": keys.refs_even(CHAT),
                 "over": keys.over(CHAT),
                 "revs": keys.revs(CHAT),
                 "backlog": keys.backlog(0),
                 "checkpoint": keys.checkpoint(0),
                 "undelivered": keys.undelivered(0),
                 "asides": keys.asides(CHAT),
+                "refs_odd": keys.refs_odd(CHAT),
             },
             {
                 "epoch": epoch,
@@ -79,7 +81,7 @@ class Chat:
                 "reactions_max": reactions_max,
                 "chat_id": CHAT,
                 "sender": sender,
-                "name": ":M2:d2",
+                "name": format_name("M2", "d2"),
                 "kind": kind,
                 "target": target,
                 "body": body,
@@ -87,6 +89,8 @@ class Chat:
                 "base": base,
                 "asked": asked,
                 "author": author,
+                "ref": reference_key(sender, ref),
+                "phase": generation_phase(CHAT),
             },
         )
         return reply

@@ -28,6 +28,7 @@ def api(stack: Stack) -> Server:
         CHAT_AUTH_ARGON2_MEMORY_KIB="8",
         CHAT_AUTH_ARGON2_PASSES="1",
         # All APIs of a stack share the buckets of an address.
+        CHAT_LIMITS_MEMORY_BURST_BYTES="1000000000",
         CHAT_LIMITS_ENTRIES_BURST="100000",
         CHAT_LIMITS_LOGINS_BURST="1000",
         CHAT_LIMITS_CALLS_BURST="100000",

@@ -81,7 +81,7 @@ class AssistantWorld:
         """Let Alice edit or delete a message of hers."""
         ref, mid = Ref(f"c{next(_numbers)}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, self.alice, ref, kind, text, seq)
-        made = Amendment(chat, self.alice, ref, mid, "d", kind, Seq(seq), text, tail)
+        made = Amendment(chat, self.alice, ref, mid, "dd", kind, Seq(seq), text, tail)
         amended = await Amendments(self.hot, GatewayId("gw")).amend(made)
         assert amended.outcome is Outcome.COMMITTED
 

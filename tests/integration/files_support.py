@@ -30,7 +30,7 @@ from chatserver.protocol import codec, frames
 from chatserver.service.attachments import Begun
 from tests.integration.worker_support import running
 from tests.support.servers import eventually
-from workers.media import MediaWorker
+from workers.media import run_media
 from workers.parts import WorkerParts, open_worker_parts
 from workers.persist import PersistWorker
 
@@ -159,6 +159,11 @@ class FileWorld:
 
     async def look(self, file: str) -> File:
         """Have a media worker look at what waits, until it has looked at `file`."""
+        async with running(run_media(self.worker, "test")):
+            return await self.until_looked_at(file)
+
+    async def until_looked_at(self, file: str) -> File:
+        """Wait until a media worker has looked at a file, and everybody knows."""
 
         async def is_looked_at() -> File | None:
             (told,) = await self.worker.sendable.find([file])
@@ -167,8 +172,7 @@ class FileWorld:
             found = await self.worker.files.find_file(file)
             return found if found is None or found.is_looked_at else None
 
-        async with running(MediaWorker(self.worker, "test").run()):
-            found = await eventually(is_looked_at, deadline_s=60, what="the image is looked at")
+        found = await eventually(is_looked_at, deadline_s=60, what="the image is looked at")
         assert found is not None
         return found
 
@@ -199,6 +203,7 @@ async def open_file_world(
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
+        chats=config.Chats(invitations="never"),
         attachments=config.Attachments(settle_s=0, thumb_timeout_s=60, **attachments),
     )
     async with (

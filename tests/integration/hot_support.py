@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import redis
 
 from chatserver import config
-from chatserver.domain.ids import ChatId, Ref, UserId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import (
+    format_name,
+    format_place,
+    generation_phase,
+    parse_place,
+    reference_key,
+)
 from chatserver.hot.keys import Keys
 from chatserver.hot.scripts import Script, Value, load_script
 
@@ -25,6 +32,7 @@ ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 NEVER = 2**53
 
 CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRAINED = 0, 1, 2, 3, 5, 6, 7
+CHAT_FULL = 8
 OTHER_EPOCH = 3  # of open_chat
 
 
@@ -107,6 +115,7 @@ class Scripts:
         gateway: str = GATEWAY,
         ref_ttl_s: int = 86_400,
         backlog_max: int = 1000,
+        chat_backlog_max: int = 100_000,
         inbox_max: int = 1000,
         partition: int = 0,
     ) -> list[Answer]:
@@ -126,6 +135,7 @@ class Scripts:
                 "ref_ttl_s": ref_ttl_s,
                 "backlog_max": backlog_max,
                 "inbox_max": inbox_max,
+                "chat_backlog_max": chat_backlog_max,
                 "asked": len(batch),
             },
         )
@@ -133,9 +143,15 @@ class Scripts:
         for chat, group in chats.items():
             to, is_large = group[-1].to, group[-1].is_large
             key_list += [names.chat(chat), names.members(chat), names.log(chat)]
+            key_list += [names.refs_even(chat), names.refs_odd(chat)]
             key_list += [names.watchers(chat)] if is_large else [names.inbox(user) for user in to]
-            key_list += [names.ref(chat, each.sender, Ref(each.ref)) for each in group]
-            arg_list += [chat, group[-1].gate, -1 if is_large else len(to), len(group)]
+            arg_list += [
+                chat,
+                generation_phase(chat),
+                group[-1].gate,
+                -1 if is_large else len(to),
+                len(group),
+            ]
             for each in group:
                 arg_list += self._accept_args(script, each, to)
         reply = self.evaluate(script, key_list, arg_list)
@@ -147,7 +163,8 @@ class Scripts:
         given: dict[str, Value] = {
             "sender": sending.sender,
             "listed": "1" if is_listed else "0",
-            "name": f":{sending.mid}:{sending.digest}",
+            "ref": reference_key(sending.sender, sending.ref),
+            "name": format_name(sending.mid, sending.digest),
             "blob": f"{sending.receiver}\n{sending.tail}",
         }
         return [given[name] for name in script.more_args]
@@ -171,11 +188,12 @@ class Scripts:
         newest: Mapping[tuple[UserId, str], str] | None = None,
         life: str | None = None,
         asides: Sequence[str] = (),
+        deleted: Sequence[str] = (),
     ) -> int:
         """Open a chat as the warm tier knows it; `newest` maps (sender, ref) to a place.
 
         `life`: the epoch that Redis is in; else the one that is given. `asides`: places of entries
-        that are no messages.
+        that are not messages; `deleted`: places of deleted messages of the first member.
         """
         script, names = load_script("open_chat"), self.keys
         self.begin(epoch if life is None else life)
@@ -188,6 +206,8 @@ class Scripts:
                 "revs": names.revs(chat),
                 "asides": names.asides(chat),
                 "epoch": names.epoch(0),
+                "refs_even": names.refs_even(chat),
+                "refs_odd": names.refs_odd(chat),
             },
             {
                 "epoch": epoch,
@@ -199,17 +219,19 @@ class Scripts:
                 "history": history,
                 "large": large,
                 "ref_ttl_s": 86_400,
+                "phase": generation_phase(chat),
                 "members_count": len(members),
             },
         )
         for user in members:
             arg_list += [user, "member:0"]
+        for place in deleted:
+            key = reference_key(members[0], f"d{place.split(':')[0]}")
+            arg_list += [key, packed(place), f"#{members[0]}"]
         for (sender, ref), place in (newest or {}).items():
-            key_list.append(names.ref(chat, sender, Ref(ref)))
-            arg_list += [place, sender]
+            arg_list += [reference_key(sender, ref), packed(place), sender]
         for place in asides:
-            key_list.append(names.ref(chat, UserId("any"), Ref(f"a{place.split(':')[0]}")))
-            arg_list += [place, ""]
+            arg_list += [reference_key("any", f"a{place.split(':')[0]}"), packed(place), ""]
         opened: int = self.evaluate(script, key_list, arg_list)
         return opened
 
@@ -308,6 +330,12 @@ class Scripts:
         return [name.decode() for name in self.redis.zrange(self.keys.undelivered(0), 0, -1)]
 
 
+def packed(place: str) -> bytes:
+    """Return a place as it is stored, of the text "seq:ts:mid:digest"."""
+    seq, ts, mid, digest = place.split(":")
+    return format_place(int(seq), int(ts), mid, digest)
+
+
 def group_by_chat(batch: Sequence[Sending]) -> dict[ChatId, list[Sending]]:
     """The batch as a call carries it: chat by chat."""
     chats: dict[ChatId, list[Sending]] = {}
@@ -354,7 +382,7 @@ def _parse_answer(code: int, words: Iterator[Any]) -> Answer:
     if code in (COMMITTED, UNDELIVERED):
         return Answer(code, next(words), next(words))
     if code == KNOWN:
-        return Answer(code, place=next(words).decode())
+        return Answer(code, place=":".join(map(str, parse_place(next(words)))))
     if code == RESTRAINED:
         return Answer(code, why=next(words), wait_ms=next(words))
     return Answer(code)

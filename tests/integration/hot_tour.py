@@ -14,6 +14,8 @@ from chatserver.domain.figures import Backlog as FullBacklog
 from chatserver.domain.figures import Snapshot
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
+from chatserver.domain.login_attempts import LoginAttempt
+from chatserver.domain.membershipchanges import ChangeEntry, MembershipChange
 from chatserver.domain.messages import Draft, digest_of
 from chatserver.domain.presence import Appearance, State
 from chatserver.domain.social import PostIds
@@ -52,6 +54,7 @@ from chatserver.hot.sessions import Claim, Sessions
 from chatserver.hot.settling import Settling
 from chatserver.hot.spending import Spendings
 from chatserver.hot.tokens import TokenBudgets
+from chatserver.hot.tries import Tries
 from chatserver.hot.watchers import Watchers
 from chatserver.hot.watching import Seen
 from chatserver.protocol import codec
@@ -127,15 +130,15 @@ async def use_everything(hot: HotClient) -> None:
     await use_spending(hot)
     await use_figures(hot)
     await Mailbox(hot, GATEWAY).keep()
-    queue = CallQueue(hot, "tour").iter_calls()
+    queue = CallQueue(hot, "tour", SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
-    with contextlib.suppress(Unavailable):
-        await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).load_chat(ChatId("c"))
+    calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
     await waiting
+    calling.cancel()
     await queue.aclose()
     with contextlib.suppress(Unavailable):
         question = BeforeSend("c", "u", "r", "text", "hello")
-        await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).ask(question)
+        await WarmCalls(hot, GATEWAY, 0.01).ask(question)
 
 
 async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
@@ -213,6 +216,7 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     for user in users:
         await limits.find("sends", user).pay("messages")
     await limits.close()
+    await Tries(hot, config.Limits()).begin(LoginAttempt(users[0], "n1", is_known=False))
 
 
 async def use_inboxes(
@@ -240,7 +244,7 @@ async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
     for number, kind in enumerate(("edit", "edit", "delete")):
         ref, mid = Ref(f"a{number}"), Mid("M")
         tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
-        made = Amendment(chat, user, ref, mid, "d", kind, Seq(1), "x", tail)
+        made = Amendment(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
         amended = await Amendments(hot, GATEWAY).amend(made)
         assert amended.outcome is Outcome.COMMITTED
 
@@ -252,9 +256,14 @@ async def use_membership(
     membership = HotMembership(hot)
     await membership.end(await membership.begin(chat, 1))
     await membership.begin(chat, 1)
-    entries = [(users[-1], "", False, b'"chat":"c"}'), ("new", "member", True, b'"chat":"c"}')]
-    name = (users[0], Ref("change"), "M2", "digest")
-    assert await membership.apply(chat, 2, ("Name", "all"), name, entries)
+    entries = [
+        ChangeEntry(users[-1], "", False, b'"chat":"c"}'),
+        ChangeEntry("new", "member", True, b'"chat":"c"}'),
+    ]
+    change = MembershipChange(
+        chat, 2, "Name", "all", users[0], Ref("change"), Mid("M2"), "d1", entries
+    )
+    assert await membership.apply(change)
     await membership.list_overdue(hot.keys.partition_of(chat))
     _, turns = await audiences.get_turning(chat)
     await membership.forget_turnover(chat, [turn for turn in turns if not turn.is_in])
@@ -328,5 +337,8 @@ async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     await backlog.note_persisted({chat: Seq(1)})
     assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
     assert await backlog.note_ahead(lease, entry.id)
+    assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
     assert await backlog.checkpoint(lease, entry.id, 1)
+    assert await backlog.note_progress(lease, {chat: Seq(1)})
+    assert await backlog.get_progress() == {chat: 1}
     await lease.release()

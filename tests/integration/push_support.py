@@ -52,7 +52,9 @@ class PushWorld:
 
     async def direct(self) -> Audience:
         """The chat of Alice and Bob."""
-        return await make_direct(self.parts, self.alice, self.bob)
+        chat = await make_direct(self.parts, self.alice, self.bob)
+        await self.parts.opener.open_direct(self.bob, self.alice)  # else a fan-out would list it
+        return chat
 
     async def group(self) -> Audience:
         """A group of all three."""
@@ -66,7 +68,7 @@ class PushWorld:
         """Let Alice change a message of hers: an entry that is none itself."""
         ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
         tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
-        made = Amendment(chat.chat, self.alice, ref, mid, "d", "edit", Seq(seq), text, tail)
+        made = Amendment(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
         amended = await Amendments(self.hot, GatewayId("gw")).amend(made)
         assert amended.outcome is Outcome.COMMITTED
 
@@ -132,6 +134,9 @@ async def open_push_world(
     sections = {
         "notify": config.Notify(**{**service.settings(), **notify}),
         "outbound": config.Outbound(allow_private=LOOPBACK),
+        # An ended session is known after 2.5 s, a half-open one after 3.2 s.
+        "gateway": config.Gateway(ping_interval_s=0.5, pong_timeout_s=0.1, online_ttl_s=1.1),
+        "presence": config.Presence(offline_grace_s=0.5),
     }
     async with open_parts(redis_url, warm, **sections) as parts:
         yield PushWorld(parts, service)

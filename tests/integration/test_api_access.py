@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import httpx
 import pytest
 from pydantic import SecretStr
@@ -9,9 +14,13 @@ from pydantic import SecretStr
 from chatserver.config import Auth, Redis, Settings, Warm
 from chatserver.dev.servers import Server
 from tests.integration.api_support import Caller, open_api, problem_of
+from tests.support.rawchat import RawChat
 from tests.support.servers import free_port
 from tests.support.stack import Stack
 
+NewName = Callable[[str], str]
+DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))
+NO_CHAT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
 pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
 
 
@@ -74,3 +83,35 @@ async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str)
     assert alive.status_code == 200
     assert problem_of(ready) == (503, "unavailable")
     assert ready.json()["detail"]
+
+
+async def test_empty_body_is_taken_where_all_fields_are_optional(
+    caller: Caller, new_name: NewName
+) -> None:
+    """No route insists on `{}`; what it answers is about the request, not about the body."""
+    client = caller(new_name("empty"))
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if operation.get("requestBody", {}).get("required", True) or path == "/v1/me":
+                continue
+            place = re.sub("{[a-z]+}", NO_CHAT, path.replace("{seq}", "1"))
+            answer = await client.request(method.upper(), place)
+            assert answer.status_code < 500, f"{method} {path}: {answer.text}"
+            assert "body" not in answer.text, f"{method} {path}: {answer.text}"
+
+
+async def test_unknown_field_of_a_body_is_refused_by_name(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A field that is misspelled is not passed over."""
+    path = f"/v1/chats/{pair}/notifications"
+
+    answer = await caller(alice.user).put(path, json={"quiet": True, "untill": 5})
+    nested = await caller(alice.user).post(
+        "/v1/me/push-subscriptions", json={"keys": {"p256dh": "x", "auth": "y", "more": "z"}}
+    )
+
+    assert problem_of(answer) == problem_of(nested) == (400, "bad_request")
+    assert "untill" in answer.json()["detail"]
+    assert "more" in nested.json()["detail"]
+    assert (await caller(alice.user).get(path)).json() == {"quiet": False, "until": None}

@@ -32,6 +32,7 @@ async def test_direct_chat_opened_by_http_is_the_one_of_the_socket(
 ) -> None:
     """One chat for two users, whoever opens it and how; both hear of it on their sockets."""
     by_http = (await caller(alice.user).put(f"/v1/direct-chats/{bob.user}")).json()
+    await bob.ask("open_direct", user=alice.user)
     event = await bob.expect_frame("event", kind="chat", chat=by_http["chat"])
 
     by_socket = await bob.ask("open_direct", user=alice.user)
@@ -148,6 +149,7 @@ async def test_presence_by_http_is_told_of_those_who_share_a_chat(
 ) -> None:
     """One look, without a watch; a stranger learns nothing, not even that there is somebody."""
     query = {"user": [bob.user, new_name("nobody")]}
+    await bob.say(pair, "hi")
 
     seen = (await caller(alice.user).get("/v1/presence", params=query)).json()
     unseen = (await caller(new_name("eve")).get("/v1/presence", params=query)).json()
@@ -161,6 +163,7 @@ async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_wit
 ) -> None:
     """Name and text are set one by one, and taken away; strangers and the blocked hear nothing."""
     mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
+    await bob.say(pair, "hi")
 
     async def told_to(user: str) -> Any:
         answer = (await caller(user).get("/v1/users", params=query)).json()["items"]

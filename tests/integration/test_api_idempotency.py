@@ -8,6 +8,12 @@ from typing import Any
 
 import httpx
 
+from chatserver.api.idempotency import name_of, short_digest
+from chatserver.config import Redis
+from chatserver.domain.ids import UserId
+from chatserver.domain.principals import Principal
+from chatserver.hot.answers import Answer, Answers
+from chatserver.hot.client import open_hot
 from tests.integration.api_support import Caller, make_group, problem_of
 from tests.support.rawchat import RawChat
 from tests.support.stack import Stack
@@ -82,21 +88,61 @@ async def test_request_that_was_refused_may_be_mended_under_its_key(
     assert mended.status_code == 201
 
 
-async def test_requests_at_once_under_one_key_create_once(
+async def test_requests_at_once_under_one_key_get_one_answer(
     caller: Caller, alice: RawChat, bob: RawChat
 ) -> None:
-    """One of them is answered; the others get the same, or are told to come again."""
+    """The first one is run; the others wait for its answer and get the same."""
     client = caller(alice.user)
     chat = await make_group(client, bob.user)
     path, body = f"/v1/chats/{chat}/messages", {"body": "at once"}
 
     answers = await asyncio.gather(*(post(client, path, "race", body) for _ in range(8)))
 
-    made = [answer.json() for answer in answers if answer.status_code == 201]
-    early = [problem_of(answer) for answer in answers if answer.status_code != 201]
-    assert len({answer["mid"] for answer in made}) == 1
-    assert set(early) <= {(409, "conflict")}
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1
+    assert sum("idempotency-replayed" in answer.headers for answer in answers) == 7
     assert (await client.get(path)).json()["messages"][-1]["seq"] == 1
+
+
+async def test_request_waits_for_the_answer_of_its_first_one(
+    stack: Stack, caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A repeat that overlaps the first request gets that one's answer, from any process."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    body, headers = b'{"body":"slow"}', {"Idempotency-Key": "slow"}
+    async with open_hot(Redis(url=stack.redis_url)) as hot:
+        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "slow")
+        asked = short_digest("POST", path, "", body)
+        assert await answers.claim(name, asked) is None
+
+        repeat = asyncio.create_task(client.post(path, content=body, headers=headers))
+        await asyncio.wait([repeat], timeout=0.5)
+        await answers.put(name, Answer(asked, 201, "application/json", b'{"seq":77}'))
+
+        answer = await repeat
+    assert (answer.status_code, answer.json()) == (201, {"seq": 77})
+    assert answer.headers["idempotency-replayed"] == "true"
+
+
+async def test_request_whose_first_one_does_not_end_is_told_to_come_back(
+    stack: Stack, caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Nothing is wrong with it: temporary, with the time to wait; later it is run."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    async with open_hot(Redis(url=stack.redis_url)) as hot:
+        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "stuck")
+        body, headers = b'{"body":"late"}', {"Idempotency-Key": "stuck"}
+        assert await answers.claim(name, short_digest("POST", path, "", body)) is None
+
+        waited = await client.post(path, content=body, headers=headers)
+        again = asyncio.create_task(client.post(path, content=body, headers=headers))
+        await answers.release(name)  # it was refused, or its process died
+
+        assert problem_of(waited) == (503, "unavailable")
+        assert waited.json()["temporary"] is True
+        assert waited.json()["retry_after_ms"] > 0
+        assert int(waited.headers["retry-after"]) >= 1
+        assert (await again).status_code == 201
 
 
 async def test_key_of_another_shape_is_refused(caller: Caller, alice: RawChat, pair: str) -> None:

@@ -25,7 +25,7 @@ SLOW = 0.001  # a token in 17 minutes: none comes back within a test
 @pytest.fixture
 async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
     """An API that allows little, behind a proxy that it believes."""
-    bursts = {"calls": 12, "failures": 3, "requests": 4, "sends": 2}
+    bursts = {"calls": 12, "failures": 3, "requests": 64, "sends": 2}
     limits = {f"{kind}_burst": burst for kind, burst in bursts.items()}
     limits |= {f"{kind}_per_s": SLOW for kind in bursts}
     settings = Settings(
@@ -56,18 +56,20 @@ async def codes(client: httpx.AsyncClient, count: int, *request: Any, **more: An
 async def test_requests_of_an_address_beyond_its_burst_are_refused(
     stack: Stack, strict: ASGIApp
 ) -> None:
-    """Before anybody is asked who it is; another address does not notice."""
+    """Before anybody is asked who it is; another address does not notice, nor do probes."""
     async with client_of(stack, strict, "", "192.0.2.1") as client:
-        found = await codes(client, 13, "GET", "/healthz")
-        refused = await client.get("/healthz")
+        found = await codes(client, 13, "GET", "/v1/client-config")
+        refused = await client.get("/v1/client-config")
+        health = [await codes(client, 2, "GET", path) for path in ("/healthz", "/readyz")]
     async with client_of(stack, strict, "", "192.0.2.2") as other:
-        free = await other.get("/healthz")
+        free = await other.get("/v1/client-config")
 
     assert found == [200] * 12 + [429]
     assert problem_of(refused) == (429, "rate_limited")
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["retry_after_ms"] > 0
     assert free.status_code == 200
+    assert health == [[200, 200]] * 2
 
 
 async def test_refused_tokens_of_an_address_end_in_429(
@@ -87,11 +89,11 @@ async def test_refused_tokens_of_an_address_end_in_429(
 async def test_requests_of_a_user_beyond_the_burst_are_refused_wherever_from(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """The user is counted, not the address."""
+    """The user is charged, not the address; a page of 150 chats costs 16 of 64 tokens."""
     user, found = new_name("lena"), []
     for n in range(5):
         async with client_of(stack, strict, user, f"192.0.2.{10 + n}") as client:
-            found.append((await client.get("/v1/chats")).status_code)
+            found.append((await client.get("/v1/chats?limit=150")).status_code)
 
     assert found == [200] * 4 + [429]
 
@@ -120,6 +122,17 @@ async def test_forwarded_address_of_a_stranger_is_not_believed(
     for n in range(13):
         chain = f"198.51.100.{n}, 192.0.2.30"
         async with client_of(stack, strict, "", chain) as client:
-            found.append((await client.get("/healthz")).status_code)
+            found.append((await client.get("/v1/client-config")).status_code)
 
     assert found == [200] * 12 + [429]
+
+
+async def test_creating_large_groups_is_charged_by_members(
+    stack: Stack, strict: ASGIApp, new_name: NewName
+) -> None:
+    """What the body asks for is charged, too: the second large group is refused."""
+    body = {"members": [f"nobody{n}" for n in range(200)], "name": "Team"}
+    async with client_of(stack, strict, new_name("olga"), "192.0.2.40") as client:
+        found = await codes(client, 2, "POST", "/v1/chats", json=body)
+
+    assert found == [404, 429]

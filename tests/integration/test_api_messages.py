@@ -53,6 +53,21 @@ async def test_message_sent_again_has_the_same_place(
     assert problem_of(other) == (409, "conflict")
 
 
+async def test_line_breaks_are_the_same_message_whatever_the_system(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """CRLF is stored as a newline; limits and repeats see the stored text, in edits, too."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    sent = await send(client, pair, "one\r\ntwo\rthree", ref="breaks")
+    again = await send(client, pair, "one\ntwo\nthree", ref="breaks")
+    longest = await send(client, pair, "x\r\n" * 2000)
+    edited = await client.patch(f"{path}/1", json={"body": "four\r\nfive"})
+
+    assert [each.status_code for each in (sent, again, longest, edited)] == [201, 200, 201, 200]
+    bodies = [message["body"] for message in (await client.get(path)).json()["messages"]]
+    assert bodies[:2] == ["four\nfive", "x\n" * 2000]
+
+
 async def test_message_by_the_socket_and_by_http_are_one(
     caller: Caller, alice: RawChat, pair: str
 ) -> None:
@@ -143,7 +158,7 @@ async def test_messages_of_others_are_not_there(
             await eve.get(path),
             await eve.post(path, json={"body": "let me in"}),
             await eve.patch(f"{path}/1", json={"body": "x"}),
-            await eve.put(f"{path}/1/reaction", json={"emoji": "x"}),
+            await eve.put(f"{path}/1/reaction", json={"emoji": "👍"}),
             await eve.delete(f"{path}/1"),
             await eve.delete(f"{path}/1", params={"for": "me"}),
             await eve.put(f"/v1/chats/{chat}/marks", json={"read": 1}),
@@ -160,6 +175,8 @@ async def test_messages_of_others_are_not_there(
         ({"body": "x" * 5000}, "body"),
         ({"body": "x", "ref": "a#b"}, "ref"),
         ({"body": "x", "kind": "edit"}, "kind"),
+        ({"body": "x", "kind": "archived"}, "kind"),
+        ({"body": "x", "kind": "lost"}, "kind"),
         ({"body": "x", "reply_to": 0}, "reply_to"),
         ({"body": "x", "durability": "never"}, "durability"),
         ({"body": "x", "chat": "another"}, "chat"),

@@ -18,8 +18,16 @@ from chatserver.domain.attachments import File
 from chatserver.errors import NotFound
 from chatserver.protocol import frames
 from tests.integration.files_support import EXIF_TURNED, FileWorld, picture
+from tests.integration.worker_support import running
 from tests.support.servers import eventually
-from workers.media import make_thumb
+from workers.media import (
+    FAST_CPU_S,
+    USER_CPU_S,
+    MediaWorker,
+    TooSlow,
+    UsageByUser,
+    make_thumb,
+)
 from workers.sweep import Sweeper
 
 pytest_plugins = ["tests.integration.files_fixtures"]
@@ -129,6 +137,56 @@ async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld
     assert await make_thumb(bomb, bounds, "bomb") is None
     assert await make_thumb(bomb, careless, "bomb") is None
     assert await make_thumb(picture(), bounds, "small") is not None
+
+
+async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: FileWorld) -> None:
+    """Each scan costs a pass over all pixels: a small file of hundreds is not decoded."""
+    out = io.BytesIO()
+    Image.new("L", (6000, 6000), 128).save(out, "JPEG", progressive=True)
+    head, *scans = out.getvalue().split(b"\xff\xda")
+    last = scans[-1].removesuffix(b"\xff\xd9")
+    bomb = b"\xff\xda".join([head, *scans[:-1], *[last] * 300]) + b"\xff\xd9"
+    bounds = store.settings.attachments
+
+    assert len(bomb) < 2_000_000
+    assert await make_thumb(bomb, bounds, "bomb", cpu_s=FAST_CPU_S) is None
+    assert await make_thumb(out.getvalue(), bounds, "usual") is not None
+
+
+async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
+    """The limit ends the child, and the caller learns that it was time and not the image."""
+    out = io.BytesIO()
+    Image.new("L", (14_000, 14_000), 128).save(out, "PNG", compress_level=1)
+    careless = store.settings.attachments.model_copy(
+        update={
+            "image_pixels_max": 10**9,
+            "thumb_memory_bytes_max": 4 << 30,
+            "thumb_timeout_s": 60,
+        }
+    )
+
+    with pytest.raises(TooSlow):
+        await make_thumb(out.getvalue(), careless, "large", cpu_s=1)
+
+
+async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
+    store: FileWorld,
+) -> None:
+    """One user's images do not hold the fast lane: they move to the slow one and are done there."""
+    chat, alice, bob, _ = await store.meet()
+    usage = UsageByUser(store.worker.clock)
+    usage.add(alice, USER_CPU_S)
+    hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
+    his = await store.upload(bob, chat, picture(), "b.png", "image/png")
+
+    async with running(MediaWorker(store.worker, "fast", usage).run()):
+        await store.until_looked_at(his.id)
+        before = await store.worker.files.find_file(hers.id)
+    async with running(MediaWorker(store.worker, "slow", usage, is_slow=True).run()):
+        after = await store.until_looked_at(hers.id)
+
+    assert before is not None and not before.is_looked_at
+    assert after.has_thumb
 
 
 @pytest.mark.parametrize("place", ["media.before_conclusion", "media.before_news"])

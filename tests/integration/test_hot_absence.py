@@ -65,13 +65,13 @@ async def test_due_chat_that_is_ended_is_gone_unless_something_came(hot: HotClie
     await chats.note("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
     first, second = sorted(await chats.take(10, 60), key=lambda due: due.chat)
 
-    await chats.end(second, Seq(1))
+    await chats.end(second, Seq(2))
     await chats.note("2-0", {CHAT: Seq(8)}, 0)
-    await chats.end(first, Seq(7))
+    await chats.end(first, Seq(8))
 
     (again,) = await chats.take(10, 60)
     assert (again.chat, again.since) == (CHAT, 8)
-    await chats.end(again, Seq(8))
+    await chats.end(again, Seq(9))
     assert await hot.call("EXISTS", hot.keys.due(0), hot.keys.since(0)) == 0
 
 
@@ -83,9 +83,23 @@ async def test_due_chat_that_nobody_ends_comes_up_again(hot: HotClient) -> None:
 
     (again,) = await chats.take(10, 60)
     assert again.since == 5
-    await chats.end(Due(CHAT, Seq(5), lost.time - 1), Seq(4))
+    await chats.end(Due(CHAT, Seq(5), lost.time - 1, lost.taken_ms), Seq(5))
 
     assert await hot.call("ZCARD", hot.keys.due(0)) == 1
+
+
+async def test_due_chat_with_members_in_front_is_due_once_more(hot: HotClient) -> None:
+    """The second look starts at the first message that may still need a push."""
+    chats = await due_chats(hot)
+    await chats.note("1-0", {CHAT: Seq(5), OTHER: Seq(1)}, 0)
+    first, second = sorted(await chats.take(10, 60), key=lambda due: due.chat)
+
+    await chats.end(first, Seq(7), 0)
+    await chats.end(second, Seq(2), 300)
+
+    (again,) = await chats.take(10, 60)
+    assert (again.chat, again.since) == (CHAT, 7)
+    assert await hot.call("ZCARD", hot.keys.due(0)) == 2
 
 
 async def test_due_chats_are_for_the_holder_of_the_lease(hot: HotClient) -> None:
@@ -155,8 +169,9 @@ async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient
     await dead.leave(0)
     after = await absence.find(CHAT, [ALICE, BOB, CAROL, DAVE])
 
-    assert before == {CAROL: (Need.YES, 3)}
-    assert after == {CAROL: (Need.YES, 3), DAVE: (Need.IF_DEVICES, 0)}
+    bob = (Need.IN_FRONT, 0)
+    assert before == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IN_FRONT, 0)}
+    assert after == {BOB: bob, CAROL: (Need.YES, 3), DAVE: (Need.IF_DEVICES, 0)}
 
 
 async def test_note_of_no_devices_yields_to_a_registration(hot: HotClient) -> None:

@@ -12,6 +12,7 @@ from tests.integration.hot_support import (
     BOB,
     CAROL,
     CHAT,
+    CHAT_FULL,
     CLOSED,
     COMMITTED,
     EPOCH,
@@ -126,11 +127,11 @@ def test_accept_batch_makes_one_backlog_entry_of_what_it_committed(scripts: Scri
 def test_accept_same_ref_in_later_batch_returns_its_place(scripts: Scripts) -> None:
     """A retry finds seq, timestamp, mid and digest of the first time, and changes nothing."""
     scripts.open_chat(ALICE, BOB)
-    (first,) = scripts.accept(Sending(ALICE, "r", mid="M1", digest="abc"))
+    (first,) = scripts.accept(Sending(ALICE, "r", mid="M1", digest="abcd"))
 
-    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2", digest="abc"))
+    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2", digest="abcd"))
 
-    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:abc")
+    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:abcd")
     assert len(scripts.log()) == len(scripts.inbox(BOB)) == 1
     assert scripts.waiting() == 1
 
@@ -153,11 +154,11 @@ def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
 ) -> None:
     """The place carries the digest by which the caller sees a conflict."""
     scripts.open_chat(ALICE, BOB)
-    scripts.accept(Sending(ALICE, "r", digest="first"))
+    scripts.accept(Sending(ALICE, "r", digest="f1"))
 
-    (again,) = scripts.accept(Sending(ALICE, "r", digest="other"))
+    (again,) = scripts.accept(Sending(ALICE, "r", digest="f2"))
 
-    assert again.place.endswith(":first")
+    assert again.place.endswith(":f1")
 
 
 def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scripts) -> None:
@@ -171,14 +172,28 @@ def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scr
     assert [answer.code for answer in answers] == [COMMITTED, COMMITTED]
 
 
+def test_accept_ref_of_the_generation_before_is_known(scripts: Scripts) -> None:
+    """A retry is recognized in the next generation, too."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r"))
+    (refs,) = [key.decode() for key in scripts.redis.keys("{p0}:refs-*:c1")]
+    other = {scripts.keys.refs_even(CHAT), scripts.keys.refs_odd(CHAT)} - {refs}
+
+    scripts.redis.rename(refs, other.pop())
+
+    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2"))
+    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:d1")
+
+
 def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
-    """A reference is kept as long as it was asked, no longer."""
+    """References expire together, after at least their time and at most twice that."""
     scripts.open_chat(ALICE, BOB)
 
     scripts.accept(Sending(ALICE, "r"), ref_ttl_s=500)
 
-    ttl = scripts.redis.ttl("{p0}:ref:c1:alice:r")
-    assert 490 < ttl <= 500
+    ttls = [scripts.redis.ttl(key) for key in scripts.redis.keys("{p0}:refs-*:c1")]
+    assert all(500 < ttl <= 1000 for ttl in ttls), ttls
+    assert len(ttls) == 1
 
 
 # refusals
@@ -268,6 +283,23 @@ def test_accept_full_backlog_refuses_and_counts_right_afterwards(scripts: Script
     assert refused == [Answer(FULL)] * 3
     assert [answer.code for answer in taken] == [COMMITTED, COMMITTED]
     assert [answer.seq for answer in taken] == [4, 5]
+    assert scripts.waiting() == 5
+
+
+def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
+    """One chat cannot fill the backlog; when some of it is stored, its sends go on."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+
+    first = scripts.accept(*sends(5), chat_backlog_max=3)
+    other = scripts.accept(Sending(ALICE, "x", chat=OTHER), chat_backlog_max=3)
+    scripts.redis.hset(scripts.keys.chat(CHAT), "stored", 1)
+    later = scripts.accept(*sends(2, BOB), chat_backlog_max=3)
+
+    assert [answer.code for answer in first] == [COMMITTED] * 3 + [CHAT_FULL] * 2
+    assert [answer.code for answer in other] == [COMMITTED]
+    assert [answer.code for answer in later] == [COMMITTED, CHAT_FULL]
+    assert [answer.seq for answer in later[:1]] == [4]
     assert scripts.waiting() == 5
 
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatserver.domain.amendments import Outcome
-from chatserver.domain.ids import Ref, UserId
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_place, reference_key
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import AMENDING, apply_entry
 from tests.integration.amend_support import Chat
@@ -207,7 +208,8 @@ def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
     assert after == before
     keys = chat.scripts.keys
     assert not chat.scripts.redis.exists(keys.over(CHAT), keys.revs(CHAT))
-    assert not chat.scripts.redis.exists(keys.ref(CHAT, BOB, Ref("r")))
+    for refs in (keys.refs_even(CHAT), keys.refs_odd(CHAT)):
+        assert not chat.scripts.redis.hexists(refs, reference_key(BOB, "r"))
 
 
 def test_amend_by_nobody_s_member_is_refused(chat: Chat) -> None:
@@ -284,7 +286,7 @@ def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
 
     code, place = chat.amend(ALICE, "edit", target, "two", ref="r")
 
-    assert (code, place) == (Outcome.KNOWN.value, f"{seq}:{ts}:M2:d2".encode())
+    assert (code, place) == (Outcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
 
 
 def test_amend_and_send_share_one_space_of_refs(chat: Chat) -> None:

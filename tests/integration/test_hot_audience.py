@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import generation_phase
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot import audience
 from chatserver.hot.audience import Audiences
@@ -53,12 +54,13 @@ async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None
     """Keys and arguments that all messages of the chat share, as Redis's protocol has them."""
     found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
-    names = ["chat:c1", "members:c1", "log:c1", "inbox:alice", "inbox:bob"]
+    names = ["chat:c1", "members:c1", "log:c1", "refs-even:c1", "refs-odd:c1"]
+    names += ["inbox:alice", "inbox:bob"]
     keys = [f"{{p0}}:{name}".encode() for name in names]
-    assert (found.keys_packed, found.keys_count) == (pack(*keys), 5)
-    assert found.args_packed == pack(b"c1", found.gate.encode(), b"2")
+    assert (found.keys_packed, found.keys_count) == (pack(*keys), 7)
+    phase = b"%d" % generation_phase(CHAT)
+    assert found.args_packed == pack(b"c1", phase, found.gate.encode(), b"2")
     assert found.sender_packed == {ALICE: pack(b"alice", b"1"), BOB: pack(b"bob", b"1")}
-    assert found.ref_prefix == b"{p0}:ref:c1:"
 
 
 async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
@@ -161,7 +163,7 @@ async def test_audience_with_members_elsewhere_is_served_by_a_fan_out(redis_url:
         found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
 
         assert found.inline_users == ()
-        assert found.keys_count == 3
+        assert found.keys_count == 5
         assert found.args_packed.endswith(pack(b"0"))
         assert set(found.users) == {ALICE, BOB}
 

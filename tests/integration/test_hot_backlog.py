@@ -15,7 +15,7 @@ from chatserver.hot.client import HotClient
 from chatserver.hot.inbox import Inboxes
 from chatserver.hot.leases import Lease
 from chatserver.hot.mailbox import Mailbox, Nudge, Postman
-from chatserver.hot.scripts import Value
+from chatserver.hot.scripts import Value, load_script
 from chatserver.hot.settling import Settling
 from chatserver.hot.wire import OnReply
 from tests.integration.hot_support import ALICE, BOB, CHAT, Scripts, Sending
@@ -140,8 +140,8 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     send = hot.send
 
     def watched(on_reply: OnReply, *args: Value) -> None:
-        if args[0] in ("XADD", "EVALSHA"):  # each second the client looks for itself, by others
-            order.append(str(args[0]))
+        if args[0] == "EVALSHA":
+            order.append(str(args[1]))
         send(on_reply, *args)
 
     hot.send = watched  # type: ignore[method-assign]  # to see the order of the calls
@@ -150,7 +150,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     postman.post(gateway, Nudge("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
-    assert order == ["XADD", "EVALSHA"]
+    assert order == [load_script("transaction").sha, load_script("settle").sha]
 
 
 async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(

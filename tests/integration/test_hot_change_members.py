@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chatserver.domain.ids import Ref, UserId
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
 from tests.integration.hot_support import (
     ALICE,
     BOB,
@@ -50,20 +51,22 @@ def change(
             "checkpoint": keys.checkpoint(0),
             "undelivered": keys.undelivered(0),
             "turnover": keys.turnover(CHAT),
-            "ref": keys.ref(CHAT, sender, Ref(ref)),
+            "refs_even": keys.refs_even(CHAT),
             "asides": keys.asides(CHAT),
+            "refs_odd": keys.refs_odd(CHAT),
         },
         {
             "epoch": epoch,
             "chat_id": CHAT,
             "version": version,
-            "name": name,
+            "title": name,
             "history": history,
             "ref_ttl_s": 86_400,
-            "mid": mid,
-            "digest": "d1",
+            "ref": reference_key(sender, ref),
+            "name": format_name(mid, "d1"),
             "large": large,
             "turn": turn,
+            "phase": generation_phase(CHAT),
         },
         [
             {"user": user, "role": role, "is_new": "1" if is_new else "", "tail": f"<{user}>"}
@@ -187,7 +190,7 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
 
 def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts) -> None:
     """They are recognised by the reference and the id of the first, among the newest entries."""
-    place = "5:500:M-change:whatever"
+    place = "5:500:M-change:abcd"
     scripts.open_chat(ALICE, CAROL, version=2, seq=9, newest={(ALICE, "change-1"): place})
 
     reply = change(scripts, (CAROL, "member", True))

@@ -28,6 +28,7 @@ def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> i
             "lease": scripts.keys.lease(0, "persist"),
             "checkpoint": scripts.keys.checkpoint(0),
             "backlog": scripts.keys.backlog(0),
+            "progress": scripts.keys.progress(0),
         },
         {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}", "count": count},
     )
@@ -80,3 +81,21 @@ def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list
     checkpoint(scripts, entries[3], 100)
 
     assert scripts.waiting() == 0
+
+
+def test_checkpoint_forgets_the_progress_of_chats_once_it_has_caught_up(
+    scripts: Scripts, entries: list[str]
+) -> None:
+    """What is persisted past the checkpoint is known until the checkpoint is past it."""
+    keys = scripts.keys
+    lease = {"lease": keys.lease(0, "persist")}
+    ahead = {**lease, "checkpoint": keys.checkpoint(0)}
+    assert scripts.run("ahead", ahead, {"token": 3, "id": entries[2]}) == 1
+    progress = {**lease, "progress": keys.progress(0)}
+    assert scripts.run("progress", progress, {"token": 3}, [{"chat": "c", "upto": 9}]) == 1
+    assert scripts.run("progress", progress, {"token": 2}, [{"chat": "c", "upto": 12}]) == 0
+
+    assert checkpoint(scripts, entries[1], 6) == 1
+    assert scripts.hash(keys.progress(0)) == {"c": "9"}
+    assert checkpoint(scripts, entries[2], 3) == 1
+    assert scripts.hash(keys.progress(0)) == {}

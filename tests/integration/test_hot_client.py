@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chatserver import config
+from chatserver.dev.binaries import find_binary, has_binary
+from chatserver.dev.servers import redis_launch
 from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError, CorruptData, Overloaded, Unavailable
 from chatserver.hot.client import HotClient, open_hot
@@ -262,27 +266,31 @@ async def test_client_transaction_is_read_as_one(hot: HotClient) -> None:
 
     bumping = asyncio.create_task(bump())
     for _ in range(50):
-        first, second = await hot.transaction(("GET", "{p0}:n"), ("GET", "{p0}:n"))
+        first, second = await hot.snapshot(("GET", "{p0}:n"), ("GET", "{p0}:n"))
         assert first == second
     await bumping
 
 
 async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admin: Any) -> None:
-    """Writes are refused for a while, reads and what frees memory go on (fault F10)."""
+    """New data is refused; reads, leases and what is declared for it go on (faults F10, F45)."""
     async with open_hot(settings_of(own)) as hot:
         await hot.call("SET", "{p0}:k", "v")
         admin.config_set("maxmemory", 1)
 
         with pytest.raises(Overloaded):
             await hot.call("SET", "{p0}:k", "w")
-        with pytest.raises(Overloaded):
-            await hot.run(load_script("lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1})
-        with pytest.raises(Unavailable):
-            await hot.transaction(("SET", "{p0}:k", "w"))
-        assert await hot.call("GET", "{p0}:k") == b"v"
+        why = await eventually(lambda: hot.refusal)
+        assert "is full" in why and hot.name in why
+        assert await hot.run(
+            load_script("lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
+        )
+        assert await hot.snapshot(("GET", "{p0}:k"), ("GET", "{p0}:none")) == [b"v", None]
+        assert await hot.transaction(("SET", "{p0}:k", "x"), ("GET", "{p0}:k")) == [b"OK", b"x"]
+        assert await hot.call("GET", "{p0}:k") == b"x"
 
         admin.config_set("maxmemory", 0)
         await hot.call("SET", "{p0}:k", "w")
+        await eventually(lambda: not hot.refusal)
 
 
 async def test_client_that_waits_for_replicas_promises_nothing_without_them(own: Server) -> None:
@@ -302,6 +310,43 @@ async def test_client_that_waits_for_replicas_promises_nothing_without_them(own:
         assert "0 of 1 replicas" in refusal.message
         assert 2 in replies or 1 in replies  # of the other one
         assert await careful.call("GET", "{p0}:n") == b"2"
+
+
+async def test_client_that_waits_for_the_disk_refuses_a_redis_that_cannot(own: Server) -> None:
+    """Redis 7.0 has no WAITAOF, and one without an append-only file nothing to wait for."""
+    with redis_client(redis_url_of(own)) as admin:
+        admin.config_set("appendonly", "no")
+    with pytest.raises(ConfigError, match=r"CHAT_REDIS_WAIT_FSYNC\): needs Redis 7\.2 or Valkey"):
+        async with open_hot(settings_of(own, wait_fsync=True)):
+            pass
+
+
+@pytest.mark.skipif(not has_binary("valkey-server"), reason="run `make tools`")
+async def test_client_that_waits_for_the_disk_promises_nothing_before_it(tmp_path: Path) -> None:
+    """An ack means that a crash of Redis and of its machine cannot take the message (P1)."""
+    launch = redis_launch(tmp_path, free_port(), appendonly="no")
+    argv = [*launch.argv[:2], str(find_binary("valkey-server")), *launch.argv[3:]]
+    server = Server(dataclasses.replace(launch, argv=argv)).start()
+    bump, replies = ("INCR", "{p0}:n"), list[Any]()
+    try:
+        with redis_client(redis_url_of(server)) as admin:
+            # It is written down and left to the kernel: nobody asks the disk.
+            admin.config_set("appendfsync", "no")
+            admin.config_set("appendonly", "yes")
+            await eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])
+            changes = {"wait_fsync": True, "call_timeout_s": 8.0}
+            async with open_hot(settings_of(server, **changes)) as hot:
+                hot.commit(replies.append, *bump)
+                await eventually(lambda: replies)
+                assert isinstance(replies[0], Unavailable)
+                assert "not on the disk yet" in replies[0].message
+
+                admin.config_set("appendfsync", "always")
+                hot.commit(replies.append, *bump)
+                await eventually(lambda: len(replies) == 2)
+                assert replies[1] == 2
+    finally:
+        server.kill()
 
 
 async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admin: Any) -> None:

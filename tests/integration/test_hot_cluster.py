@@ -415,15 +415,15 @@ async def test_calls_to_the_warm_tier_follow_their_slot(
     async def work() -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                async for call in CallQueue(hot, "w1").iter_calls():
-                    taken.append(call.gateway)
+                async for call in CallQueue(hot, "w1", SystemClock()).iter_calls():
+                    taken.append(call.call.gateway)
             await asyncio.sleep(0.01)
 
     async with running(work()):
         for number in range(1, 4):
-            with contextlib.suppress(Unavailable):  # nobody answers
-                await WarmCalls(hot, GATEWAY, SystemClock(), 0.01).load_chat(ChatId("c"))
-            await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound for this turn of the loop
+            # nobody answers
+            async with running(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c"))):
+                await eventually(lambda number=number: len(taken) == number)  # type: ignore[misc]  # bound for this turn of the loop
             key = hot.keys.rpc_calls()
             await asyncio.to_thread(empty.move_slot, key, other_than(empty, key))
 
@@ -439,7 +439,7 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
     postman = Postman(hot)
     settling = Settling(hot, postman)
     owner = empty.owner_of(key)
-    owner.ask("CONFIG", "SET", "maxmemory", 1)  # mail is refused
+    owner.ask("CONFIG", "SET", "min-replicas-to-write", 5)  # mail is refused
     try:
         postman.post(GATEWAY, Nudge("alice", 1))
         settling.settle_soon(chat, Seq(1))
@@ -448,7 +448,7 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
         with pytest.raises(Unavailable, match="mail was lost"):
             await settling.settle([(chat, Seq(1))])
     finally:
-        owner.ask("CONFIG", "SET", "maxmemory", 0)
+        owner.ask("CONFIG", "SET", "min-replicas-to-write", 0)
     assert await hot.call("ZCARD", listed) == 1
 
     postman.post(GATEWAY, Nudge("alice", 3))

@@ -28,6 +28,7 @@ def evict(scripts: Scripts, idle_s: int = 0) -> int:
                 "over": keys.over(CHAT),
                 "revs": keys.revs(CHAT),
                 "asides": keys.asides(CHAT),
+                "expiring": keys.expiring(CHAT),
                 "turnover": keys.turnover(CHAT),
                 "chat_id": CHAT,
             }
@@ -65,7 +66,7 @@ def test_evict_takes_an_idle_chat_with_all_its_keys(quiet: Scripts) -> None:
     assert evict(quiet) == 1
 
     left = [key.decode() for key in quiet.redis.keys("*") if CHAT in key.decode()]
-    assert all(":ref:" in key for key in left)
+    assert all(":refs-" in key for key in left)
     assert listed(quiet) == {}
     assert len(quiet.inbox(ALICE)) == 2
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.messages import Audience, Draft, Places
+from chatserver.domain.messages import Audience, Draft, Places, parse_place
 from chatserver.errors import ChatError, Overloaded, Unavailable
 from chatserver.hot.audience import Audiences
 from chatserver.hot.backlog import Backlog, CommitEntry
@@ -61,7 +61,7 @@ class Sender:
         tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", "hi", None)
         listener: Any = self
         self.commits.submit(
-            Draft(audience.chat, sender, Ref(ref), mid, "d", tail, 1, False, listener, listener),
+            Draft(audience.chat, sender, Ref(ref), mid, "d1", tail, 1, False, listener, listener),
             audience,
         )
 
@@ -89,7 +89,7 @@ class Sender:
         self._hear(Outcome("undelivered", draft.ref, seq))
 
     def known(self, draft: Draft, place: bytes) -> None:
-        self._hear(Outcome("known", draft.ref, int(place.split(b":")[0])))
+        self._hear(Outcome("known", draft.ref, parse_place(place)[0]))
 
     def chat_closed(self, draft: Draft) -> None:
         self._hear(Outcome("closed", draft.ref))
@@ -209,12 +209,12 @@ async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) 
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         third = await open_chat(sender.hot, ChatId("c3"), ALICE, BOB)
         old_gate = f"{third.epoch}:0".encode()
-        stale = dataclasses.replace(third, args_packed=pack(b"c3", old_gate, b"2"))
+        stale = dataclasses.replace(third, args_packed=pack(b"c3", b"0", old_gate, b"2"))
         closed = dataclasses.replace(
             team,
             chat=OTHER,
             keys_packed=team.keys_packed.replace(b":c1", b":c2"),
-            args_packed=pack(OTHER.encode(), team.gate.encode(), b"2"),
+            args_packed=pack(OTHER.encode(), b"0", team.gate.encode(), b"2"),
         )
         sender.send("first", team)
         await sender.all_answered(1)
@@ -252,7 +252,7 @@ async def test_group_commit_audiences_of_two_versions_go_by_the_newest(redis_url
         fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
         stale = dataclasses.replace(
             fresh,
-            args_packed=pack(CHAT.encode(), b"old:1", b"2"),
+            args_packed=pack(CHAT.encode(), b"0", b"old:1", b"2"),
             sender_packed={CAROL: pack(CAROL.encode(), b"1")},
         )
 

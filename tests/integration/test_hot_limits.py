@@ -8,6 +8,7 @@ import time
 import pytest
 
 from chatserver import config
+from chatserver.errors import RateLimited
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.limits import BLOCK_S, Allowance, Limits
 from tests.integration.hot_support import Scripts, patient
@@ -18,8 +19,9 @@ pytest_plugins = ["tests.integration.hot_fixtures"]
 BURST, RATE = 40, 40.0
 BLOCK = round(RATE * BLOCK_S)
 RULES = config.Limits(
-    sends_burst=BURST, sends_per_s=RATE, failures_burst=3, failures_per_s=0.02, requests_burst=5
-)
+    sends_burst=BURST, sends_per_s=RATE, failures_burst=3, failures_per_s=0.02, requests_burst=64,
+    requests_per_s=0.5,
+)  # fmt: skip
 
 
 async def take(allowance: Allowance) -> bool:
@@ -175,3 +177,31 @@ async def test_allowances_of_quiet_addresses_are_let_go(
         lambda: one.find("connections", "4-7f000001") is not allowance, what="it was let go"
     )
     sweeper.cancel()
+
+
+async def test_cost_of_a_request_is_taken_at_once_or_not_at_all(one: Limits, two: Limits) -> None:
+    """A dear request takes many tokens; refused, it says when there will be enough."""
+    dear = one.find("requests", "alice")
+    await dear.pay("requests", 64)
+
+    with pytest.raises(RateLimited) as caught:
+        await dear.pay("requests", 32)
+    with pytest.raises(RateLimited):
+        await two.find("requests", "alice").pay("requests")
+
+    assert caught.value.retry_after_ms
+    assert 50_000 < caught.value.retry_after_ms <= 64_000  # 32 tokens at 0.5 a second
+    await one.find("requests", "bob").pay("requests", 64)
+
+
+async def test_cost_that_is_not_at_hand_leaves_cheap_requests_alone(one: Limits) -> None:
+    """Tokens that do not suffice for a dear request are spent on cheap ones."""
+    allowance = one.find("requests", "alice")
+    await allowance.pay("requests", 60)
+    with pytest.raises(RateLimited):
+        await allowance.pay("requests", 30)
+
+    for _ in range(4):
+        await allowance.pay("requests")
+    with pytest.raises(RateLimited):
+        await allowance.pay("requests")

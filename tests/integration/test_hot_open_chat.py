@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chatserver.domain.messages import reference_key
 from tests.integration.hot_support import (
     ALICE,
     BOB,
@@ -14,6 +15,7 @@ from tests.integration.hot_support import (
     Answer,
     Scripts,
     Sending,
+    packed,
 )
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
@@ -98,16 +100,17 @@ def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> Non
 
 def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> None:
     """A retry after Redis lost everything finds the message in the warm tier (promise P2)."""
-    place = "7:700:M7:abc"
+    place = "7:700:M7:abcd"
     scripts.open_chat(
-        ALICE, BOB, seq=7, ts=700, newest={(ALICE, "r"): place, (BOB, "x"): "6:6:m:d"}
+        ALICE, BOB, seq=7, ts=700, newest={(ALICE, "r"): place, (BOB, "x"): "6:6:m:dd"}
     )
 
     again, other = scripts.accept(Sending(ALICE, "r"), Sending(BOB, "new"))
 
     assert again == Answer(KNOWN, place=place)
     assert (other.code, other.seq) == (COMMITTED, 8)
-    assert 86_300 < scripts.redis.ttl("{p0}:ref:c1:alice:r") <= 86_400
+    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
+    assert 86_400 < scripts.redis.ttl(refs) <= 2 * 86_400
 
 
 def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
@@ -115,7 +118,7 @@ def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
     scripts.open_chat(ALICE, BOB)
     (first,) = scripts.accept(Sending(ALICE, "r"))
 
-    scripts.open_chat(ALICE, BOB, epoch="E2", newest={(ALICE, "r"): "1:1:other:d"})
+    scripts.open_chat(ALICE, BOB, epoch="E2", newest={(ALICE, "r"): "1:1:other:dd"})
 
     (again,) = scripts.accept(Sending(ALICE, "r", gate="E2:1"), epoch="E2")
     assert again.place == f"1:{first.ts}:M1:d1"
@@ -141,12 +144,13 @@ def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
 def test_open_chat_with_as_many_members_as_allowed(scripts: Scripts) -> None:
     """256 members and 100 newest messages fit into one call."""
     members = [f"u{n}" for n in range(256)]
-    newest = {(ALICE, f"r{n}"): f"{n}:{n}:m:d" for n in range(1, 101)}
+    newest = {(ALICE, f"r{n}"): f"{n}:{n}:m:dd" for n in range(1, 101)}
 
     scripts.open_chat(*members, seq=100, ts=100, newest=newest)  # type: ignore[arg-type]  # plain names
 
     assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 256
-    assert scripts.redis.get("{p0}:ref:c1:alice:r100") == b"100:100:m:d"
+    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
+    assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed("100:100:m:dd")
 
 
 def test_open_chat_in_an_epoch_that_is_over_is_refused(scripts: Scripts) -> None:
@@ -183,12 +187,13 @@ def test_open_chat_knows_of_the_newest_entries_who_read_and_what_is_no_message(
         BOB,
         seq=9,
         ts=900,
-        newest={(ALICE, "a"): "5:5:m:d", (BOB, "b"): "7:7:m:d", (ALICE, "c"): "8:8:m:d"},
-        asides=("9:9:m:d",),
+        newest={(ALICE, "a"): "5:5:m:dd", (BOB, "b"): "7:7:m:dd", (ALICE, "c"): "8:8:m:dd"},
+        asides=("9:9:m:dd",),
+        deleted=("6:6:m:dd",),
     )
 
     assert (scripts.head()["s:alice"], scripts.head()["s:bob"]) == ("8", "7")
-    assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"9"]
+    assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"6", b"9"]
 
 
 def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
@@ -17,15 +18,17 @@ from chatserver.errors import (
     ChatError,
     Conflict,
     CorruptData,
+    LostRace,
     NotFound,
     Overloaded,
+    RateLimited,
     TooLarge,
     Unavailable,
 )
 from chatserver.hot import rpc
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.mailbox import Answer, Mailbox
-from chatserver.hot.rpc import Call, CallQueue, WarmCalls, WarmPage
+from chatserver.hot.rpc import Call, CallQueue, TakenCall, WarmCalls, WarmPage
 from chatserver.protocol import frames
 from tests.integration.hot_support import ALICE, BOB, CHAT, patient
 from tests.support.servers import StartRedis, eventually, redis_url_of
@@ -43,7 +46,7 @@ class Caller:
     """A gateway: its calls, and the mailbox that brings the answers."""
 
     def __init__(self, hot: HotClient, timeout_s: float) -> None:
-        self.calls = WarmCalls(hot, GATEWAY, SystemClock(), timeout_s)
+        self.calls = WarmCalls(hot, GATEWAY, timeout_s)
         self.answers: list[Answer] = []
         self._mailbox = Mailbox(hot, GATEWAY)
         self.is_listening = asyncio.Event()
@@ -80,11 +83,11 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
     """A worker that does this with each call."""
-    queue = CallQueue(hot, name)
+    queue = CallQueue(hot, name, SystemClock())
 
     async def work() -> None:
-        async for call in queue.iter_calls():
-            await perform(call, queue)
+        async for taken in queue.iter_calls():
+            await perform(taken.call, queue)
 
     task = asyncio.create_task(work())
     try:
@@ -164,6 +167,7 @@ async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:
         Conflict("chat c1: exists"),
         BadRequest("members: too many"),
         TooLarge("name: too long"),
+        RateLimited("too many groups", retry_after_ms=5_000),
         Unavailable("DynamoDB: throttled"),
         Overloaded("too much"),
         CorruptData("directory: row"),
@@ -182,6 +186,20 @@ async def test_call_that_failed_raises_the_worker_s_error(hot: HotClient, error:
 
     assert type(caught.value) is type(error)
     assert caught.value.message == error.message
+    assert caught.value.retry_after_ms == error.retry_after_ms
+
+
+async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
+    """The client learns that the same call may work, and when."""
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        queue.fail(call, LostRace("session: another request changed it at the same moment"))
+
+    async with open_caller(hot) as caller, open_worker(hot, perform):
+        with pytest.raises(Conflict) as caught:
+            await caller.calls.load_chat(CHAT)
+
+    assert (caught.value.temporary, caught.value.retry_after_ms) == (True, 100)
 
 
 async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotClient) -> None:
@@ -243,6 +261,28 @@ async def test_calls_go_to_one_worker_each(hot: HotClient) -> None:
     assert len({call for _, call in done}) == len(done) == 100
 
 
+async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient) -> None:
+    """Whoever still waits learns it at once, and the log names the operation."""
+    done: list[str] = []
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        done.append(call.id)
+
+    async with open_caller(hot, timeout_s=0.01) as caller:
+        with pytest.raises(Unavailable):
+            await caller.calls.load_chat(CHAT)
+        async with open_worker(hot, perform):
+            with structlog.testing.capture_logs() as logs:
+                await eventually(lambda: caller.answers)
+
+    assert not done
+    (answer,) = caller.answers
+    assert answer.code == "unavailable" and b"waited too long" in answer.payload
+    assert [(each["event"], each["operation"]) for each in logs] == [
+        ("rpc.call_expired", "LoadChat")
+    ]
+
+
 async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +319,7 @@ async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -
     """It is not asked, so there is nothing to wait for."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
-        calls = WarmCalls(hot, GATEWAY, SystemClock(), 60.0)
+        calls = WarmCalls(hot, GATEWAY, 60.0)
         server.kill()
         await eventually(lambda: not hot.is_up)
 
@@ -291,7 +331,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
     """Whoever runs it starts it again."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
-        calls = CallQueue(hot, "w1").iter_calls()
+        calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -303,7 +343,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
 
 async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
     """A consumer group that is gone is made again by the next start."""
-    calls = CallQueue(hot, "w1").iter_calls()
+    calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(calls))
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -318,7 +358,7 @@ async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClien
 async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without workers the stream of calls does not grow without end."""
     monkeypatch.setattr(rpc, "CALLS_MAX", 100)
-    calls = WarmCalls(hot, GATEWAY, SystemClock(), 0.01)
+    calls = WarmCalls(hot, GATEWAY, 0.01)
 
     for _ in range(20):
         await asyncio.gather(*(calls.load_chat(CHAT) for _ in range(50)), return_exceptions=True)
@@ -329,8 +369,8 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("ticks", range(8))
 async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A worker that is told to stop does stop, however busy it is."""
-    queue = CallQueue(hot, "w1")
-    taken: list[Call] = []
+    queue = CallQueue(hot, "w1", SystemClock())
+    taken: list[TakenCall] = []
 
     async def work() -> None:
         async for call in queue.iter_calls():
@@ -338,7 +378,7 @@ async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks
 
     task = asyncio.create_task(work())
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
-    calling = asyncio.create_task(WarmCalls(hot, GATEWAY, SystemClock(), 9).load_chat(CHAT))
+    calling = asyncio.create_task(WarmCalls(hot, GATEWAY, 9).load_chat(CHAT))
     while not taken:
         await asyncio.sleep(0)
     for _ in range(ticks):

@@ -61,7 +61,7 @@ class Monitor:
                 name = names.get(args[1]) or by_source[args[1]]
                 runs.append(Run(name, args[3 : 3 + int(args[2])], set()))
             elif b" lua] " in line[:60] and len(args) > 1:
-                runs[-1].touched.add(args[1])
+                runs[-1].touched.add(args[2 if args[0] == b"XGROUP" else 1])
         return runs
 
 

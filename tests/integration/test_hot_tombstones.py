@@ -25,7 +25,7 @@ async def delete(hot: HotClient, target: int) -> None:
     """Delete a message for all."""
     ref, mid = Ref(f"d{target}"), Mid("M")
     tail = codec.encode_entry_tail(CHAT, mid, ALICE, ref, "delete", "", target)
-    made = Amendment(CHAT, ALICE, ref, mid, "d", "delete", Seq(target), "", tail)
+    made = Amendment(CHAT, ALICE, ref, mid, "dd", "delete", Seq(target), "", tail)
     amended = await Amendments(hot, GatewayId("gw")).amend(made)
     assert amended.outcome is Outcome.COMMITTED
 

@@ -145,7 +145,7 @@ class Clients:
         ref, mid = Ref(f"c{self._dice.getrandbits(40):x}"), Mid("M")
         target = self._dice.randint(1, self.sent[group.chat])
         tail = codec.encode_entry_tail(group.chat, mid, ALICE, ref, kind, body, target)
-        made = Amendment(group.chat, ALICE, ref, mid, "d", kind, Seq(target), body, tail)
+        made = Amendment(group.chat, ALICE, ref, mid, "dd", kind, Seq(target), body, tail)
         amended = await self._amendments.amend(made)
         self.sent[group.chat] = max(self.sent[group.chat], amended.seq)
 

@@ -180,7 +180,7 @@ async def test_outbound_name_with_a_private_address_is_refused(answers: list[str
     """A name is as private as the most private of its addresses."""
     lookup = names(evil_example=answers)
     async with running() as world, opened("127.0.0.2", lookup=lookup) as outbound:
-        with pytest.raises(BadRequest, match="cannot be called"):
+        with pytest.raises(BadRequest, match="may not be called"):
             await fetch(outbound, world.url(host="evil.example"))
 
     assert world.asked == []

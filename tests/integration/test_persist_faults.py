@@ -319,10 +319,18 @@ async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
         assert [m.body for m in await stored_of(parts, chat.chat)] == texts(3)
 
 
+@pytest.mark.parametrize("is_progress_known", [True, False])
 async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
-    parts: WorkerParts, gateway: Gateway, fault_proxy: DynamoProxy, tables: Tables
+    parts: WorkerParts,
+    gateway: Gateway,
+    fault_proxy: DynamoProxy,
+    tables: Tables,
+    is_progress_known: bool,
 ) -> None:
-    """What was edited or deleted by then is not in the warm tier again, not for a moment (I15)."""
+    """What was edited or deleted by then is not in the warm tier again, not for a moment (I15).
+
+    Nor if the predecessor died before it noted what it had written.
+    """
     slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
     ledger, rule = Ledger(parts, gateway), on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
@@ -343,13 +351,19 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
                 return found == ["changed", "", "changed", ""]
 
             await eventually(is_ahead)
+        progress = parts.hot.keys.progress(0)
+        assert await parts.hot.call("HGET", progress, other.chat) == b"4"
+        if not is_progress_known:
+            await parts.hot.call("DEL", progress)
         fault_proxy.rules.remove(rule)
         fault_proxy.calls.clear()
         async with running(persister_of(others, "w2").run()):
             await eventually(lambda: is_drained(parts))
+        assert not await parts.hot.call("EXISTS", progress)
 
     sent = str([call.body for call, _ in fault_proxy.calls])
-    assert "changed" in sent
+    assert "'slow'" in sent
+    assert ("changed" in sent) == (not is_progress_known)
     assert "secret" not in sent
     assert found_in(await tables.scan("messages")).keys() == ledger.bodies.keys()
 

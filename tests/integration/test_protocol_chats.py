@@ -53,6 +53,42 @@ async def test_open_direct_is_the_same_chat_for_both_and_always(
         assert side.of_type("event", kind="chat")[0]["info"] == infos[0]
 
 
+async def test_direct_chat_without_a_message_is_known_to_its_opener_only(
+    alice: RawChat, bob: RawChat
+) -> None:
+    """Opening a chat with a stranger puts nothing into their list or inbox, and no typing."""
+    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    await alice.tell("typing", chat=chat, on=True)
+    marker = (await bob.ask("create_chat", ref="marker", members=[alice.user]))["chat"]["chat"]
+    await bob.say(marker, "end")
+    await bob.expect_bodies(marker, ["end"])
+
+    assert chat in await alice.read_list()
+    assert chat not in await bob.read_list()
+    assert [each["chat"] for each in bob.of_type("event", kind="chat")] == [marker]
+    assert bob.of_type("signal", kind="typing") == []
+
+    await alice.say(chat, "hello")
+    await bob.expect_bodies(chat, ["hello"])
+
+    kinds = [each["kind"] for each in bob.of_type("event") if each.get("chat") == chat]
+    assert kinds[0] == "chat"
+    assert (await line_of(bob, chat))["unread"] == 1
+    await bob.say(chat, "hi")
+    await alice.expect_bodies(chat, ["hello", "hi"])
+
+
+async def test_direct_chat_is_listed_for_the_other_who_opens_it_too(
+    alice: RawChat, bob: RawChat
+) -> None:
+    """Both have opened it: both have it, without a message."""
+    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+
+    await bob.ask("open_direct", user=alice.user)
+
+    assert chat in await bob.read_list()
+
+
 async def test_open_direct_with_oneself_is_refused(alice: RawChat) -> None:
     """A direct chat has two sides."""
     failed = await refusal(alice, "open_direct", user=alice.user)
@@ -241,6 +277,24 @@ async def test_unread_counts_what_others_sent_since_the_mark(
     assert (await line_of(alice, pair))["unread"] == 1
 
 
+async def test_unread_does_not_count_messages_that_the_user_cannot_see(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Deleted messages are not unread, whoever deleted them, and each is subtracted once."""
+    for number in range(4):
+        await alice.say(pair, f"m{number}")
+    await alice.ask("delete", chat=pair, seq=1, ref="d1")
+    assert (await line_of(bob, pair))["unread"] == 3
+
+    await bob.ask("delete", chat=pair, seq=2, ref="d2", **{"for": "me"})
+    assert (await line_of(bob, pair))["unread"] == 2
+
+    await alice.ask("delete", chat=pair, seq=2, ref="d3")
+    await alice.ask("delete", chat=pair, seq=3, ref="d4")
+    await alice.ask("delete", chat=pair, seq=4, ref="d5")
+    assert (await line_of(bob, pair))["unread"] == 0
+
+
 async def test_unread_and_last_are_of_messages_alone(
     alice: RawChat, bob: RawChat, pair: str
 ) -> None:
@@ -248,7 +302,7 @@ async def test_unread_and_last_are_of_messages_alone(
     await alice.say(pair, "one")
     await alice.say(pair, "two")
     await alice.ask("edit", chat=pair, seq=1, ref="e1", body="uno")
-    for number, emoji in enumerate(("a", "b", "")):
+    for number, emoji in enumerate(("👍", "🎉", "")):
         await bob.ask("react", chat=pair, seq=2, ref=f"x{number}", emoji=emoji)
     line = await line_of(bob, pair)
     assert (line["top"], line["unread"], line["last"]["seq"]) == (6, 2, 2)
@@ -270,7 +324,7 @@ async def test_mark_is_told_to_all_devices_of_all_members(
     await alice.say(pair, "one")
     await bob.expect_bodies(pair, ["one"])
 
-    assert await bob.ask("mark", chat=pair, read=1) == {"type": "ok", "id": 1}
+    assert (await bob.ask("mark", chat=pair, read=1))["type"] == "ok"
 
     for device in (alice, bob, second):
         event = await device.expect_frame("event", kind="read")

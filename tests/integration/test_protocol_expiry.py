@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -213,3 +213,23 @@ async def test_messages_of_a_chat_with_retention_end_from_the_change_on(
         '{"retention_s":3600}',
         '{"retention_s":0}',
     ]
+
+
+async def test_expired_messages_do_not_count_as_unread(shallow: Stack, new_name: NewName) -> None:
+    """The chat list counts what the user can still read."""
+    async with shallow.chat_of(new_name("alice")) as alice, shallow.chat_of(new_name("bob")) as bob:
+        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        await alice.say(chat, "stays")
+        for number in range(3):
+            await alice.say(chat, f"goes {number}", expires_s=1)
+        await alice.ask("delete", chat=chat, seq=2, ref="d1")
+
+        async def unread() -> int:
+            (line,) = [one for one in (await bob.read_list()).values() if one["chat"] == chat]
+            return int(line["unread"])
+
+        await eventually(lambda: _equals(unread, 1), what="only the lasting message is unread")
+
+
+async def _equals(count: Callable[[], Awaitable[int]], expected: int) -> bool:
+    return await count() == expected

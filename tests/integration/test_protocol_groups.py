@@ -99,6 +99,40 @@ async def test_invite_is_told_to_all_and_opens_what_comes_after(
     assert [each["seq"] for each in await read(alice, group)] == [1, 2, 3]
 
 
+async def test_change_of_a_message_from_before_joining_comes_without_its_text(
+    alice: RawChat, bob: RawChat, carol: RawChat, group: str
+) -> None:
+    """Live, after being away and in history: the place is there, what it says is not."""
+    before = (await alice.say(group, "before"))["seq"]
+    await change(alice, "invite", group, users=[carol.user])
+    after = (await alice.say(group, "after"))["seq"]
+
+    await alice.ask("edit", chat=group, seq=before, ref="e1", body="the whole text")
+    await alice.ask("react", chat=group, seq=before, ref="r1", emoji="👍")
+    await carol.expect(lambda me: len(told(me, group)) == 4)
+    await carol.abort()
+    await alice.ask("edit", chat=group, seq=before, ref="e2", body="again, the whole text")
+    await alice.ask("edit", chat=group, seq=after, ref="e3", body="after, but better")
+    await carol.reconnect()
+    await carol.expect(lambda me: len(told(me, group)) == 6)
+
+    assert [(kind, body) for kind, body, _ in told(carol, group)[2:]] == [
+        ("edit", ""),
+        ("reaction", ""),
+        ("edit", ""),
+        ("edit", "after, but better"),
+    ]
+    rows = await read(carol, group, after=0)
+    assert [row["seq"] for row in rows] == [2, 3, 4, 5, 6, 7]
+    assert [row["body"] for row in rows[2:]] == ["", "", "", "after, but better"]
+    assert [row.get("deleted") for row in rows[2:]] == [True, True, True, None]
+    assert [row["body"] for row in await read(bob, group, after=4)] == [
+        "👍", "again, the whole text", "after, but better"
+    ]  # fmt: skip
+    await change(alice, "update_chat", group, history="all")
+    assert (await read(carol, group, after=5))[0]["body"] == "again, the whole text"
+
+
 async def test_history_that_is_open_to_all_is_read_from_the_beginning(
     alice: RawChat, carol: RawChat, group: str
 ) -> None:

@@ -191,6 +191,37 @@ async def test_changes_of_messages_reach_devices_of_a_large_chat_as_they_are(
     ]  # fmt: skip
 
 
+async def test_late_joiner_of_a_large_chat_reads_no_text_from_before(
+    people: list[RawChat],
+) -> None:
+    """An edit of a message from before reaches them without its text, live and when they resume."""
+    alice, bob, carol, dave, erin, frank = people
+    chat = await create(alice, [bob, carol, dave, erin])
+    before = (await say(alice, chat, "before"))["seq"]
+    await change(alice, "invite", chat, users=[frank.user])
+    joined = (await say(alice, chat, "after"))["seq"]
+    for device in people:
+        await expect_upto(device, chat, joined)
+
+    await alice.ask("edit", chat=chat, seq=before, ref="e1", body="the whole text")
+    live = (await say(alice, chat, "live"))["seq"]
+    for device in (bob, frank):
+        await expect_upto(device, chat, live)
+    await frank.abort()
+    await alice.ask("edit", chat=chat, seq=before, ref="e2", body="again, the whole text")
+    last = (await say(alice, chat, "last"))["seq"]
+    await frank.start(large={chat: live})
+    await expect_upto(frank, chat, last)
+
+    def edits(device: RawChat) -> list[str]:
+        return [e["message"]["body"] for e in device.of_type("event", kind="edit", chat=chat)]
+
+    assert edits(frank) == ["", ""]
+    assert seqs(frank, chat) == list(range(2, last + 1))
+    await bob.expect(lambda me: len(edits(me)) == 2)
+    assert edits(bob)[0] == "the whole text"
+
+
 async def test_member_of_large_chat_who_is_removed_hears_that_last(people: list[RawChat]) -> None:
     """Live, or when the device comes back; who is invited again hears what comes from then on."""
     alice, bob, carol, *_ = people

@@ -25,8 +25,10 @@ REPLACED, OVERLOADED = 3004, 3002
 STRICT = {
     "CHAT_LIMITS_SENDS_BURST": str(BURST),
     "CHAT_LIMITS_SENDS_PER_S": str(RATE),
-    "CHAT_LIMITS_REQUESTS_BURST": "10",
+    "CHAT_LIMITS_REQUESTS_BURST": "64",
     "CHAT_LIMITS_REQUESTS_PER_S": "4",
+    "CHAT_LIMITS_MEMORY_BURST_BYTES": "300000",
+    "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1",
     "CHAT_LIMITS_CONNECTIONS_BURST": "5",
     "CHAT_LIMITS_CONNECTIONS_PER_S": "0.5",
     "CHAT_LIMITS_FAILURES_BURST": "3",
@@ -82,6 +84,7 @@ class Sender:
     def __init__(self, stack: Stack, user: str, device: str) -> None:
         self.stack, self.user, self.device = stack, user, device
         self.ws: Any = None
+        self.refs: dict[int, str] = {}  # of the sends of the last `ask`, by number
 
     async def start(self, server: Server) -> None:
         """Connect and be welcomed."""
@@ -95,7 +98,9 @@ class Sender:
         for number in range(count):
             frame = {"id": number, **fields}
             if fields["type"] == "send":
-                frame |= {"ref": f"{self.device}-{time.monotonic_ns()}", "body": f"{number}"}
+                ref = f"{self.device}-{time.monotonic_ns()}"
+                frame = {"ref": ref, "body": f"{number}", **frame}
+                self.refs[number] = frame["ref"]
             await self.ws.send_json(frame)
         answers: dict[int, Fields] = {}
         while len(answers) < count:
@@ -140,8 +145,28 @@ async def test_sends_beyond_the_burst_are_refused_until_retry_after(
     assert {(error["code"], error["temporary"]) for error in errors} == {("rate_limited", True)}
     assert all(0 < error["retry_after_ms"] <= 1000 / RATE + 1 for error in errors)
     await asyncio.sleep(max(error["retry_after_ms"] for error in errors) / 1000)
-    (again,) = await sender.ask(1, type="send", chat=chat[1])
+    first = {"ref": sender.refs[errors[0]["id"]], "body": str(errors[0]["id"])}
+    (again,) = await sender.ask(1, type="send", chat=chat[1], **first)
     assert again["type"] == "ack"
+    await sender.ws.abort()
+
+
+async def test_bytes_beyond_what_a_user_may_leave_in_redis_are_refused(
+    stack: Stack, east: Server, chat: tuple[str, str]
+) -> None:
+    """Long messages use up the memory budget long before the number of sends."""
+    sender = Sender(stack, chat[0], "d1")
+    await sender.start(east)
+
+    answers = await sender.ask(18, type="send", chat=chat[1], body="🙂" * 3_750)
+
+    acks = [answer for answer in answers if answer["type"] == "ack"]
+    errors = [answer for answer in answers if answer["type"] == "error"]
+    assert len(acks) == 15, "each costs 19 KB of 300"
+    assert {(error["code"], error["temporary"]) for error in errors} == {("rate_limited", True)}
+    # The others wait for the first refused one, so that order holds.
+    assert "limits.memory_bytes_per_s" in errors[0]["message"]
+    assert errors[0]["retry_after_ms"] > 1000
     await sender.ws.abort()
 
 
@@ -166,7 +191,7 @@ async def test_sends_of_one_user_at_two_gateways_share_the_limit(
 async def test_requests_beyond_the_burst_are_refused(
     stack: Stack, east: Server, chat: tuple[str, str]
 ) -> None:
-    """Asking costs the server as sending does; sends go on."""
+    """Requests are charged by cost, here ten times six of 64 tokens; sends go on."""
     sender = Sender(stack, chat[0], "d1")
     await sender.start(east)
 
@@ -177,6 +202,22 @@ async def test_requests_beyond_the_burst_are_refused(
     assert {answer["code"] for answer in refused} == {"rate_limited"}
     (ack,) = await sender.ask(1, type="send", chat=chat[1])
     assert ack["type"] == "ack"
+    await sender.ws.abort()
+
+
+async def test_creating_large_groups_beyond_the_burst_is_refused(
+    stack: Stack, east: Server, chat: tuple[str, str]
+) -> None:
+    """A group of 256 costs as much as sixty cheap requests: the second is refused."""
+    sender = Sender(stack, chat[0], "d1")
+    await sender.start(east)
+    members = [f"nobody{n}" for n in range(255)]
+
+    one, other = await sender.ask(2, type="create_chat", ref="g", members=members)
+
+    assert one["code"] == "not_found"
+    assert other["code"] == "rate_limited"
+    assert other["retry_after_ms"] > 5_000
     await sender.ws.abort()
 
 

@@ -203,7 +203,7 @@ async def test_mute_member_may_read_and_not_write_until_unmuted(
     info = await change(alice, "mute_member", group, user=bob.user)
     failed = await send_refused(bob, group)
     edit = await refused(bob, "edit", chat=group, ref="e", seq=1, body="sneaky")
-    react = await refused(bob, "react", chat=group, ref="r", seq=1, emoji="+")
+    react = await refused(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
     await bob.ask("delete", chat=group, ref="d", seq=1)
     await change(alice, "mute_member", group, user=bob.user, mute_s=0)
     ack = await bob.say(group, "two")

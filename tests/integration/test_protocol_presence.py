@@ -73,10 +73,12 @@ async def expect_states(alice: RawChat, user: str, *states: str) -> None:
 
 @pytest.fixture
 async def bob(stack: Stack, alice: RawChat, new_name: Callable[[str], str]) -> str:
-    """A user with whom alice has a chat, not connected."""
+    """A user who has written to alice, not connected."""
     name = new_name("bob")
     await stack.add_users([name])
-    await alice.ask("open_direct", user=name)
+    async with stack.chat_of(name) as phone:
+        chat = (await phone.ask("open_direct", user=alice.user))["chat"]["chat"]
+        await phone.say(chat, "hello")
     return name
 
 
@@ -103,8 +105,9 @@ async def test_watch_tells_the_present_state_at_once_and_each_change(
 async def test_watch_of_strangers_is_never_answered(
     stack: Stack, alice: RawChat, bob: str, east: Server, new_name: Callable[[str], str]
 ) -> None:
-    """Who shares no chat learns nothing, not even that there is such a user."""
+    """Opening a chat with somebody who never wrote in it reveals nothing about them."""
     async with device(stack, new_name("carol"), east) as carol:
+        await alice.ask("open_direct", user=carol.user)
         await alice.tell("watch", users=[carol.user, "nobody-there", alice.user, bob])
         await alice.expect(lambda me: states_of(me, bob), LATE_S)
         await carol.tell("state", state="bg")

@@ -149,7 +149,8 @@ async def test_trace_follows_a_message_from_the_backlog_to_the_archive(said: Sai
     people = {each.user: each for each in marked.recipients}
     assert marked.members == 2 and people[said.alice].is_sender
     bob = people[said.bob]
-    assert (bob.inbox is not None, bob.has_received, bob.has_read) == (True, True, False)
+    # No inbox: the first messages of a direct chat wait for a fan-out, which does not run here.
+    assert (bob.inbox, bob.has_received, bob.has_read) == (None, True, False)
     assert (hot.found.source, archived.found.source) == ("hot", "cold")
     assert archived.warm is None and archived.cold is not None
     assert archived.cold.first <= 2 <= archived.cold.last and archived.cold.checksum == "right"

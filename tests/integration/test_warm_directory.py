@@ -76,7 +76,7 @@ async def test_unknown_user_is_not_found(directory: Directory) -> None:
 # chats
 
 
-async def test_direct_chat_created_has_two_members_and_is_in_both_lists(
+async def test_direct_chat_created_has_two_members_and_is_in_the_list_of_its_opener(
     directory: Directory, tables: Tables
 ) -> None:
     """One transaction makes it whole."""
@@ -85,10 +85,13 @@ async def test_direct_chat_created_has_two_members_and_is_in_both_lists(
     chat = await directory.create_direct("d-1", "alice", "bob", NOW)
 
     assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
-    assert chat == Chat("d-1", "direct", None, 1, NOW_MS)
+    assert chat == Chat("d-1", "direct", None, 1, NOW_MS, users=("alice", "bob"))
     assert await directory.get_chat("d-1") == chat
     members = [Member("d-1", "alice", "member"), Member("d-1", "bob", "member")]
     assert await directory.list_members("d-1") == members
+    assert (await directory.list_memberships("bob", limit=10)).items == []
+    assert await directory.list_direct("d-1", "bob")
+    assert not await directory.list_direct("d-1", "mallory")
     for member in members:
         page = await directory.list_memberships(member.user, limit=10)
         assert page == Page([Membership(chat, member)], None)
@@ -363,6 +366,7 @@ async def test_marks_of_one_member_in_one_batch_are_one_call(
     chat: Directory, tables: Tables
 ) -> None:
     """The furthest of each is written."""
+    await chat.list_direct("d-1", "bob")
     tables.faults.requests.clear()
 
     await chat.put_marks([("d-1", "bob", n, 2 * n) for n in range(1, 40)])

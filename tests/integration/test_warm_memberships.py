@@ -43,7 +43,10 @@ async def test_commit_writes_members_settings_and_change_at_once(
         chat, "what", {"dave": ("admin", 8)}, {"bob": "admin"}, ["carol"], {"name": "Bouldering"}
     )
 
-    assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
+    assert [operation for operation, _ in tables.faults.requests] == [
+        "BatchGetItem",
+        "TransactWriteItems",
+    ]
     assert found == {"alice": Member(CHAT, "alice", "owner")}
     stored, members = await directory.get_chat_with_members(CHAT)
     assert written == stored

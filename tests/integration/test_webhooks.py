@@ -312,7 +312,7 @@ async def test_events_of_a_chat_are_told_with_all_that_happened(
     chat = (await alice.ask("create_chat", ref="g", members=others[:1]))["chat"]["chat"]
     await alice.say(chat, "one")
     await alice.ask("edit", chat=chat, ref="e", seq=1, body="two")
-    await alice.ask("react", chat=chat, ref="r", seq=1, emoji="+")
+    await alice.ask("react", chat=chat, ref="r", seq=1, emoji="👍")
     await alice.ask("ban_member", chat=chat, ref="b", user=others[0])
     await alice.ask("update_chat", chat=chat, ref="u", name="New")
     await alice.ask("delete", chat=chat, ref="d", seq=1)

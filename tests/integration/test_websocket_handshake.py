@@ -44,6 +44,40 @@ async def answer_to(stack: Stack, data: bytes) -> Response | None:
             return None
 
 
+# ── Host (RFC 9112 section 3.2) ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"change": {"Host": None}},
+        {"more": [("Host", "127.0.0.1")]},
+        {"more": [("host", "elsewhere.example")]},
+        {"change": {"Host": "two hosts"}},
+        {"change": {"Host": "user@example.com"}},
+        {"change": {"Host": "example.com/path"}},
+        {"change": {"Host": None}, "target": "/healthz"},
+    ],
+    ids=str,
+)
+async def test_request_without_exactly_one_valid_host_is_a_bad_request(
+    stack: Stack, request_: dict[str, Any]
+) -> None:
+    """A proxy and the gateway never take a request for different hosts."""
+    response = await refusal(stack, **request_)
+
+    assert response.status == 400
+    assert b"Host" in response.body
+
+
+@pytest.mark.parametrize("host", ["example.com", "example.com:443", "[::1]:9000", "192.0.2.1", ""])
+async def test_request_with_one_host_is_let_in(stack: Stack, host: str) -> None:
+    """Every form of the field that RFC 9110 section 7.2 has."""
+    async with await RawSocket.open(stack.port, change={"Host": host}) as ws:
+        assert ws.response is not None
+        assert ws.response.status == 101
+
+
 # ── let in ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -167,7 +167,7 @@ async def test_one_who_leaves_a_chat_that_was_large_until_just_now_is_told_once(
 ) -> None:
     """What came by the channel does not come by the inbox again, however late one is told."""
     erin = UserId("erin")
-    few = {"fanout_members_max": 4}  # five make it large, three small again
+    few = {"fanout_members_max": 4, "invitations": "never"}  # five make it large, three small again
     async with open_parts(redis_url, tables.settings, chats=few) as parts:
         chat = (await make_group(parts, ALICE, BOB, CAROL, DAVE, erin)).chat
         await parts.turnover.finish(chat)
@@ -348,6 +348,60 @@ async def test_change_whose_process_died_is_finished_by_others(
     assert (await inbox_of(parts, BOB))[-1] == seq
     assert seq in await inbox_of(parts, CAROL)
     assert await parts.hot.call("HLEN", parts.hot.keys.turnover(chat)) == 0
+
+
+@pytest.mark.parametrize("loss", ["epoch", "everything"])
+async def test_joiner_after_a_loss_of_redis_reads_nothing_older_than_the_join(
+    parts: WorkerParts, group: Audience, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """A message sent while the join was under way stays out of sight, before and after repair."""
+    chat, keys = group.chat, parts.hot.keys
+    async with running(persister_of(parts).run()):
+        die_in(parts, monkeypatch, "membership.after_directory")
+        with pytest.raises(Died):
+            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        await Gateway(parts.hot).send(group, "secret")
+        await parts.turnover.bring(await parts.directory.get_chat(chat))
+
+        async def is_stored() -> bool:
+            return await waiting_in(parts) == 0
+
+        await eventually(is_stored)
+    before = parts.hot.epoch_of(0)
+    if loss == "everything":
+        await parts.hot.call("FLUSHDB")
+    else:
+        await parts.hot.call("HSET", keys.epoch(0), "epoch", "another")
+    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
+    check = MemberCheck(parts.hot, parts.audiences)
+
+    loaded = await check.get_reader(chat, DAVE)
+    await parts.turnover.finish(chat)
+    repaired = await check.get_reader(chat, DAVE)
+    stored = {each.user: each.joined for each in await parts.directory.list_members(chat)}
+
+    assert (loaded.first, repaired.first, stored[DAVE]) == (2, 2, 2)
+    entries = await parts.messages.list_after(chat, 0, 10)
+    assert [(entry.kind, entry.user) for entry in entries] == [("text", None), ("member", "dave")]
+    assert (await parts.directory.get_chat(chat)).change is None
+
+
+async def test_join_that_another_change_followed_is_known_to_the_directory(
+    parts: WorkerParts, group: Audience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first seq of a member is stored before the row keeps the next change instead."""
+    chat = group.chat
+    die_in(parts, monkeypatch, "membership.after_directory")
+    with pytest.raises(Died):
+        await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await Gateway(parts.hot).send(group, "secret")
+    die_in(parts, monkeypatch, "membership.after_redis")
+
+    with pytest.raises(Died):
+        await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+
+    stored = {each.user: each.joined for each in await parts.directory.list_members(chat)}
+    assert stored[DAVE] == 2
 
 
 async def test_owner_who_leaves_is_followed_and_the_last_one_ends_it(

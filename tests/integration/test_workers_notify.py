@@ -96,6 +96,41 @@ async def test_notify_user_with_a_client_in_front_is_left_alone_and_one_in_the_b
 
 
 @pytest.mark.usefixtures("notifier")
+async def test_notify_user_whose_session_ended_before_the_message_gets_one_push(
+    world: PushWorld,
+) -> None:
+    """Redis learns of an ended session later than of the message, and the push is sent then."""
+    group = await world.group()
+    bobs, carols = await world.subscribe(world.bob), await world.subscribe(world.carol)
+    await world.appear(world.bob, State.ONLINE)
+
+    await world.say(group, "Hello")
+    await carols.wait_for(1)  # the chat was looked at while Bob still seemed to be there
+    await world.appear(world.bob, State.OFFLINE)
+    (notice,) = await bobs.wait_for(1)
+    await world.all_told()
+
+    assert (notice["text"], notice["unread"]) == ("Hello", 1)
+    assert (len(bobs.taken), len(carols.taken)) == (1, 1)
+
+
+@pytest.mark.usefixtures("notifier")
+async def test_notify_message_read_before_the_second_look_is_not_pushed(world: PushWorld) -> None:
+    """A user who reads the message and then leaves gets no push for it."""
+    direct = await world.direct()
+    browser = await world.subscribe(world.bob)
+    await world.appear(world.bob, State.ONLINE)
+
+    await world.say(direct, "Hello")
+    await world.wait_until_due(direct)
+    await world.read(world.bob, direct, 1)
+    await world.appear(world.bob, State.OFFLINE)
+    await world.all_told()
+
+    assert browser.taken == []
+
+
+@pytest.mark.usefixtures("notifier")
 async def test_notify_muted_chat_is_quiet_until_it_is_not(
     world: PushWorld,
 ) -> None:

@@ -90,7 +90,7 @@ async def open_pair(
     bob = await stack.chat_of(second, port=safe.port).start()
     early = await stack.chat_of(first, port=safe.port).start()
     chat = (await early.ask("open_direct", user=bob.user))["chat"]["chat"]
-    await bob.expect_frame("event", kind="chat")
+    await bob.ask("open_direct", user=early.user)
     await early.stop()
     # Another device: nobody is replaced, which would be mail of its own.
     device = f"{early.user}-late"

@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import pytest
 
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
-from chatserver.errors import NotFound, Overloaded, Unavailable
+from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
 from chatserver.hot import rpc
+from chatserver.protocol import frames
 from tests.integration.warm_support import Faults, Tables
 from tests.integration.worker_support import (
     ALICE,
@@ -31,9 +33,11 @@ from tests.integration.worker_support import (
     texts,
     variables_of,
 )
+from tests.support.dynamoproxy import DynamoProxy
 from tests.support.servers import eventually
+from workers import rpc as rpc_worker
 from workers.parts import WorkerParts
-from workers.rpc import RpcWorker
+from workers.rpc import BULK_IN_FLIGHT_MAX, CALLS_OF_USER_MAX, FEW_USERS, RpcWorker
 
 pytest_plugins = ["tests.integration.warm_fixtures", "tests.integration.worker_fixtures"]
 
@@ -176,7 +180,7 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 ) -> None:
     """Nobody waits for it any more: a worker that comes late does not work for nothing."""
     await make_users(parts, ALICE)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), parts.clock, 0.05)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
         await hasty.load_user(UserId("late"))
 
@@ -187,14 +191,38 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
         await parts.directory.get_user("late")
 
 
+class ShiftedClock(SystemClock):
+    """The clock of a machine that is not set right."""
+
+    def __init__(self, off_s: float) -> None:
+        self._off_s = off_s
+
+    def time(self) -> float:
+        return super().time() + self._off_s
+
+
+@pytest.mark.parametrize("off_s", [-60.0, -4.0, 4.0, 60.0])
+async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
+    parts: WorkerParts, gateway: Gateway, off_s: float
+) -> None:
+    """The age of a call is counted on the clock of Redis alone (F47)."""
+    await make_users(parts, ALICE)
+    apart = dataclasses.replace(parts, clock=ShiftedClock(off_s))
+
+    async with running(RpcWorker(apart, "w1").run()):
+        await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)
+
+
 class SlowOpener:
     """A warm tier that takes its time; counts."""
 
     def __init__(self) -> None:
         self.may_go_on = asyncio.Event()
         self.at_once = self.most_at_once = self.done = 0
+        self.begun: list[UserId] = []
 
     async def load_user(self, user: UserId) -> None:
+        self.begun.append(user)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -202,6 +230,10 @@ class SlowOpener:
             self.done += 1
         finally:
             self.at_once -= 1
+
+    async def create_chat(self, user: UserId, *_: object) -> frames.ChatInfo:
+        await self.load_user(user)
+        return frames.ChatInfo("c", "group", [user])
 
 
 def slowed(parts: WorkerParts, opener: SlowOpener, in_flight_max: int = 64) -> RpcWorker:
@@ -215,7 +247,7 @@ async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
 ) -> None:
     """The caller hears in time, and the worker is free again."""
     opener = SlowOpener()
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), parts.clock, 0.3)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
     async with running(slowed(parts, opener).run()):
         while not opener.most_at_once:  # one that the worker sees too late is not begun
             with pytest.raises(Unavailable):
@@ -247,6 +279,85 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
 
     assert caught.value.retry_after_ms
     assert opener.done == 6
+
+
+async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """Slots are shared by user: whoever makes a hundred calls waits behind their own."""
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
+        await eventually(lambda: opener.at_once >= CALLS_OF_USER_MAX)
+
+        other = asyncio.create_task(gateway.calls.load_user(BOB))
+        await eventually(lambda: BOB in opener.begun)
+        assert opener.begun.count(ALICE) == CALLS_OF_USER_MAX
+
+        opener.may_go_on.set()
+        await asyncio.gather(other, *flood)
+
+
+async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
+    parts: WorkerParts, gateway: Gateway
+) -> None:
+    """Large groups are created a few at a time, whoever asks; other calls begin at once."""
+    opener = SlowOpener()
+    members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
+    async with running(slowed(parts, opener).run()):
+        flood = [
+            asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))
+            for creator in members
+        ]
+        await eventually(lambda: opener.at_once == BULK_IN_FLIGHT_MAX)
+
+        other = asyncio.create_task(gateway.calls.load_user(BOB))
+        await eventually(lambda: BOB in opener.begun)
+        assert opener.most_at_once == BULK_IN_FLIGHT_MAX + 1
+
+        opener.may_go_on.set()
+        await asyncio.gather(other, *flood)
+
+
+async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
+    parts: WorkerParts, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a user may have waiting at a worker is bounded, and the answer says when to retry."""
+    monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        fit = CALLS_OF_USER_MAX + 3
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(fit + 2)]
+        refused = [
+            task
+            for task in (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
+            if isinstance(task.exception(), RateLimited)
+        ]
+        assert refused
+        opener.may_go_on.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    failures = [outcome for outcome in outcomes if isinstance(outcome, RateLimited)]
+    assert len(failures) == 2
+    assert all(failure.retry_after_ms for failure in failures)
+
+
+async def test_rpc_create_chat_with_many_members_reads_them_together(
+    parts: WorkerParts, gateway: Gateway, dynamodb: str
+) -> None:
+    """Members are read 100 at a time; only how many groups each has is one count per member."""
+    members = [UserId(f"u{n}") for n in range(255)]
+    await make_users(parts, ALICE, *members)
+    async with DynamoProxy(dynamodb) as proxy:
+        warm = parts.settings.warm.model_copy(update={"endpoint": proxy.endpoint})
+        async with open_parts(parts.settings.redis.url, warm) as others:
+            before = len(proxy.calls)
+            await others.opener.create_chat(ALICE, Ref("g"), members, "Team")
+            made = [call.operation for call, _ in proxy.calls[before:]]
+
+    others_made = [operation for operation in made if operation != "Query"]
+    assert len(others_made) < 25, made
+    assert made.count("Query") <= len(members) + 5
 
 
 async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
@@ -317,7 +428,7 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
 ) -> None:
     """It had done all but answer: the caller is told that nobody knows, and asks again."""
     await make_users(parts, ALICE, BOB)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), parts.clock, 3.0)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
         env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
@@ -335,5 +446,5 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
 
     async with running(RpcWorker(parts, "w2").run()):
         info = await gateway.calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
-        found = await parts.directory.list_memberships(BOB, limit=10)
+        found = await parts.directory.list_memberships(ALICE, limit=10)
     assert [row.chat.chat for row in found.items] == [info.chat]

@@ -25,7 +25,7 @@ from workers.parts import WorkerParts
 pytest_plugins = ["tests.integration.warm_fixtures", "tests.integration.worker_fixtures"]
 
 DAVE = UserId("dave")
-SMALL = config.Chats(fanout_members_max=3)
+SMALL = config.Chats(fanout_members_max=3, invitations="never")
 
 
 async def told(parts: WorkerParts, user: UserId) -> list[int | str]:

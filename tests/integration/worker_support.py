@@ -12,7 +12,6 @@ from typing import Any
 from chatserver import config
 from chatserver.config import Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, Draft, digest_of
@@ -47,6 +46,8 @@ def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
     """Settings of a worker with short waits."""
     redis = patient_redis(redis_url, **sections.pop("redis", {}))
     persist = {"idle_ms": 50, **sections.pop("persist", {})}
+    # Most tests are not about consent: everybody may add everybody.
+    sections.setdefault("chats", config.Chats(invitations="never"))
     return Settings(redis=redis, persist=config.Persist(**persist), warm=warm, **sections)
 
 
@@ -108,7 +109,7 @@ class Gateway:
         self._heard: Any = Heard()
         self._sent = 0
         self._presence = Presence(hot, name, 600.0)  # nobody keeps it up
-        self.calls = WarmCalls(hot, name, SystemClock(), 20.0)
+        self.calls = WarmCalls(hot, name, 20.0)
 
     async def listen(self) -> None:
         """Read mail until cancelled."""
@@ -132,6 +133,7 @@ class Gateway:
         *bodies: str,
         sender: UserId = ALICE,
         tail: Callable[[bytes], bytes] = lambda tail: tail,
+        is_stored_wanted: bool = False,
     ) -> None:
         """Commit messages and wait until each is answered; `tail` may spoil what is stored."""
         for body in bodies:
@@ -141,8 +143,8 @@ class Gateway:
             digest = digest_of("text", body, None)
             self._commits.submit(
                 Draft(
-                    audience.chat, sender, ref, mid, digest, tail(made), 1, False, self._heard,
-                    self._heard,
+                    audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
+                    self._heard, self._heard,
                 ),
                 audience,
             )  # fmt: skip
@@ -236,4 +238,5 @@ def variables_of(parts: WorkerParts) -> dict[str, str]:
         "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
         "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
         "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+        "CHAT_CHATS_INVITATIONS": parts.settings.chats.invitations,
     }

@@ -5,9 +5,10 @@
 One gateway process and Redis share one core, the load generator has another. Each run starts a
 fresh stack and measures, one after the other: memory per idle session, the closed-loop rate of
 messages acked and delivered, latencies of an open loop at half of that rate, and the rate of the
-bare Sans-I/O echo server in the same place. Every message is checked for loss, repetition and
-order. The persist worker is off unless ``--with-persist`` asks for a second figure with it. It
-prints a table, writes JSON and never gates: it exits with 1 only if a message went wrong.
+gateway's connection class behind an echo in the same place. Every message is checked for loss,
+repetition and order. The persist worker is off unless ``--with-persist`` asks for a second figure
+with it. It prints a table, writes JSON and never gates: it exits with 1 only if a message went
+wrong.
 """
 
 from __future__ import annotations

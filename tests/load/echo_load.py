@@ -1,4 +1,4 @@
-"""Loads the bare echo server: as many connections and bytes as the pairs of the main run."""
+"""Loads the echo server: as many connections and bytes as the pairs of the main run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from chatserver.loadtest import wire
+from chatserver.protocol.frames import SUBPROTOCOL
 from tests.load.connection import Connection, Tally
 from tests.load.phases import Cores, sample_rate
 
@@ -70,7 +71,7 @@ async def load_echo(
         raise ValueError("frames of less than 126 bytes have another head")
     clients = [EchoClient(f"echo{n}", tally, frame_bytes) for n in range(connections)]
     for client in clients:
-        await client.connect(port)
+        await client.connect(port, SUBPROTOCOL)
     for client in clients:
         client.start_window(window)
     figures = await sample_rate(lambda: sum(c.echoed for c in clients), cores, warmup_s, seconds)

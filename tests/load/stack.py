@@ -130,6 +130,8 @@ def chat_stack(options: Options, folder: Path) -> Iterator[Stack]:
                 for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
                 for what in ("BURST", "PER_S")
             },
+            "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
+            "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
         }
         command = [sys.executable, "-m", _CLI, "tables", "apply", "--no-bucket"]
         subprocess.run(command, env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)

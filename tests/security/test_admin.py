@@ -176,6 +176,31 @@ async def test_host_manages_users_sessions_and_messages(
     assert [device["device"] for device in devices] == [login.json()["device"]]
 
 
+async def test_system_message_reaches_a_group_that_the_system_user_is_not_in(
+    stack: Stack, client: httpx.AsyncClient, new_name: NewName
+) -> None:
+    """The host application writes into any group; nobody else gets in by that, nor does it join."""
+    headers = bearer(await make_key(stack, *SCOPES))
+    ben = new_name("ben")
+    await stack.add_users([ben])
+    async with stack.chat_of(new_name("ann")) as ann:
+        chat = (await ann.ask("create_chat", ref="g", members=[ben], name="news"))["chat"]["chat"]
+        path = f"/v1/admin/chats/{chat}/messages"
+
+        sent = await client.post(path, json={"body": "hello", "ref": "s1"}, headers=headers)
+        again = await client.post(path, json={"body": "hello", "ref": "s1"}, headers=headers)
+        event = await ann.expect_frame("event", kind="message", chat=chat)
+        members = (await ann.read_list())[chat]["members"]
+        nowhere = await client.post(
+            "/v1/admin/chats/g-nowhere/messages", json={"body": "x"}, headers=headers
+        )
+
+    assert (sent.status_code, again.json()) == (201, sent.json())
+    assert (event["message"]["sender"], event["message"]["body"]) == ("system", "hello")
+    assert sorted(members) == sorted([ann.user, ben])
+    assert nowhere.json()["code"] == "not_found"
+
+
 async def test_broadcast_reaches_each_user_once(
     stack: Stack, client: httpx.AsyncClient, new_name: NewName
 ) -> None:

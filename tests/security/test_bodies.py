@@ -151,7 +151,13 @@ def unbounded_in(cls: type[msgspec.Struct]) -> set[str]:
 def is_bounded(info: mi.Type) -> bool:
     """Tell whether values of the type have a largest size."""
     match info:
-        case mi.IntType(ge=int(), le=int()) | mi.BoolType() | mi.NoneType() | mi.LiteralType():
+        case (
+            mi.IntType(ge=int(), le=int())
+            | mi.BoolType()
+            | mi.FloatType()
+            | mi.NoneType()
+            | mi.LiteralType()
+        ):
             return True
         case mi.StrType(pattern=str()) | mi.StrType(max_length=int()):
             return True

@@ -87,7 +87,7 @@ async def use(stack: Stack, words: dict[str, str]) -> None:
             assert ack["durability"] == "stored"
             await bob.expect(lambda me: words["text"] in [m["body"] for m in me.messages(chat)])
             await alice.ask("edit", chat=chat, ref="e1", seq=ack["seq"], body=words["edit"])
-            await alice.ask("react", chat=chat, ref="x1", seq=ack["seq"], emoji="+1")
+            await alice.ask("react", chat=chat, ref="x1", seq=ack["seq"], emoji="👍")
             await bob.ask("mark", chat=chat, read=ack["seq"])
             await alice.tell("watch", users=[ben])
             await bob.tell("typing", chat=chat, on=True)

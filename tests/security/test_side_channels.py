@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from chatserver.config import Redis
-from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.client import open_hot
@@ -35,7 +34,7 @@ async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
     """Calls to the workers as a gateway makes them, without a session before them."""
     gateway = GatewayId(f"gw-{new_id().lower()}")
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
-        calls = WarmCalls(hot, gateway, SystemClock(), 30.0)
+        calls = WarmCalls(hot, gateway, 30.0)
         mailbox = Mailbox(hot, gateway, 60)
         await mailbox.keep()
         heard = asyncio.Event()
@@ -90,7 +89,7 @@ async def test_row_19_marks_typing_and_reactions_of_strangers_reach_nobody(
         for who in (eve, bob):
             for type_, fields in (
                 ("mark", {"read": 1}),
-                ("react", {"ref": "r", "seq": 1, "emoji": "+"}),
+                ("react", {"ref": "r", "seq": 1, "emoji": "👍"}),
                 ("edit", {"ref": "e", "seq": 1, "body": "x"}),
                 ("delete", {"ref": "d", "seq": 1}),
                 ("report", {"seq": 1}),

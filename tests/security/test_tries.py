@@ -1,52 +1,88 @@
-"""How often somebody may try to come in (security.md 1 API6)."""
+"""How often somebody may try to log in (security.md 1 API6)."""
 
 from __future__ import annotations
 
 import pytest
 
 from chatserver import config
+from chatserver.domain.ids import UserId
+from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import RateLimited
 from chatserver.hot.client import open_hot
 from chatserver.hot.tries import Tries
 from tests.support.servers import eventually
 
-# A try comes back within a second, and not so fast that a slow machine never runs out of them.
-LIMITS = config.Limits(logins_burst=3, logins_per_s=1.0, entries_burst=2, entries_per_s=0.01)
+# An attempt comes back within a second, and not so fast that a slow machine never runs out.
+LIMITS = config.Limits(
+    logins_burst=3,
+    logins_per_s=1.0,
+    guesses_burst=4,
+    guesses_per_s=0.001,
+    entries_burst=2,
+    entries_per_s=0.01,
+)
 
 
-async def test_tries_of_an_address_are_bounded(redis_url: str) -> None:
-    """Whatever names it tries, an address runs out; another one does not."""
+def stranger(user: str, network: str) -> LoginAttempt:
+    """An attempt of an unknown device."""
+    return LoginAttempt(UserId(user), network, is_known=False)
+
+
+async def test_entries_of_a_network_are_bounded(redis_url: str) -> None:
+    """Whatever names it tries, a network runs out of attempts; another one does not."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         tries = Tries(hot, LIMITS)
         for _ in range(2):
-            await tries.take("entries", "192-0-2-1")
+            await tries.take_entry("4-c00002")
 
         with pytest.raises(RateLimited) as refused:
-            await tries.take("entries", "192-0-2-1")
+            await tries.take_entry("4-c00002")
 
         assert refused.value.retry_after_ms is not None
         assert refused.value.retry_after_ms > 1000
-        await tries.take("entries", "192-0-2-2")
+        await tries.take_entry("4-c00003")
 
 
-async def test_tries_come_back_with_time(redis_url: str) -> None:
-    """A name is never locked for good, and a try that was right counts for nothing."""
+async def test_attempts_of_a_source_come_back_with_time(redis_url: str) -> None:
+    """No source is locked out for good, and a right password counts for nothing."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         tries = Tries(hot, LIMITS)
         for _ in range(9):
-            await tries.take("logins", "zoe")
-            await tries.put_back("logins", "zoe")
+            await tries.take_back(await tries.begin(stranger("zoe", "n1")))
 
         async def is_refused() -> bool:
             try:
-                await tries.take("logins", "zoe")
+                await tries.begin(stranger("zoe", "n1"))
             except RateLimited:
                 return True
             return False
 
-        await eventually(is_refused, deadline_s=60, what="the tries are used up")
+        await eventually(is_refused, deadline_s=60, what="the attempts are used up")
 
         async def may_again() -> bool:
             return not await is_refused()
 
-        await eventually(may_again, deadline_s=60, what="a try has come back")
+        await eventually(may_again, deadline_s=60, what="an attempt has come back")
+
+
+async def test_guesses_of_strangers_delay_strangers_and_no_known_device(redis_url: str) -> None:
+    """Past the budget of an account strangers are marked as over it; known devices never are."""
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        tries = Tries(hot, LIMITS.model_copy(update={"logins_per_s": 0.001}))
+        begun = [await tries.begin(stranger("yan", f"n{n}")) for n in range(6)]
+        known = await tries.begin(LoginAttempt(UserId("yan"), "device", is_known=True))
+        again = await tries.begin(stranger("yan", "n0"))
+
+        assert [each.is_over_budget for each in begun] == [False] * 4 + [True] * 2
+        assert not known.is_over_budget
+        assert (begun[0].used, again.used, known.used) == (0, 1, 0)
+
+
+async def test_right_password_gives_the_budget_of_the_account_back(redis_url: str) -> None:
+    """Owners who log in from many places use nothing up."""
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        tries = Tries(hot, LIMITS)
+        for n in range(12):
+            begun = await tries.begin(stranger("xia", f"n{n}"))
+            assert not begun.is_over_budget
+            await tries.take_back(begun)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ class DevRun:
         """Return what is started."""
         return [*CLI, "dev", *self.flags, *options]
 
-    def spawn(self, *options: str) -> DevRun:
-        """Start it; it need not be ready."""
+    def spawn(self, *options: str, env: Mapping[str, str] | None = None) -> DevRun:
+        """Start it, with `env` added to its environment; it need not be ready."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self.command(*options),
@@ -79,7 +79,8 @@ class DevRun:
                     k: v
                     for k, v in os.environ.items()
                     if not k.startswith(("CHAT_", "MAKE", "MFLAGS"))
-                },
+                }
+                | dict(env or {}),
             )
         return self
 

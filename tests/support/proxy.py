@@ -6,6 +6,7 @@ on every connection, those open and those to come, until `heal`:
 | fault        | what the peers see                                                           |
 |--------------|------------------------------------------------------------------------------|
 | `latency_s`  | each chunk comes that much later                                             |
+| `bytes_per_s`| each direction carries no more than that; 0: no limit                        |
 | `blackhole`  | bytes of a direction vanish; the connection looks alive                      |
 | `tear`       | the answer ends after so many bytes, with a reset (once)                     |
 | `reset`      | a reset (RST) on every open connection, now                                  |
@@ -51,6 +52,7 @@ class TcpProxy:
         self.target_port = target_port
         self.port = 0
         self.latency_s = 0.0
+        self.bytes_per_s = 0
         self.is_refusing = False
         self.blackholes: set[Direction] = set()
         self.connections_made = 0
@@ -100,6 +102,7 @@ class TcpProxy:
     def heal(self) -> None:
         """End all faults. A connection that lost bytes is reset: no network heals those."""
         self.latency_s = 0.0
+        self.bytes_per_s = 0
         self.is_refusing = False
         self.blackholes = set()
         self._tear_after = None
@@ -147,6 +150,8 @@ class TcpProxy:
         while data := await reader.read(_CHUNK_BYTES):
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
+            if self.bytes_per_s:
+                await asyncio.sleep(len(data) / self.bytes_per_s)
             if direction in self.blackholes:
                 link.has_lost_bytes = True
                 continue

@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,6 +43,7 @@ class Taken:
     path: str
     headers: dict[str, str]
     body: bytes
+    t: float = dataclasses.field(default_factory=time.monotonic)
 
 
 @dataclasses.dataclass

@@ -116,6 +116,11 @@ class RawChat:
             fields["cursor"] = {"epoch": place[0], "seq": place[1]}
             if self.large:
                 fields.setdefault("large", dict(self.large))
+            if self.unstored:
+                newest: dict[str, int] = {}
+                for pending, seq in self.unstored.values():
+                    newest[pending.chat] = max(seq, newest.get(pending.chat, 0))
+                fields.setdefault("unstored", newest)
         ws = await RawSocket.open(self.port, self.host)
         try:
             await ws.send_json(fields)

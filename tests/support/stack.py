@@ -57,6 +57,9 @@ UNLIMITED = {
     f"CHAT_LIMITS_{kind}_{what}": "1000000"
     for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
     for what in ("BURST", "PER_S")
+} | {
+    "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
+    "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
 }
 # Where a deadline of the server is not what is looked at, a process that a busy machine stops for
 # some seconds runs into none. All are shorter than what the tests wait for an answer.
@@ -162,6 +165,8 @@ class Stack:
             # While a test starts one process more, its devices answer no ping.
             "CHAT_GATEWAY_PING_INTERVAL_S": str(PING_S),
             "CHAT_GATEWAY_PONG_TIMEOUT_S": str(PING_S * 2 // 3),
+            # Most tests are not about consent: everybody may add everybody.
+            "CHAT_CHATS_INVITATIONS": "never",
             **UNLIMITED,
             **self._env,
             **more,
@@ -223,6 +228,10 @@ class Stack:
 
     def start_api(self, **env: str) -> Server:
         """Start an API process; returns when it serves."""
+        return start(self.add_api(**env))
+
+    def add_api(self, **env: str) -> Server:
+        """Prepare an API process, to be started with `bring_up`."""
         port = free_port()
         launch = Launch(
             f"api-{next(self._names)}",
@@ -233,19 +242,20 @@ class Stack:
             self.environment(CHAT_API_HOST=HOST, CHAT_API_PORT=str(port), **env),
         )
         self.apis.append(server := Server(launch))
-        return start(server)
+        return server
 
     def start_worker(self, *names: str, **env: str) -> Server:
         """Start a process with these workers; returns when they work."""
-        return start(self._add_worker(names, env))
+        return start(self.add_worker(*names, **env))
 
     async def bring_up_worker(self, *names: str, **env: str) -> Server:
         """As `start_worker`, while the event loop goes on."""
-        server = self._add_worker(names, env)
+        server = self.add_worker(*names, **env)
         await bring_up(server)
         return server
 
-    def _add_worker(self, names: tuple[str, ...], env: dict[str, str]) -> Server:
+    def add_worker(self, *names: str, **env: str) -> Server:
+        """Prepare a process with these workers, to be started with `bring_up`."""
         name = "-".join(names)
         launch = Launch(
             f"worker-{name}-{next(self._names)}",

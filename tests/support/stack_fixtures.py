@@ -94,6 +94,7 @@ async def bob(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[Raw
 async def pair(alice: RawChat, bob: RawChat) -> str:
     """The direct chat of alice and bob, who are both connected."""
     answer = await alice.ask("open_direct", user=bob.user)
+    bob.frames.remove(await bob.ask("open_direct", user=alice.user))
     chat: str = answer["chat"]["chat"]
     for device in (alice, bob):
         await device.expect_frame("event", kind="chat", chat=chat)

@@ -73,6 +73,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     seq: int = 0
     ts: int = 0
     mid: str = ""
+    device: str = ""
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
@@ -114,6 +115,84 @@ class StartedOver(msgspec.Struct, frozen=True, tag="started over"):
     user: str
     device: str
     is_new_epoch: bool
+
+
+class Lost(msgspec.Struct, frozen=True, tag="lost"):
+    """Redis lost its last writes, or all of its data: `what` names the fault."""
+
+    t: float
+    what: str
+
+
+class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
+    """A device took back what it had shown after `after`: Redis had lost it."""
+
+    t: float
+    user: str
+    device: str
+    chat: str
+    seqs: tuple[int, ...]
+    after: int
+
+
+class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
+    """A device was told that the chat is in DynamoDB up to a seq."""
+
+    t: float
+    user: str
+    device: str
+    chat: str
+    upto: int
+
+
+class Unstored(msgspec.Struct, frozen=True, tag="unstored"):
+    """After everything came to rest, a device still waits to hear that its entries are stored."""
+
+    user: str
+    device: str
+    chat: str
+    refs: tuple[str, ...]
+
+
+class ReadMark(msgspec.Struct, frozen=True, tag="read mark"):
+    """How far a user had read a chat, by an answer of the server.
+
+    `is_final`: it was read from DynamoDB after the user had read everything.
+    """
+
+    asked: float
+    t: float
+    user: str
+    chat: str
+    read: int
+    is_final: bool = False
+
+
+class Unread(msgspec.Struct, frozen=True, tag="unread"):
+    """A chat in a device's list after everything came to rest, before the user read it all."""
+
+    user: str
+    device: str
+    chat: str
+    read: int
+    unread: int
+
+
+class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
+    """The push service received a push for a user; `t` is when it was noticed."""
+
+    t: float
+    user: str
+    chat: str
+    seq: int
+    ts: int
+
+
+class PushesRead(msgspec.Struct, frozen=True, tag="pushes read"):
+    """The pushes of a user without a device were read after everything came to rest."""
+
+    user: str
+    is_large: tuple[str, ...] = ()  # chats of which pushes go to mentioned members only
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
@@ -160,7 +239,25 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
 
 
 Scene = (
-    Asked | Answered | Told | Heard | Skipped | StartedOver | Page | Final | Kept | Line | Stored
+    Asked
+    | Answered
+    | Told
+    | Heard
+    | Skipped
+    | StartedOver
+    | Lost
+    | Withdrawn
+    | Watermark
+    | Unstored
+    | ReadMark
+    | Unread
+    | PushSent
+    | PushesRead
+    | Page
+    | Final
+    | Kept
+    | Line
+    | Stored
 )
 
 

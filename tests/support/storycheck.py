@@ -15,6 +15,12 @@ to rest; the model knows what was asked, so it knows what each message has to lo
 | P7   | something reached one who was no member there, or comes from one                         |
 | P10  | a message is not what its changes make of it: in DynamoDB, in a history, at a device; or |
 |      | something is unread after all was read                                                   |
+| I13  | a push was sent twice, to a non-member or of an own message, or never                    |
+| I14  | a read mark moved back or is not where it was set, or an unread count is wrong           |
+| S    | `stored` was reported above the chat's last entry, or never for an acknowledged one      |
+| E    | an entry was withdrawn though Redis lost nothing, or a device missed the new epoch       |
+
+What a loss of Redis excuses is taken out first (`losses`); all rules apply to the rest.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.support.checker import Violation
+from tests.support.losses import forget_lost
 from tests.support.story import (
     CHANGES_OF_CHATS,
     ENTRY_OF,
@@ -34,7 +41,11 @@ from tests.support.story import (
     Heard,
     Kept,
     Line,
+    Lost,
     Page,
+    PushesRead,
+    PushSent,
+    ReadMark,
     Shown,
     Skipped,
     StartedOver,
@@ -42,20 +53,27 @@ from tests.support.story import (
     Stored,
     Story,
     Told,
+    Unread,
+    Unstored,
+    Watermark,
+    Withdrawn,
 )
+
+# Whether a count of unread messages may include those that were deleted.
+DELETED_MAY_COUNT = True
 
 
 def check_story(story: Story) -> list[Violation]:
     """Return every broken promise, the same ones in the same order for the same story."""
-    index = _Index(story)
-    return [violation for rule in _RULES for violation in rule(index)]
+    whole, index = _Index(story), _Index(forget_lost(story))
+    found = [violation for rule in _RULES for violation in rule(index)]
+    return [*found, *(violation for rule in _RULES_OF_ALL for violation in rule(whole))]
 
 
 def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
     """Return what devices have not been told yet, for those who wait for it."""
-    index = _Index(story)
-    for chat, log in logs.items():
-        index.take_log(chat, log)
+    scenes = [*story.scenes, *(Stored(chat, log) for chat, log in logs.items())]
+    index = _Index(forget_lost(Story(story.chats, story.devices, scenes)))
     return list(_is_untold(index))
 
 
@@ -163,7 +181,7 @@ def _is_void(index: _Index) -> Iterator[Violation]:
         if chat not in index.logs:
             yield Violation("VOID", f"DynamoDB was not read for {chat}")
         for user in index.of(chat).members():
-            if (user, chat) not in finals:
+            if (user, chat) not in finals and user in index.story.devices:
                 yield Violation("VOID", f"no final history of {chat} for {user}")
             for device in index.story.devices.get(user, ()):
                 if (device, chat) not in lines:
@@ -316,11 +334,7 @@ def _is_untold(index: _Index) -> Iterator[Violation]:
 
 def _is_torn(index: _Index) -> Iterator[Violation]:
     for scene in index.story.scenes:
-        if isinstance(scene, Page):
-            seqs = list(scene.seqs)
-            if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
-                yield Violation("P6", f"a page of {scene.chat} for {scene.user} is {seqs}")
-        elif isinstance(scene, Final):
+        if isinstance(scene, Final):
             since = index.of(scene.chat).open_since(scene.user)
             log = index.logs.get(scene.chat, ())
             wanted = [entry.seq for entry in log if since is not None and entry.seq >= since]
@@ -405,6 +419,128 @@ def _is_unread(index: _Index) -> Iterator[Violation]:
             yield Violation("P10", f"{text}; all of {top} was read")
 
 
+def _is_never_restarted(index: _Index) -> Iterator[Violation]:
+    last = max((s.t for s in index.story.scenes if isinstance(s, Lost)), default=None)
+    starts: dict[str, float] = {}
+    for scene in index.story.scenes:
+        match scene:
+            case StartedOver(is_new_epoch=True):
+                starts[scene.device] = scene.t
+            case Withdrawn() if last is None:
+                # After a new epoch a client cannot read what is outside of the user's last stay.
+                since = index.of(scene.chat).open_since(scene.user) or 2**53
+                seqs = [seq for seq in scene.seqs if seq >= since]
+                if seqs:
+                    text = f"{scene.device} withdrew {seqs} of {scene.chat}"
+                    yield Violation("E", f"{text}; Redis lost nothing")
+            case _:
+                pass
+    if last is not None:
+        for device in (name for names in index.story.devices.values() for name in names):
+            if starts.get(device, 0.0) < last:
+                yield Violation("E", f"{device} was not reset after Redis lost data")
+
+
+def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        match scene:
+            case Watermark() if scene.chat in index.logs:
+                # A stored place is never given to another entry, whatever Redis loses.
+                if scene.upto > len(index.logs[scene.chat]):
+                    text = f"{scene.device} was told {scene.chat} is stored up to {scene.upto}"
+                    yield Violation("S", f"{text} of {len(index.logs[scene.chat])}")
+            case Unstored(refs=refs) if refs:
+                text = f"{scene.device} never heard that {list(refs[:5])} of {scene.chat}"
+                yield Violation("S", f"{text} are stored ({len(refs)})")
+            case _:
+                pass
+
+
+def _is_mark_wrong(index: _Index) -> Iterator[Violation]:
+    known: dict[tuple[str, str], list[ReadMark]] = defaultdict(list)
+    for mark in (s for s in index.story.scenes if isinstance(s, ReadMark)):
+        before = known[mark.user, mark.chat]
+        highest = max((m.read for m in before if m.t <= mark.asked), default=0)
+        top = len(index.logs.get(mark.chat, ()))
+        name = f"read mark of {mark.user} in {mark.chat}"
+        if mark.read < highest:
+            yield Violation("I14", f"{name} moved from {highest} back to {mark.read}")
+        if mark.read > top:
+            yield Violation("I14", f"{name} is {mark.read}, above {top}")
+        if mark.is_final and mark.read != top:
+            yield Violation("I14", f"{name} is {mark.read} in DynamoDB, not {top}")
+        before.append(mark)
+
+
+def _is_count_wrong(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        if not isinstance(scene, Unread) or scene.chat not in index.logs:
+            continue
+        since = index.of(scene.chat).open_since(scene.user)
+        if since is None:
+            continue
+        hidden = index.hidden_from(scene.user, scene.chat)
+        messages = [
+            entry
+            for entry in index.logs[scene.chat]
+            if entry.kind == "text"
+            and entry.sender != scene.user
+            and entry.seq > scene.read
+            and entry.seq >= since
+        ]
+        visible = [e for e in messages if not e.deleted and e.seq not in hidden]
+        least = len(visible)
+        most = len(messages) if DELETED_MAY_COUNT else least
+        if not least <= scene.unread <= most:
+            text = f"{scene.device} counts {scene.unread} unread of {scene.chat} after {scene.read}"
+            yield Violation("I14", f"{text}, not {least}" + (f" to {most}" if most > least else ""))
+
+
+def _is_pushed_wrongly(index: _Index) -> Iterator[Violation]:
+    losses = [s.t for s in index.story.scenes if isinstance(s, Lost)]
+    sent: dict[tuple[str, str, int, int], float] = {}
+    pushed: set[tuple[str, str, int]] = set()
+    for push in (s for s in index.story.scenes if isinstance(s, PushSent)):
+        key = (push.user, push.chat, push.seq, push.ts)
+        # The claim of a push is in Redis: what Redis forgot may be pushed again.
+        if key in sent and not any(sent[key] <= t <= push.t for t in losses):
+            yield Violation("I13", f"{push.user} was pushed {push.chat}#{push.seq} twice")
+        sent[key] = push.t
+        entry = index.at(push.chat, push.seq)
+        if entry is None or entry.ts != push.ts:
+            if not losses:
+                yield Violation("I13", f"{push.user} was pushed {push.chat}#{push.seq}: not there")
+            continue
+        pushed.add((push.user, push.chat, push.seq))
+        if entry.sender == push.user or not index.of(push.chat).covers(push.user, push.seq):
+            yield Violation("I13", f"{push.user} was pushed {_name(push.chat, entry)}")
+    for scene in index.story.scenes:
+        if not isinstance(scene, PushesRead):
+            continue
+        for chat, log in index.logs.items():
+            since = index.of(chat).open_since(scene.user)
+            if since is None or chat in scene.is_large:
+                continue
+            newest = [
+                entry.seq
+                for entry in log
+                if entry.kind == "text"
+                and not entry.deleted
+                and entry.sender != scene.user
+                and entry.seq >= since
+            ]
+            if newest and (scene.user, chat, newest[-1]) not in pushed:
+                yield Violation("I13", f"{scene.user} was never pushed {chat}#{newest[-1]}")
+
+
+def _is_page_torn(index: _Index) -> Iterator[Violation]:
+    for scene in index.story.scenes:
+        if isinstance(scene, Page):
+            seqs = list(scene.seqs)
+            if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
+                yield Violation("P6", f"a page of {scene.chat} for {scene.user} is {seqs}")
+
+
 _RULES = (
     _is_void,
     _is_lost,
@@ -416,4 +552,9 @@ _RULES = (
     _is_leaked,
     _is_folded_wrongly,
     _is_unread,
+    _is_mark_wrong,
+    _is_count_wrong,
+    _is_pushed_wrongly,
 )
+# These see the losses as well.
+_RULES_OF_ALL = (_is_page_torn, _is_never_restarted, _is_watermark_wrong)

@@ -255,6 +255,23 @@ def test_check_secret_takes_thirty_two_bytes(secret: str) -> None:
     check_secret(load_settings(auth={"secret": secret}))
 
 
+@pytest.mark.parametrize("secret", ["", "short"])
+def test_settings_that_need_a_secret_report_it_with_all_other_problems(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    """One run names every setting that is wrong, the secret included."""
+    monkeypatch.setenv("CHAT_GATEWAY_PORT", "99999")
+    if secret:
+        monkeypatch.setenv("CHAT_AUTH_SECRET", secret)
+
+    with pytest.raises(ConfigError) as caught:
+        load_settings(requires_secret=True)
+
+    port, key = sorted(caught.value.problems, key=lambda one: "SECRET" in one)
+    assert "CHAT_GATEWAY_PORT" in port
+    assert key.startswith("auth.secret (CHAT_AUTH_SECRET): must be at least 32 bytes")
+
+
 def test_settings_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed or logged of them has stars in their place."""
     monkeypatch.setenv("CHAT_AUTH_SECRET", SECRET)
@@ -294,3 +311,23 @@ def test_settings_that_let_no_frame_hold_the_longest_body_are_refused(
     ]
     monkeypatch.setenv("CHAT_GATEWAY_FRAME_BYTES_MAX", "308192")
     assert load_settings().chats.request_bytes_max == 308_192
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "192.0.2.1"},
+        {"host": "::"},
+        {"trusted_proxies": ["127.0.0.1"]},
+    ],
+)
+def test_demo_users_on_a_public_listener_are_refused(more: dict[str, object]) -> None:
+    """Login without a password is for loopback, and for no server behind a proxy."""
+    with pytest.raises(ConfigError, match="demo_users log in without a password"):
+        load_settings(api={"demo_users": ["alice"], **more})
+
+
+def test_demo_users_on_loopback_are_allowed() -> None:
+    """`chatserver dev` listens there."""
+    assert load_settings(api={"demo_users": ["alice"], "host": "::1"}).api.demo_users == ["alice"]

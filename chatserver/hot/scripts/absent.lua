@@ -1,4 +1,5 @@
--- Says who may have to be told of a chat by push: has devices for it, and shows the client nowhere.
+#!lua flags=no-writes
+-- Returns who may need a push for a chat: users with devices and without a client in the foreground.
 --
 -- key gateways  zset    gateway to expiry
 -- arg chat_id   string
@@ -6,8 +7,9 @@
 -- item key box      hash    chats and marks of a user
 -- item key pushing  string  1: may have devices to push to, 0: has none; absent: not known
 --
--- returns for each item {state, seq up to which the chat is read}; state 0: not to be told,
--- 1: to be told, 2: to be told if there are devices, which is not known
+-- returns for each item {state, seq up to which the chat is read}; state 0: no push, there are no
+-- devices; 1: push; 2: push if there are devices, which is not known; 3: a client is in the
+-- foreground, or was until a moment ago
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -26,10 +28,10 @@ end
 
 for k = 2, #KEYS, 3 do
   local known = call('GET', KEYS[k + 2])
-  if known == '0' or is_in_front(KEYS[k]) then
+  if known == '0' then
     out[n + 1], out[n + 2] = 0, 0
   else
-    out[n + 1] = known and 1 or 2
+    out[n + 1] = is_in_front(KEYS[k]) and 3 or known and 1 or 2
     out[n + 2] = tonumber(call('HGET', KEYS[k + 1], 'r:' .. ARGV[1]) or 0)
   end
   n = n + 2

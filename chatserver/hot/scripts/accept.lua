@@ -1,3 +1,4 @@
+#!lua
 -- Commits a batch of messages: gives each its place in its chat, once per client reference, and
 -- appends it to the inboxes of recipients who live in this partition.
 --
@@ -15,20 +16,25 @@
 -- arg ref_ttl_s    integer  how long a retry is recognised
 -- arg backlog_max  integer  refuse when so many messages wait
 -- arg inbox_max    integer  events kept per inbox
+-- arg chat_backlog_max integer refuse when so many messages of one chat wait
 -- arg asked        integer  messages in this call
 -- item key chat     hash    head of the chat
 -- item key members  hash    user to "role:joined", with ":<until>m" behind it if muted
 -- item key log      stream  committed messages, entry id "<seq>-0", field: timestamp
+-- item key refs_even hash   reference to place, of the even generations
+-- item key refs_odd hash    the same of the odd ones
 -- item arg chat_id  string
+-- item arg phase    integer seconds by which the chat's generations begin earlier
 -- item arg gate     string  "epoch:version" that the recipients were taken from
 -- item arg recipients integer  so many inboxes follow; -1: a large chat, its watchers follow
 --   more key inbox  stream  references to messages, entry id "<seq>-0", field: chat
 --   more key watchers zset  gateways with sessions of the chat, score: expiry
 -- item arg messages integer so many follow:
---   more key ref    string  place already given to this reference
+--   more arg ref    bytes   digest of sender and reference
 --   more arg sender string
---   more arg listed string  "1": a member who may write, according to the gate
---   more arg name   string  ":mid:digest", what the message is called if it is new
+--   more arg listed string  "1": a member who may write, according to the gate; "s": the system user,
+--                           who need be no member; with ":<seq>" behind it the message it replies to
+--   more arg name   bytes   the rest of its place, if it is new (`format_name`)
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
 -- returns a flat list; for each chat 0 if it is not open in this epoch, or its messages were made
@@ -36,16 +42,18 @@
 --   1 seq ts   committed and in every inbox
 --   2 seq ts   committed, but not delivered: the recipients were out of date or elsewhere, or an
 --              earlier message is pending
---   3 place    known reference: "seq:ts:mid:digest"
+--   3 place    known reference (`parse_place`)
 --   5          the sender is not a member
 --   6          the backlog is full
+--   8          too much of this chat waits in the backlog
+--   9          the chat has no message that this one could reply to
 --   7 why ms   the sender may not write (`chatserver.domain.moderation`), for so long or 0
 -- and, if one of them is in every inbox: inbox seq of the first such for each recipient in turn
 -- (the others follow it), then 0, or 1 and for each recipient the gateways where that user is, or 0
 -- if there is none but the caller. A large chat has no inboxes: gateways that watch it, or 0
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
-local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], ARGV[3]
-local inbox_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6])
+local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local seqs_key, where_key = KEYS[4], KEYS[5]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -57,11 +65,11 @@ local READ_MAX = 4000 -- values that unpack can take
 -- recipients, each once: their names, heads and places
 local names, count, seqs, where, number_of, who = {}, 0, {}, {}, {}, {}
 local name_at = #seqs_key + 3 -- "{pN}:seqs" has two characters less than "{pN}:inbox:"
-local k, a = 6, 7
+local k, a = 6, 8
 while a <= #ARGV do
-  local recipients, messages = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+  local recipients, messages = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   if recipients == -1 then k = k + 1 end
-  for i = k + 3, k + 2 + recipients do
+  for i = k + 5, k + 4 + recipients do
     local name = sub(KEYS[i], name_at)
     local number = number_of[name]
     if not number then
@@ -71,8 +79,8 @@ while a <= #ARGV do
     end
     who[i] = number
   end
-  k = k + 3 + math.max(recipients, 0) + messages
-  a = a + 4 + 4 * messages
+  k = k + 5 + math.max(recipients, 0)
+  a = a + 5 + 5 * messages
 end
 for first = 1, count, READ_MAX do
   local last = math.min(first + READ_MAX - 1, count)
@@ -143,13 +151,13 @@ local function restraint_of(standing, strict, chat_key, sender, spoke)
   return nil
 end
 
-k, a = 6, 7
+k, a = 6, 8
 while a <= #ARGV do
-  local chat_key, chat_id, gate = KEYS[k], ARGV[a], ARGV[a + 1]
-  local recipients, messages = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+  local chat_key, chat_id, gate = KEYS[k], ARGV[a], ARGV[a + 2]
+  local recipients, messages = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
   local is_large = recipients == -1
-  local first, last = k + 3, k + 2 + math.abs(recipients)
-  local head = call('HMGET', chat_key, 'seq', 'ts', 'gate')
+  local first, last = k + 5, k + 4 + math.abs(recipients)
+  local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
   -- not by the given gate: it may be of the same old epoch as the chat
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
   -- who takes a chat's retention from an older gate would keep a message for ever
@@ -162,18 +170,31 @@ while a <= #ARGV do
   if is_open then
     local seq, ts, is_current = tonumber(head[1]), tonumber(head[2]), head[3] == gate
     local is_inline = is_current and recipients ~= 0
+    local seq_max = (tonumber(head[5]) or 0) + chat_backlog_max
     local pushed, pending, fields = 0, 0, {'seq', '', 'ts', ''}
+    -- A generation of references lasts as long as one is to be remembered: with the one before it,
+    -- each is remembered for at least that long.
+    local phase = tonumber(ARGV[a + 1])
+    local generation = math.floor((time[1] + phase) / ref_ttl_s)
+    local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]
     local strict, spoke = nil, nil -- what the gate demands of who is looked up; who wrote when
     for m = 0, messages - 1 do
-      local at = a + 4 + 4 * m
-      local is_listed, standing, why, wait_ms = is_current and ARGV[at + 1] == '1', nil, nil, nil
+      local at = a + 5 + 5 * m
+      local ref, sender = ARGV[at], ARGV[at + 1]
+      local listed, reply_to = ARGV[at + 2], 0
+      local is_listed, standing, why, wait_ms = is_current and listed == '1', nil, nil, nil
+      if #listed > 1 or listed == 's' then
+        local flag = sub(listed, 1, 1)
+        is_listed = flag == 's' or (is_current and flag == '1')
+        reply_to = tonumber(sub(listed, 3)) or 0
+      end
       if not (is_listed or is_full) then
-        standing = call('HGET', KEYS[k + 1], ARGV[at])
+        standing = call('HGET', KEYS[k + 1], sender)
         strict = strict or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
         -- a value ends with a letter, not a digit, if there is something to look at
         if standing and (strict ~= '' or string.byte(standing, -1) > 57) then
           spoke = spoke or {}
-          why, wait_ms = restraint_of(standing, strict, chat_key, ARGV[at], spoke)
+          why, wait_ms = restraint_of(standing, strict, chat_key, sender, spoke)
         end
       end
       if is_full then
@@ -182,12 +203,18 @@ while a <= #ARGV do
       elseif not (is_listed or standing) then
         o = o + 1
         out[o] = 5
-      elseif why then
+      elseif seq >= seq_max then
+        o = o + 1
+        out[o] = 8
+      elseif why or reply_to > seq then
         -- what was committed stays so, whatever became of the sender since
-        local place = call('GET', KEYS[last + 1 + m])
+        local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
         if place then
           out[o + 1], out[o + 2] = 3, place
           o = o + 2
+        elseif not why then
+          o = o + 1
+          out[o] = 9
         else
           out[o + 1], out[o + 2], out[o + 3] = 7, why, wait_ms
           o = o + 3
@@ -197,14 +224,18 @@ while a <= #ARGV do
         if now > new_ts then new_ts = now end
         local seq_text, ts_text = format('%d', new_seq), format('%.0f', new_ts)
         local place = seq_text .. ':' .. ts_text
-        local ref = KEYS[last + 1 + m]
-        if not call('SET', ref, place .. ARGV[at + 2], 'NX', 'EX', ref_ttl_s) then
-          out[o + 1], out[o + 2] = 3, call('GET', ref)
+        local known = call('HGET', refs_before, ref)
+        if not known
+            and call('HSETNX', refs, ref, struct.pack('>I5I7', new_seq, new_ts) .. ARGV[at + 3]) == 0 then
+          known = call('HGET', refs, ref)
+        end
+        if known then
+          out[o + 1], out[o + 2] = 3, known
           o = o + 2
         else
           seq, ts = new_seq, new_ts
-          call('XADD', KEYS[k + 2], seq_text .. '-0', ts_text, ARGV[at + 3])
-          committed[c + 1], committed[c + 2] = place, ARGV[at + 3]
+          call('XADD', KEYS[k + 2], seq_text .. '-0', ts_text, ARGV[at + 4])
+          committed[c + 1], committed[c + 2] = place, ARGV[at + 4]
           c = c + 2
           if is_inline then
             if not is_large then push(chat_id, seq_text, first, last) end
@@ -216,11 +247,11 @@ while a <= #ARGV do
           o = o + 3
           -- what they sent they have read
           fields[2], fields[4] = seq_text, ts_text
-          fields[#fields + 1] = 's:' .. ARGV[at]
+          fields[#fields + 1] = 's:' .. sender
           fields[#fields + 1] = seq_text
           if spoke and strict ~= '' then
-            spoke[ARGV[at]] = ts
-            fields[#fields + 1] = 'w:' .. ARGV[at]
+            spoke[sender] = ts
+            fields[#fields + 1] = 'w:' .. sender
             fields[#fields + 1] = ts_text
           end
         end
@@ -244,12 +275,19 @@ while a <= #ARGV do
       fields[#fields + 1] = 'gate'
       fields[#fields + 1] = head[3] .. ':p'
     end
-    if pushed + pending > 0 then call('HSET', chat_key, unpack(fields)) end
+    if pushed + pending > 0 then
+      if tonumber(head[4]) ~= generation then
+        call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
+        fields[#fields + 1] = 'refs'
+        fields[#fields + 1] = format('%d', generation)
+      end
+      call('HSET', chat_key, unpack(fields))
+    end
     -- until the inboxes are served and the other gateways told; `settle` takes it away
     if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX', format('%.0f', now / 1000), chat_id) end
   end
-  k = last + 1 + messages
-  a = a + 4 + 4 * messages
+  k = last + 1
+  a = a + 5 + 5 * messages
 end
 
 if c > 2 then

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes how far the backlog is being persisted beyond its checkpoint, for the holder of the lease.
 --
 -- key lease       hash    owner, token

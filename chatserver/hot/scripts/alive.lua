@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Says that a gateway lives, so that what it keeps about users counts.
 --
 -- key gateways  zset     gateway to expiry, on Redis's clock

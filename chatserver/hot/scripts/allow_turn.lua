@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Says whether an answer may be made for a user, and reserves the tokens of it.
 --
 -- key tokens     hash    day and what is used of it; `t:<chat>`: <turn>:<reserved>:<until ms>

@@ -1,3 +1,4 @@
+#!lua
 -- Commits an entry that changes a message: an edit, a delete for everyone, a reaction. Checks who may,
 -- gives the entry its place, and writes what the message is now into the overlay.
 --
@@ -10,13 +11,14 @@
 -- key chat         hash    head of the chat
 -- key members      hash    user to "role:joined", with ":<until>m" behind it if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key ref          string  place already given to this reference
+-- key refs_even    hash    reference to place, of the even generations; see accept.lua
 -- key over         hash    seq to the entry as it is now, JSON
 -- key revs         zset    seq of an entry in `over`, score: seq of the entry that changed it last
 -- key backlog      stream  what is not yet persisted
 -- key checkpoint   hash    `waiting`: how much the backlog holds
 -- key undelivered  zset    chats with an unfinished fan-out
--- key asides       zset    seqs of entries that are no messages, the newest 500
+-- key asides       zset    seqs of entries that never count as unread, the newest 500
+-- key refs_odd     hash    as `refs_even`, of the odd ones
 -- arg epoch        string  the current life of the hot tier
 -- arg gateway      string  who asks
 -- arg ref_ttl_s    integer how long a retry is recognised
@@ -24,7 +26,7 @@
 -- arg reactions_max integer of one message
 -- arg chat_id      string
 -- arg sender       string
--- arg name         string  ":mid:digest", what the entry is called if it is new
+-- arg name         bytes   the rest of its place, if it is new (`format_name`)
 -- arg kind         string  edit, delete or reaction
 -- arg target       integer seq of the message
 -- arg body         bytes   new text, or emoji; empty takes the reaction away
@@ -33,10 +35,12 @@
 -- arg asked        integer head of the chat before `base` was read
 -- arg author       string  empty; else the message is erased, whoever is a member, if it is of this
 --                          user, even if its time is over
+-- arg ref          bytes   digest of sender and reference
+-- arg phase        integer seconds by which the chat's generations begin earlier
 --
 -- returns {code, ...}
 --   1 seq ts   committed; the fan-out is the caller's
---   3 place    known reference: "seq:ts:mid:digest"
+--   3 place    known reference (`parse_place`)
 --   4          the chat is not open in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
@@ -96,7 +100,8 @@ local role = call('HGET', KEYS[2], sender)
 if not role and not is_erasure then return {5} end
 local joined, until_s
 role, joined, until_s = string.match(role or '', '^([^:]*):?(%d*):?(%d*)')
-local known = call('GET', KEYS[4])
+local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
+local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
 if known then return {3, known} end
 if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then return {6} end
 
@@ -150,7 +155,10 @@ end
 local seq, ts = head + 1, tonumber(h[2]) + 1
 if now > ts then ts = now end
 local seq_text, ts_text = format('%d', seq), format('%.0f', ts)
-call('SET', KEYS[4], seq_text .. ':' .. ts_text .. ARGV[8], 'EX', ARGV[3])
+local generation = math.floor((time[1] + phase) / ref_ttl_s)
+local refs = generation % 2 == 0 and KEYS[4] or KEYS[11]
+call('HSET', refs, ref, struct.pack('>I5I7', seq, ts) .. ARGV[8])
+call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
 -- what the message is now, and what loses its text with that
 local tail, replaced_ts = ARGV[12], 0
@@ -171,6 +179,7 @@ if kind == 'edit' then
 elseif kind == 'delete' then
   message = tombstone_of(message, seq)
   call('XDEL', log, target .. '-0')
+  call('ZADD', KEYS[10], target, target)
 else
   reactions[sender] = ARGV[11] ~= '' and ARGV[11] or nil
   message.reactions = next(reactions) and reactions or nil

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Says how present users are on a gateway, and who is to be told of a change.
 --
 -- key gateways      zset     gateway to expiry

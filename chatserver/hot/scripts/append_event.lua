@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Appends one event that is not a message (a read mark, a new chat) to inboxes.
 --
 -- key seqs       hash     user to head of the inbox

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Begins to answer a session, or goes on with what was begun, for the holder of the lease only.
 --
 -- key lease   hash    owner, token

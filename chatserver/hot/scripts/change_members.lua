@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Changes who is in a chat and how it is called, and appends the entries that say so. A change that
 -- was made before is not made again.
 --
@@ -13,18 +14,20 @@
 -- key turnover     hash     "version:user" to "in:seq" or "out:seq:after", until they are told, and
 --                           to "in:seq:0:1" or "out:seq:after:1" where the chat was a large one;
 --                           "version:+" to "up:seq" or "down:seq": all of them have to be told
--- key ref          string   place already given to the reference of the first entry
--- key asides       zset     seqs of entries that are no messages, the newest 500
+-- key refs_even    hash     reference to place, of the even generations; see accept.lua
+-- key asides       zset     seqs of entries that never count as unread, the newest 500
+-- key refs_odd     hash     as `refs_even`, of the odd ones
 -- arg epoch        string   the current life of the hot tier
 -- arg chat_id      string
 -- arg version      integer  of the membership, after this change
--- arg name         string   of the chat, or empty
+-- arg title        string   name of the chat, or empty
 -- arg history      string   what members may read: "all", or from where they joined
 -- arg ref_ttl_s    integer  how long a retry is recognised
--- arg mid          string   of the first entry
--- arg digest       string   of the request
+-- arg ref          bytes    digest of sender and reference of the first entry
+-- arg name         bytes    the rest of its place (`format_name`)
 -- arg large        integer  version with which the chat became large, 0 if it is not after this change
 -- arg turn         string   what it turns with this change: "up" (large), "down" (small), or empty
+-- arg phase        integer  seconds by which the chat's generations begin earlier
 -- item arg user    string   whom the entry is about, or empty
 -- item arg role    string   the role from now on, with ":<until>m" behind it if muted from now on, or
 --                           ":" if no more; empty: no member any more
@@ -36,7 +39,7 @@
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
 local large, turn = ARGV[9], ARGV[10]
-local count = (#ARGV - 10) / 4
+local count = (#ARGV - 11) / 4
 local was_large = (turn == 'down' or (turn == '' and large ~= '0')) and ':1' or ''
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'base', 'done', 'changed', 'turns')
 local gate = head[1] or ''
@@ -46,21 +49,26 @@ if had_version > version then return {2} end
 
 -- which entries are in the log already: this script put them there, or the chat was loaded with them
 local first
-local changed, changed_at = string.match(head[6] or '', '^(%d+):(%d+)$')
+local changed, changed_at, is_loaded = string.match(head[6] or '', '^(%d+):(%d+)(l?)$')
 if tonumber(changed) == version then
   first = tonumber(changed_at)
-  if had_version == version then return {1, first, first + count - 1} end
+  -- a chat that was loaded since has the members of the directory: they are put right again
+  if had_version == version and is_loaded == '' then return {1, first, first + count - 1} end
 end
-local place = not first and call('GET', KEYS[8])
-if place then
-  local seq, mid = string.match(place, '^(%d+):%d+:([^:]*):')
-  if mid == ARGV[7] then first = tonumber(seq) end
+local ref, name, ref_ttl_s, phase = ARGV[7], ARGV[8], tonumber(ARGV[6]), tonumber(ARGV[11])
+local time = call('TIME')
+local generation = math.floor((time[1] + phase) / ref_ttl_s)
+local refs = generation % 2 == 0 and KEYS[8] or KEYS[10]
+local place = not first and (call('HGET', KEYS[8], ref) or call('HGET', KEYS[10], ref))
+-- by its mid: what was loaded from the warm tier has another digest
+if place and sub(place, 14 + string.byte(place, 13)) == sub(name, 2 + string.byte(name)) then
+  first = struct.unpack('>I5', place)
 end
 local is_logged = first ~= nil
 first = first or tonumber(head[2]) + 1
 
 for i = 0, count - 1 do
-  local user, role = ARGV[11 + 4 * i], ARGV[12 + 4 * i]
+  local user, role = ARGV[12 + 4 * i], ARGV[13 + 4 * i]
   if user ~= '' then
     local had = call('HGET', KEYS[2], user)
     local joined, mute = string.match(had or '', ':(%d+)(.*)$')
@@ -70,11 +78,11 @@ for i = 0, count - 1 do
       -- up to here it is theirs, and they are told so: this entry is the last
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
       -- who is banned and was no member is owed nothing
-      if ARGV[13 + 4 * i] ~= '1' then
+      if ARGV[14 + 4 * i] ~= '1' then
         call('HDEL', KEYS[2], user)
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
-    elseif ARGV[13 + 4 * i] == '1' then
+    elseif ARGV[14 + 4 * i] == '1' then
       call('HSET', KEYS[2], user, role .. ':' .. seq)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
     else
@@ -105,19 +113,20 @@ local pending = sub(gate, -2) == ':p' and ':p' or ''
 -- what else the gate demands stays; `restrict` changes it
 local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
-  local time = call('TIME')
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])
   local entry = {'g', '-'}
   for i = 0, count - 1 do
     ts = math.max(now, ts + 1)
     local seq_text, ts_text = format('%d', first + i), format('%.0f', ts)
-    local blob = '\n' .. ARGV[14 + 4 * i]
+    local blob = '\n' .. ARGV[15 + 4 * i]
     call('XADD', KEYS[3], seq_text .. '-0', ts_text, blob)
     call('ZADD', KEYS[9], seq_text, seq_text)
     entry[#entry + 1], entry[#entry + 2] = seq_text .. ':' .. ts_text, blob
     if i == 0 then
-      call('SET', KEYS[8], format('%s:%s:%s:%s', seq_text, ts_text, ARGV[7], ARGV[8]),
-        'NX', 'EX', ARGV[6])
+      if not place then
+        call('HSETNX', refs, ref, struct.pack('>I5I7', first, ts) .. name)
+        call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
+      end
     end
     if i == count - 1 then
       for _, text in ipairs({'seq', seq_text, 'ts', ts_text}) do fields[#fields + 1] = text end

@@ -1,9 +1,11 @@
+#!lua flags=allow-oom
 -- Moves the checkpoint of a backlog and trims what lies before it, for the holder of the lease only.
 --
 -- key lease       hash    owner, token
 -- key checkpoint  hash    id of the last persisted entry; `waiting`: what the backlog holds; told,
 --                         told_ms: how far it was looked through for pushes, and when
 -- key backlog     stream  what is not yet persisted
+-- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
 -- arg next        string  the id after it: the first one that is kept
@@ -28,10 +30,21 @@ local function first_kept()
   return string.format('%.0f-%d', old_ms, old_n + 1)
 end
 
+-- whether nothing is persisted beyond the new checkpoint
+local function is_caught_up()
+  local ahead = call('HGET', KEYS[2], 'ahead')
+  if not ahead then return true end
+  local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
+  local ahead_ms, ahead_n = string.match(ahead, '^(%d+)-(%d+)$')
+  ms, n, ahead_ms, ahead_n = tonumber(ms), tonumber(n), tonumber(ahead_ms), tonumber(ahead_n)
+  return ms > ahead_ms or (ms == ahead_ms and n >= ahead_n)
+end
+
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
 if call('HGET', KEYS[2], 'id') == ARGV[2] then return 1 end
 call('HSET', KEYS[2], 'id', ARGV[2], 'token', ARGV[1])
 call('XTRIM', KEYS[3], 'MINID', first_kept())
+if is_caught_up() then call('DEL', KEYS[4]) end
 if call('HINCRBY', KEYS[2], 'waiting', -tonumber(ARGV[4])) < 0 then
   call('HSET', KEYS[2], 'waiting', 0)
 end

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Enters sessions of users, and says which older ones they replace.
 --
 -- Of two sessions on one device the one that started later stays; of more sessions than a user may

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Claims the push of a message to a device, before it is sent, so that it is sent once at most.
 --
 -- key pushed    hash    device and chat to the seq that a push was claimed for

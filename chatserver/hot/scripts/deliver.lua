@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Appends to inboxes what a chat committed since each was last served. A repeat does nothing.
 --
 -- key seqs       hash     user to head of the inbox

@@ -1,19 +1,29 @@
--- Ends a chat that `take_due` gave, unless there was a message since.
+#!lua flags=allow-oom
+-- Finishes a chat that `take_due` returned: removes it, or makes it due once more.
 --
--- key due    zset    chat to when to tell (ms)
--- key since  hash    chat to the first seq to tell of
--- arg chat   string
--- arg time   integer as `take_due` answered it
--- arg upto   integer members were told of what there is up to this seq
+-- A message that was committed since then keeps the chat due.
 --
--- returns 1 if the chat is done, 0 if it comes up again
-local call = redis.call
+-- key due       zset    chat to the time its pushes are due (ms)
+-- key since     hash    chat to the first seq that needs pushes
+-- arg chat      string
+-- arg time      integer as returned by `take_due`
+-- arg next      integer first seq that still needs pushes
+-- arg delay_ms  integer when the chat is due again; -1: never
+--
+-- returns 1 if the chat was removed, 0 if it stays due
+local call, format = redis.call, string.format
+local delay_ms, next_seq = tonumber(ARGV[4]), tonumber(ARGV[3])
 if tonumber(call('ZSCORE', KEYS[1], ARGV[1]) or -1) == tonumber(ARGV[2]) then
-  call('ZREM', KEYS[1], ARGV[1])
-  call('HDEL', KEYS[2], ARGV[1])
-  return 1
+  if delay_ms < 0 then
+    call('ZREM', KEYS[1], ARGV[1])
+    call('HDEL', KEYS[2], ARGV[1])
+    return 1
+  end
+  local time = call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  call('ZADD', KEYS[1], format('%.0f', now + delay_ms), ARGV[1])
 end
-if tonumber(call('HGET', KEYS[2], ARGV[1]) or 0) <= tonumber(ARGV[3]) then
-  call('HSET', KEYS[2], ARGV[1], string.format('%d', tonumber(ARGV[3]) + 1))
+if tonumber(call('HGET', KEYS[2], ARGV[1]) or 0) < next_seq then
+  call('HSET', KEYS[2], ARGV[1], format('%d', next_seq))
 end
 return 0

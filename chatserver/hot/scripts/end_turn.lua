@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Ends what `begin_turn` began; what came meanwhile is begun next.
 --
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries

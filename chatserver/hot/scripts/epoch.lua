@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Returns the epoch of a partition; makes another if this Redis is not the one it was made in,
 -- unless the partition came here from that one and has lost nothing on the way.
 --

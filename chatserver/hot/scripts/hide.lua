@@ -1,3 +1,4 @@
+#!lua
 -- Notes that a user deleted a message for himself, and puts that into the backlog.
 --
 -- key hidden      hash    chat to the seqs that the user does not see, comma separated

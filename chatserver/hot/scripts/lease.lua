@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes or renews a lease; a new holder gets a higher token than any before.
 --
 -- key lease   hash    owner, token, until_ms (on Redis's clock)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Says that a gateway has sessions of large chats, or no longer has, and where the chats stand.
 --
 -- arg epoch    string   the current life of the hot tier

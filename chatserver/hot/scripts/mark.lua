@@ -1,3 +1,4 @@
+#!lua
 -- Moves a user's own marks in a chat forward, never back. The caller keeps them within the chat.
 --
 -- key box      hash    chats and marks of a user

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes an event of a webhook that could not be told on to where it waits next, if it is still here.
 --
 -- key hooks       stream  events that are to be told

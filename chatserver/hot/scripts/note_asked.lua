@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes which sessions with companions have a message to answer, or one that was changed, and how
 -- far the backlog was looked through for that.
 --

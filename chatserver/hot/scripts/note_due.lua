@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes which chats have messages that absent members are to be told of, and how far the backlog
 -- was looked through for that; trims what nobody needs any more.
 --

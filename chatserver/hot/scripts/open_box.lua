@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Fills a user's box from the directory, once per epoch. Marks that the hot tier has are kept.
 --
 -- key box     hash    chats and marks of a user

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Makes a chat usable in this epoch: head at least as high as every tier knows, members, and the
 -- references of its newest messages. Does nothing if somebody else was faster.
 --
@@ -9,8 +10,10 @@
 -- key log      stream  committed entries, entry id "<seq>-0"
 -- key over     hash    seq to the entry as it is now
 -- key revs     zset    seq of an entry in `over`, score: seq of the entry that changed it last
--- key asides   zset    seqs of entries that are no messages
+-- key asides   zset    seqs of entries that never count as unread
 -- key epoch    hash    `epoch`: the life of the hot tier that this Redis knows of
+-- key refs_even hash   reference to place, of the even generations; see accept.lua
+-- key refs_odd hash    the same of the odd ones
 -- arg epoch    string  the current life of the hot tier
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp
@@ -20,26 +23,28 @@
 -- arg history  string  what members may read: "all", or from where they joined
 -- arg large    integer version with which it became a large chat, 0 if it is none
 -- arg ref_ttl_s integer how long a retry is recognised
+-- arg phase    integer seconds by which the chat's generations begin earlier
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item key ref   string  place of a message already committed
--- item arg place string  "seq:ts:mid:digest"
--- item arg sender string of a message, who has read up to it; empty: the entry is no message
+-- item arg ref   bytes   digest of sender and reference of a message already committed
+-- item arg place bytes   its place (`format_place`)
+-- item arg sender string of a message, who has read up to it; with "#" before it if the message is
+--                        deleted; empty: the entry is not a message
 --
 -- returns 1 if it was opened now, 0 if it was open, 2 if the membership given is older than one that
 -- was here before: it has to be read again; 3 if this Redis was emptied, and is in no epoch, or is in
 -- another one: nothing is to begin in an epoch that is over
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
-local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts')
+local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
 if head[1] and string.sub(head[1], 1, #ARGV[1] + 1) == ARGV[1] .. ':' then return 0 end
 local had_version = head[1] and string.match(head[1], '^[^:]*:(%d+)')
 if had_version and tonumber(had_version) > tonumber(string.match(ARGV[4], '^%d+')) then
   return 2
 end
-local count = tonumber(ARGV[10])
+local count = tonumber(ARGV[11])
 call('DEL', KEYS[2])
 for i = 0, count - 1 do
-  call('HSET', KEYS[2], ARGV[11 + 2 * i], ARGV[12 + 2 * i])
+  call('HSET', KEYS[2], ARGV[12 + 2 * i], ARGV[13 + 2 * i])
 end
 local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = seq
@@ -52,16 +57,23 @@ while true do
   call('HDEL', KEYS[4], unpack(done))
   call('ZREM', KEYS[5], unpack(done))
 end
+-- where the newest change has its entries; see change_members.lua
+if head[4] and string.sub(head[4], -1) ~= 'l' then call('HSET', KEYS[1], 'changed', head[4] .. 'l') end
 -- what was above the head is lost, and its places are given again
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
-local own, a = {}, 11 + 2 * count
-for k = 8, #KEYS do
-  local place, sender = ARGV[a], ARGV[a + 1]
-  local at = string.match(place, '^%d+')
-  call('SET', KEYS[k], place, 'NX', 'EX', ARGV[9])
-  if sender == '' then call('ZADD', KEYS[6], at, at) else own[sender] = at end
-  a = a + 2
+local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
+local generation = math.floor((call('TIME')[1] + phase) / ref_ttl_s)
+local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
+for a = 12 + 2 * count, #ARGV, 3 do
+  local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
+  local at = string.format('%d', struct.unpack('>I5', place))
+  if call('HEXISTS', refs_before, ref) == 0 then call('HSETNX', refs, ref, place) end
+  local is_deleted = string.sub(sender, 1, 1) == '#'
+  if is_deleted then sender = string.sub(sender, 2) end
+  if is_deleted or sender == '' then call('ZADD', KEYS[6], at, at) end
+  if sender ~= '' then own[sender] = at end
 end
+call('EXPIREAT', refs, string.format('%d', (generation + 2) * ref_ttl_s - phase))
 for sender, at in pairs(own) do
   local had = call('HGET', KEYS[1], 's:' .. sender)
   if not had or tonumber(had) < tonumber(at) then call('HSET', KEYS[1], 's:' .. sender, at) end

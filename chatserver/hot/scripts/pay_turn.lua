@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Counts the tokens that an answer has used, in place of those that were reserved for it.
 --
 -- key tokens  hash    day and what is used of it; `t:<chat>`: <turn>:<reserved>:<until ms>

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes how far chats are persisted and trims their logs and overlays, never past that.
 --
 -- An entry leaves the overlay when the one that changed it last has left the log: whoever reads the

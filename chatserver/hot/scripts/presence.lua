@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Says that users have sessions on a gateway, or no longer have, and where their inboxes stand.
 --
 -- key seqs       hash     user to head of the inbox

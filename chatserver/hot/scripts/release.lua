@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Gives a lease back, if the caller still holds it.
 --
 -- key lease  hash    owner, token, until_ms

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Sets what a chat's gate demands of members besides the version of the membership: that its two users
 -- may not write to each other, that it has ended, slow mode, that messages end. From then on no commit
 -- takes an older list of members.

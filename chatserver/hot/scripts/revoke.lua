@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Marks what of a user has been ended: tokens of before a moment, logins, the user himself.
 --
 -- key revoked  hash     before, banned, and s:<login> of each login that was ended

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes chats off the list of unfinished fan-outs, unless they have moved on since.
 --
 -- key undelivered  zset     chats with an unfinished fan-out

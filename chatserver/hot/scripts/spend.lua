@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Adds what a process has spent in DynamoDB to the account of a day, once, however often it is told.
 -- Of chats those that take the most are kept, as chatserver/domain/toplists.py does it.
 --

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Asks that the answer to a session's message ends as it is.
 --
 -- key asking  hash    begun, newest, stop: chat seqs

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes tokens out of buckets that fill at a rate, or puts unused ones back.
 --
 -- item key limit   hash     tokens, and the time (ms) for which that number holds

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Takes chats whose time to tell absent members has come. They come up again if nobody ends them.
 --
 -- key lease    hash    owner, token

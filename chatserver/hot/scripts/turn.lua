@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Tells users that a chat is a large one for them from now on, or no longer: one place in each inbox,
 -- so that every device learns it between the same two events. A repeat, or what a later turn has
 -- overtaken, does nothing.

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Puts an event of a webhook that is to be tried again back among those that wait, if it still is.
 --
 -- key hooks       stream  events that are to be told

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Enters a gateway as one that watches users, or takes it out, and says how present they are.
 --
 -- key gateways      zset     gateway to expiry

@@ -24,7 +24,7 @@ export function blankChat(id) {
     top: 0, // newest seq known to exist
     last: null, // newest message, for the list
     listed: null, // what the server counted: {read, top, unread}
-    quiet: [], // seqs after `read` that are no messages, as far as known
+    quiet: [], // known seqs after `read` that do not count as unread
     read: 0, // own read mark; what stands after it is unread
     marks: new Map(), // user → {read, received} of the other members
     stored: 0, // all up to here are known to be in the warm tier
@@ -83,8 +83,12 @@ function mergeMessages(ours, theirs) {
 /** Take an entry that an event brought. A seq that was skipped opens a hole. */
 export function addEntry(chat, entry) {
   const changed = { ...chat, top: Math.max(chat.top, entry.seq) };
-  if (!isMessage(entry)) changed.quiet = withQuiet(chat, [entry]);
-  else if (chat.last === null || entry.seq > chat.last.seq) {
+  if (!isMessage(entry)) {
+    changed.quiet = withQuiet(chat, [entry]);
+    if (entry.kind === "delete" && entry.seq > (chat.listed?.top ?? 0)) {
+      changed.listed = withoutUnread(chat, [entry.target]);
+    }
+  } else if (chat.last === null || entry.seq > chat.last.seq) {
     changed.last = entry;
     changed.activity = Math.max(chat.activity, entry.ts);
   }
@@ -113,10 +117,28 @@ function withChanges(chat) {
   return { ...chat, messages, last: isNewer ? newest : chat.last };
 }
 
+/** Seqs that an entry takes out of the unread count: its own, and that of a message it deletes. */
+function quietSeqs(entry) {
+  if (entry.kind === "delete") return [entry.seq, entry.target];
+  return isMessage(entry) && !entry.deleted ? [] : [entry.seq];
+}
+
 function withQuiet(chat, entries) {
-  const seqs = entries.filter((entry) => !isMessage(entry)).map((entry) => entry.seq);
+  return addQuiet(chat, entries.flatMap(quietSeqs));
+}
+
+function addQuiet(chat, seqs) {
   const known = new Set([...chat.quiet, ...seqs]);
   return [...known].filter((seq) => seq > chat.read).slice(-QUIET_MAX);
+}
+
+/** The server's count without messages that were deleted after it was made. */
+function withoutUnread(chat, seqs) {
+  if (chat.listed === null) return null;
+  const { read, top, unread } = chat.listed;
+  const known = new Set(chat.quiet);
+  const gone = new Set(seqs.filter((seq) => seq > read && seq <= top && !known.has(seq)));
+  return { read, top, unread: Math.max(0, unread - gone.size) };
 }
 
 /** Show messages as deleted that the user deleted for themselves. */
@@ -124,7 +146,9 @@ export function hideMessages(chat, seqs) {
   const gone = new Set(seqs);
   const hide = (message) =>
     message !== null && gone.has(message.seq) ? tombstoneOf(message) : message;
-  return { ...chat, last: hide(chat.last), messages: chat.messages.map(hide) };
+  const listed = withoutUnread(chat, seqs);
+  const quiet = addQuiet(chat, seqs);
+  return { ...chat, listed, quiet, last: hide(chat.last), messages: chat.messages.map(hide) };
 }
 
 /** The seq that is seen with the message at `seq`: what follows it and is no message, too. */

@@ -16,6 +16,7 @@
 
 export const REF_LIFE_MS = 12 * 3600 * 1000; // the server knows a ref for a day; half is safe
 const UNSTORED_MAX = 500;
+const UNSTORED_CHATS_MAX = 100; // that `hello` takes
 
 export function newEntry({ ref, chat, body, replyTo = null, files = [], deed = null, at }) {
   return {
@@ -94,6 +95,17 @@ export function keepUnstored(unstored, entry, seq) {
 /** Forget what the warm tier has. */
 export function dropStored(unstored, chat, upto) {
   return unstored.filter((entry) => entry.chat !== chat || entry.seq > upto);
+}
+
+/** For `hello`: the chats with acked messages that are not stored, and the newest seq of these. */
+export function unstoredByChat(unstored) {
+  const newest = new Map();
+  for (const { chat, seq } of unstored) {
+    const known = newest.get(chat) ?? 0;
+    newest.delete(chat); // the latest chat is the last
+    newest.set(chat, Math.max(seq, known));
+  }
+  return Object.fromEntries([...newest].slice(-UNSTORED_CHATS_MAX));
 }
 
 /** The hot tier was rebuilt: offer again what it may have lost, before what came after. */

@@ -21,9 +21,10 @@ const PUSH_LABELS = {
   failed: "Notifications could not be turned on. Try again",
 };
 
-/** Return `{button, element, updatePush}`: the button that opens the menu, and the menu. */
-export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, onBlocks, onLeave }) {
+/** Return `{button, element, updatePush, showInvitations}`: the menu and the button that opens it. */
+export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, onBlocks, onInvitations, onLeave }) {
   const themes = THEMES.map(([theme, name, label]) => themeButton(theme, name, label));
+  const invitationsLabel = h("span", {}, "Invitations");
   const pushLabel = h("span", { aria: { live: "polite" } });
   const switchPush = () => (push.state === "on" ? push.turnOff() : push.turnOn());
   const notifications = item("bell", pushLabel, switchPush, { staysOpen: true });
@@ -45,6 +46,7 @@ export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, on
     operations,
     item("keyboard", "Keyboard shortcuts", onHelp),
     onAccount ? item("people", "Account and devices", onAccount) : null,
+    item("people", invitationsLabel, onInvitations),
     item("hide", "Blocked users", onBlocks),
     item("leave", "Log out", onLeave),
   );
@@ -94,9 +96,16 @@ export function createMenu({ user, push, isAdmin, onAdmin, onHelp, onAccount, on
     setText(pushLabel, PUSH_LABELS[state] ?? "");
   }
 
+  /** Show how many invitations there are: in the menu, and as a dot on its button. */
+  function showInvitations(count) {
+    setText(invitationsLabel, count === 0 ? "Invitations" : `Invitations (${count})`);
+    button.classList.toggle("has-news", count > 0);
+    button.title = count === 0 ? `You are ${user}` : plural(count, "invitation");
+  }
+
   drawThemes();
   updatePush(push.state);
-  return { button, element: menu, updatePush };
+  return { button, element: menu, updatePush, showInvitations };
 }
 
 function applyTheme(theme) {

@@ -11,7 +11,7 @@ import { createGroupCare } from "./groupcare.js";
 const HOUR_S = 3600;
 const REASON_MAX = 500;
 
-/** Return `{elements, openPerson, openBlocks, openBans, openReport, isManager}`. */
+/** Return `{elements, openPerson, openBlocks, openInvitations, …, isManager}`. */
 export function createModerationViews({ store, moderation }) {
   const person = createPerson(store, moderation);
   const blocks = createUserList({
@@ -22,6 +22,7 @@ export function createModerationViews({ store, moderation }) {
     undo: (_, user) => moderation.unblock(user),
     done: (user) => `${user} is not blocked.`,
   });
+  const invitations = createInvitations(moderation);
   const bans = createUserList({
     title: "Banned users",
     none: "Nobody is banned from this group.",
@@ -45,9 +46,13 @@ export function createModerationViews({ store, moderation }) {
   }
 
   return {
-    elements: [person, blocks, bans, report, care].map(({ element }) => element),
+    elements: [person, blocks, invitations, bans, report, care].map(({ element }) => element),
     openPerson: person.open,
     openBlocks: blocks.open,
+    openInvitations: invitations.open,
+    countInvitations: invitations.count,
+    /** `show` is called with how many invitations there are. */
+    onInvitations: (show) => (invitations.onCount = show),
     openBans: bans.open,
     openCare: care.open,
     openReport: report.open,
@@ -217,6 +222,67 @@ function createUserList({ title, none, label, list, undo, done }) {
   }
 
   return { element: form.element, open };
+}
+
+/** The groups that others invited the user to. `onCount` is set by whoever shows how many. */
+function createInvitations(moderation) {
+  const form = createForm("Invitations");
+  const self = { element: form.element, open, count, onCount: () => {} };
+
+  function open() {
+    form.say("");
+    fill(form.content, h("p", { class: "hint" }, "Loading…"));
+    form.open();
+    return form.attempt(draw);
+  }
+
+  async function count() {
+    try {
+      self.onCount((await moderation.listInvitations()).length);
+    } catch (problem) {
+      if (!(problem instanceof ModerationFailed)) throw problem; // shown when it is opened
+    }
+  }
+
+  async function draw() {
+    const found = await moderation.listInvitations();
+    self.onCount(found.length);
+    if (found.length === 0) {
+      fill(form.content, h("p", { class: "hint" }, "You don't have any invitations."));
+    } else fill(form.content, h("ul", { class: "moderation-list" }, ...found.map(line)));
+  }
+
+  function line({ chat, name, inviter }) {
+    const group = name ?? "a group";
+    const answer = (label, deed, text, kind) => {
+      const made = button(
+        label,
+        () =>
+          form.attempt(async () => {
+            await deed(chat);
+            await draw();
+            form.say(text);
+          }),
+        kind,
+      );
+      made.setAttribute("aria-label", `${label} invitation to ${group}`);
+      return made;
+    };
+    return h(
+      "li",
+      { class: "invitation" },
+      userAvatar(inviter, "s"),
+      h("span", { class: "invitation-text" }, h("bdi", {}, inviter), " invited you to ", h("b", { dir: "auto" }, group)),
+      h(
+        "span",
+        { class: "invitation-answers" },
+        answer("Accept", moderation.acceptInvitation, `You joined ${group}.`, ""),
+        answer("Decline", moderation.declineInvitation, "Invitation declined."),
+      ),
+    );
+  }
+
+  return self;
 }
 
 function createReport(store, moderation) {

@@ -56,8 +56,12 @@ export function createShell({
     onHelp: help.open,
     onAccount: account?.open,
     onBlocks: order.openBlocks,
+    onInvitations: order.openInvitations,
     onLeave,
   });
+  order.onInvitations(menu.showInvitations);
+  client.onInvitation = order.countInvitations;
+  void order.countInvitations();
   const banner = createBanner({ store, client, onLogin });
   const announcer = createAnnouncer();
   const sidebar = createSidebar({

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,8 +13,8 @@ from prometheus_client import generate_latest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from chatserver.api.app import create_app, warn_of_open_registration
-from chatserver.api.demo_login import check_is_local
+from chatserver.api.app import create_app, fit_connections, warn_of_open_registration
+from chatserver.api.demo_login import check_is_direct, check_is_local
 from chatserver.api.headers import content_security_policy
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
@@ -257,6 +258,30 @@ def test_demo_login_asked_from_elsewhere_is_forbidden(host: str, origin: str | N
 
 
 @pytest.mark.parametrize(
+    ("peer", "headers"),
+    [
+        ("192.0.2.1", {}),
+        ("", {}),
+        ("127.0.0.1", {"x-forwarded-for": "127.0.0.1"}),
+        ("::1", {"forwarded": "for=127.0.0.1"}),
+        ("127.0.0.1", {"via": "1.1 proxy"}),
+    ],
+)
+def test_demo_login_of_another_machine_or_by_a_proxy_is_forbidden(
+    peer: str, headers: dict[str, str]
+) -> None:
+    """A Host header proves nothing: the connection itself has to come from this machine."""
+    with pytest.raises(Forbidden):
+        check_is_direct(peer, headers)
+
+
+def test_demo_login_of_this_machine_is_direct() -> None:
+    """Programs and browsers on this machine connect without a proxy."""
+    for peer in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        check_is_direct(peer, {"host": "localhost:8080"})
+
+
+@pytest.mark.parametrize(
     ("host", "origin"),
     [
         ("127.0.0.1:8080", None),
@@ -335,3 +360,43 @@ def test_start_with_open_registration_is_told_in_the_log(
         warn_of_open_registration(Settings(auth=auth, api=api))
 
     assert ["CHAT_AUTH_REGISTRATION=closed" in line["mend"] for line in logs] == [True] * is_told
+
+
+@pytest.mark.parametrize(
+    ("settings", "proto", "expected"),
+    [
+        ({}, None, None),
+        ({}, "https", None),  # from a stranger
+        ({"trusted_proxies": ["127.0.0.1"]}, "https", "max-age=31536000"),
+        ({"trusted_proxies": ["127.0.0.1"]}, "http", None),
+        ({"trusted_proxies": ["127.0.0.1"]}, None, None),
+        ({"trusted_proxies": ["127.0.0.1"], "hsts_s": 300}, "https", "max-age=300"),
+        ({"trusted_proxies": ["127.0.0.1"], "hsts_s": 0}, "https", None),
+        ({"tls_in_front": True}, None, "max-age=31536000"),
+        ({"tls_in_front": True, "hsts_s": 0}, None, None),
+    ],
+)
+async def test_hsts_is_sent_where_tls_is_known_to_be_in_front(
+    settings: dict[str, Any], proto: str | None, expected: str | None
+) -> None:
+    """A setting says so, or a trusted proxy does; a site without TLS is never locked out."""
+    everything = Settings(auth=Auth(secret=SecretStr(SECRET)), api=Api.model_validate(settings))
+    headers = {} if proto is None else {"X-Forwarded-Proto": proto}
+    async with open_offline_parts(everything) as parts:
+        app = create_app(everything, SystemClock(), parts)
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            answer = await client.get("/healthz", headers=headers)
+
+    assert answer.headers.get("strict-transport-security") == expected
+
+
+def test_connections_fit_into_the_open_files_that_a_process_may_have() -> None:
+    """Fewer files, fewer connections, and a line in the log; never more than the setting."""
+    with capture_logs() as logs:
+        fitted = fit_connections(Api(), 1000)
+
+    assert fitted.connections_max * 9 // 8 + 256 <= 1000
+    assert [line["event"] for line in logs] == ["api.connections_reduced"]
+    assert fit_connections(Api(), 100_000) == Api()
+    assert fit_connections(Api(), 10).connections_max == 16

@@ -38,6 +38,9 @@ OPERATION_OF: dict[str, tuple[str, str] | None] = {
     "invite": ("POST", f"{CHAT}/members"), "remove": ("DELETE", MEMBER),
     "set_role": ("PATCH", MEMBER), "mute_member": ("PUT", f"{MEMBER}/mute"),
     "join": ("POST", f"{CHAT}/join"), "leave": ("POST", f"{CHAT}/leave"),
+    "invitations": ("GET", "/v1/invitations"),
+    "accept_invitation": ("POST", "/v1/invitations/{chat}/accept"),
+    "decline_invitation": ("DELETE", "/v1/invitations/{chat}"),
     "ban_member": ("PUT", BAN), "unban_member": ("DELETE", BAN),
     "block": ("PUT", "/v1/me/blocks/{user}"), "unblock": ("DELETE", "/v1/me/blocks/{user}"),
     "blocks": ("GET", "/v1/me/blocks"),
@@ -73,6 +76,7 @@ class Made(NamedTuple):
     document: dict[str, Any]
     operations: dict[tuple[str, str], dict[str, Any]]
     served: set[tuple[str, str]]
+    bodies: dict[tuple[str, str], Any]  # the type of each operation's body
 
 
 async def make() -> Made:
@@ -87,6 +91,13 @@ async def make() -> Made:
             for method in handler.http_methods
             if method != "OPTIONS"
         }
+        bodies = {
+            (method, route.path_format): handler.parsed_data_field.annotation
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            for method in handler.http_methods
+            if handler.parsed_data_field is not None
+        }
         document = make_document(app)
     operations = {
         (method.upper(), path): operation
@@ -94,7 +105,7 @@ async def make() -> Made:
         for method, operation in item.items()
         if method in METHODS
     }
-    return Made(document, operations, served)
+    return Made(document, operations, served, bodies)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +145,43 @@ def test_document_names_each_operation_once(made: Made) -> None:
     names = Counter(operation["operationId"] for operation in made.operations.values())
 
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_request_bodies_refuse_unknown_fields(made: Made) -> None:
+    """A misspelled field is a 400 that names it, on every route, also in nested objects."""
+    with_body = {name for name, each in made.operations.items() if "requestBody" in each}
+    assert with_body and with_body == set(made.bodies)
+
+    lax = {
+        f"{method} {path}: {struct.__name__}"
+        for (method, path), body in made.bodies.items()
+        for struct in structs_of(body)
+        if not struct.__struct_config__.forbid_unknown_fields
+    }
+
+    assert lax == set()
+
+
+def structs_of(wanted: Any) -> set[Any]:
+    """Return the structs that a type consists of."""
+    found: set[Any] = set()
+    waiting = [wanted]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            if each not in found:
+                found.add(each)
+                waiting += [field.type for field in msgspec.structs.fields(each)]
+        else:
+            waiting += typing.get_args(each)
+    return found
+
+
+def test_body_is_required_where_a_field_is(made: Made) -> None:
+    """Where all fields are optional, an empty body stands for an empty object."""
+    for name, body in made.bodies.items():
+        is_required = any(field.required for field in msgspec.structs.fields(body))
+        assert made.operations[name]["requestBody"]["required"] is is_required, name
 
 
 def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:

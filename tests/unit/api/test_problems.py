@@ -11,7 +11,7 @@ from litestar.testing import RequestFactory, create_test_client
 from structlog.testing import capture_logs
 
 from chatserver.api.problems import EXCEPTION_HANDLERS, on_chat_error
-from chatserver.errors import ConfigError
+from chatserver.errors import ConfigError, LostRace
 
 
 class _Told(msgspec.Struct):
@@ -35,6 +35,15 @@ def test_missing_setting_is_unavailable_and_only_the_log_says_which() -> None:
     assert "not set up for this" in problem.detail
     assert "S3" not in problem.detail
     assert [line["problems"] for line in logs] == [[missing]]
+
+
+def test_lost_race_is_a_temporary_conflict() -> None:
+    """The same call may work: the problem says so, and when."""
+    answer = on_chat_error(RequestFactory().post("/v1/sessions"), LostRace("changed meanwhile"))
+
+    problem = answer.content
+    assert (answer.status_code, problem.code, problem.temporary) == (409, "conflict", True)
+    assert (problem.retry_after_ms, answer.headers["Retry-After"]) == (100, "1")
 
 
 def test_body_that_is_missing_or_wrong_is_named_as_the_body() -> None:

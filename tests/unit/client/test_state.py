@@ -8,7 +8,14 @@ from chatserver.client import events, record
 from chatserver.client.outbox import Deed
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.moderation import MUTE_OVER
-from chatserver.errors import ChatError, CorruptData, NotFound, Overloaded, Unavailable
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    CorruptData,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
 from tests.unit.client.device import Device, entry, failure
 
 
@@ -53,6 +60,22 @@ def test_unread_counts_what_is_after_the_mark() -> None:
     marks = {"user": "alice", "read": 2}
     device.take(type="event", epoch="e1", seq=5, kind="read", chat="c1", read=marks)
     assert chat.read == 3
+
+
+def test_unread_does_not_count_deleted_messages() -> None:
+    """Neither those that events brought nor those that the server had counted."""
+    device = Device()
+    for seq in (1, 2, 3):
+        device.event(seq, seq)
+    chat = device.state.chats["c1"]
+    device.event(4, 4, kind="delete", target=2, body="")
+    assert chat.unread == 2
+
+    chat.take_summary({"chat": "c1", "read": 0, "top": 4, "unread": 2})
+    device.event(5, 5, kind="delete", target=1, body="")
+    assert chat.unread == 1
+    device.take(type="event", epoch="e1", seq=6, kind="hidden", chat="c1", hidden=[3])
+    assert chat.unread == 0
 
 
 def test_members_and_name_follow_the_entries() -> None:
@@ -247,3 +270,59 @@ def test_state_question_that_would_wait_for_hours_is_refused(
     device.take(**refusal, retry_after_ms=wait_s * 1000)
 
     assert [event.ref for event in device.told(events.Refused)] == ["r1"] * is_refused
+
+
+async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_nothing() -> None:
+    """The server sends `stored` for the chats in `hello`; no send is repeated to find out."""
+    device = Device()
+    for number in (1, 2):
+        fields = {"type": "send", "chat": "c1", "ref": f"r{number}", "body": "hello"}
+        device.state.do(Deed(f"r{number}", "c1", fields), device.now)
+        (frame,) = device.asked("send")
+        place = {"seq": number, "ts": number, "mid": f"m{number}"}
+        device.take(
+            type="ack", id=frame["id"], ref=f"r{number}", **place, dup=False, durability="hot"
+        )
+
+    assert "unstored" not in Device().state.hello("token")
+    device.state.disconnected(device.now)
+    device.now += 60
+    assert device.state.hello("token")["unstored"] == {"c1": 2}
+    welcome = {"user": "alice", "epoch": "e1", "seq": 0, "large": []}
+    device.connection = device.state.connected(welcome, device.now)
+    assert device.asked("send") == []
+    device.take(type="stored", chat="c1", upto=2)
+    assert "unstored" not in device.state.hello("token")
+
+
+@pytest.mark.parametrize("field", ["body", "reply"])
+def test_half_a_character_is_refused_before_it_is_sent(field: str) -> None:
+    """A text that no connection can carry is the caller's error, and the client goes on."""
+    device = Device()
+    fields = {"type": "send", "chat": "c1", "ref": "r", "body": "b", field: "cut \ud83d"}
+
+    with pytest.raises(BadRequest, match="half a character"):
+        device.state.do(Deed("r", "c1", fields), device.now)
+    with pytest.raises(BadRequest, match="half a character"):
+        device.state.ask(fields, device.now, device.now + 10)
+
+    assert device.state.take_frames() == []
+    assert len(device.state.outbox) == 0
+
+
+def test_request_that_lost_a_race_is_asked_again_by_itself() -> None:
+    """A temporary conflict does not reach the caller before the deadline."""
+    device = Device()
+    number = device.state.ask({"type": "leave", "chat": "c1", "ref": "r"}, device.now, 110.0)
+    (first,) = device.asked("leave")
+    lost = {"code": "conflict", "message": "changed", "temporary": True, "retry_after_ms": 100}
+
+    device.take(type="error", id=first["id"], **lost)
+    assert (device.asked("leave"), device.state.take_answers()) == ([], [])
+    assert device.state.due(device.now) == pytest.approx(100.1)
+    device.now = 100.2
+    device.state.tick(device.now)
+    (again,) = device.asked("leave")
+    device.take(type="ok", id=again["id"])
+
+    assert [n for n, _ in device.state.take_answers()] == [number]

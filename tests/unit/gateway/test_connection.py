@@ -62,6 +62,8 @@ class Host:
     def address_of(self, peer: str, request: Request) -> str:
         return peer
 
+    def connected(self, connection: Connection) -> None: ...
+
     def opened(self, connection: Connection) -> Host:
         return self
 

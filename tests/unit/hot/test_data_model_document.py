@@ -31,8 +31,8 @@ def spelled_keys() -> set[str]:
     """What every key function makes, with the names of its parameters in the ids' places."""
     keys, found = Keys(1), set()
     for name, method in inspect.getmembers(keys, inspect.ismethod):
-        if name in ("__init__", "partition_of", "ref_prefix"):
-            continue  # ref_prefix is the beginning of ref
+        if name in ("__init__", "partition_of"):
+            continue
         given = [
             0 if parameter == "partition" else f"<{parameter}>"
             for parameter in inspect.signature(method).parameters

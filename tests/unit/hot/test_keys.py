@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.domain.ids import ChatId, GatewayId, UserId
 from chatserver.hot.keys import Keys
 
 ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
@@ -32,13 +32,16 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "large": lambda keys, names: keys.large(UserId(names[0])),
     "members": lambda keys, names: keys.members(ChatId(names[0])),
     "log": lambda keys, names: keys.log(ChatId(names[0])),
-    "ref": lambda keys, names: keys.ref(ChatId(names[0]), UserId(names[1]), Ref(names[2])),
+    "refs_even": lambda keys, names: keys.refs_even(ChatId(names[0])),
+    "refs_odd": lambda keys, names: keys.refs_odd(ChatId(names[0])),
     "inbox": lambda keys, names: keys.inbox(UserId(names[0])),
     "box": lambda keys, names: keys.box(UserId(names[0])),
     "online": lambda keys, names: keys.online(UserId(names[0])),
     "seen": lambda keys, names: keys.seen(UserId(names[0])),
     "watched": lambda keys, names: keys.watched(UserId(names[0])),
     "limit": lambda keys, names: keys.limit(names[0], names[1]),
+    "guesses": lambda keys, names: keys.guesses(UserId(names[0])),
+    "login_attempts": lambda keys, names: keys.login_attempts(UserId(names[0]), names[1]),
     "gateways": lambda keys, names: keys.gateways(len(names[0])),
     "mail": lambda keys, names: keys.mail(GatewayId(names[0])),
     "asked": lambda keys, names: keys.asked(len(names[0])),
@@ -47,7 +50,7 @@ MAKERS: dict[str, Callable[[Keys, list[str]], str]] = {
     "tokens": lambda keys, names: keys.tokens(UserId(names[0])),
     "rpc_calls": lambda keys, _: keys.rpc_calls(),
 }
-NAMES_USED = {"lease": 2, "limit": 2, "ref": 3, "rpc_calls": 0}
+NAMES_USED = {"lease": 2, "limit": 2, "login_attempts": 2, "rpc_calls": 0}
 COUNTED = (
     "epoch", "backlog", "dead", "undelivered", "idle", "checkpoint", "seqs", "where", "lease",
     "gateways", "asked",
@@ -78,8 +81,8 @@ def test_keys_of_different_things_differ(
     assert same_key == (identity(one, first) == identity(other, second))
 
 
-@given(partitions, ids, ids, ids)
-def test_keys_of_one_chat_share_a_slot(count: int, chat: str, sender: str, ref: str) -> None:
+@given(partitions, ids)
+def test_keys_of_one_chat_share_a_slot(count: int, chat: str) -> None:
     """One script may touch head, members, log and references of a chat, and its partition's."""
     keys, name = Keys(count), ChatId(chat)
     home = keys.partition_of(name)
@@ -91,7 +94,8 @@ def test_keys_of_one_chat_share_a_slot(count: int, chat: str, sender: str, ref: 
             keys.members(name),
             keys.log(name),
             keys.watchers(name),
-            keys.ref(name, UserId(sender), Ref(ref)),
+            keys.refs_even(name),
+            keys.refs_odd(name),
             keys.backlog(home),
             keys.checkpoint(home),
             keys.undelivered(home),

@@ -17,11 +17,12 @@ def test_load_script_reads_what_the_header_names() -> None:
     accept = load_script("accept")
 
     assert accept.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
-    assert accept.args == ("epoch", "gateway", "ref_ttl_s", "backlog_max", "inbox_max", "asked")
-    assert accept.item_keys == ("chat", "members", "log")
-    assert accept.item_args == ("chat_id", "gate", "recipients", "messages")
-    assert accept.more_keys == ("inbox", "watchers", "ref")
-    assert accept.more_args == ("sender", "listed", "name", "blob")
+    limits = ("ref_ttl_s", "backlog_max", "inbox_max", "chat_backlog_max")
+    assert accept.args == ("epoch", "gateway", *limits, "asked")
+    assert accept.item_keys == ("chat", "members", "log", "refs_even", "refs_odd")
+    assert accept.item_args == ("chat_id", "phase", "gate", "recipients", "messages")
+    assert accept.more_keys == ("inbox", "watchers")
+    assert accept.more_args == ("ref", "sender", "listed", "name", "blob")
     assert accept.sha == hashlib.sha1(accept.source.encode()).hexdigest()
 
 
@@ -73,9 +74,10 @@ def test_script_head_says_what_it_does_and_returns(script: Script) -> None:
     """Who reads a script finds the sentence, the parameters and the answer at its head."""
     head = script.source.split("\n\n")[0].split("\nlocal ")[0]
 
-    assert re.match(r"-- [A-Z].*", script.source)
+    assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)
     assert re.search(r"^-- returns ", script.source, re.MULTILINE), head
-    assert script.keys or script.item_keys
+    # The two that run any commands take the keys of those.
+    assert script.keys or script.item_keys or script.name in {"snapshot", "transaction"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
@@ -86,3 +88,16 @@ def test_script_sets_no_globals(script: Script) -> None:
     assigned = set(re.findall(r"^\s*([a-z_]\w*)(?:, [a-z_]\w*)* = ", script.source, re.MULTILINE))
 
     assert assigned <= local_names
+
+
+def test_script_declares_whether_a_full_redis_runs_it() -> None:
+    """Only what brings in new data is refused by a full Redis; all else goes on, so it drains."""
+    flags = {script.name: script.source.partition("\n")[0] for script in SCRIPTS}
+
+    refused = {name for name, line in flags.items() if line == "#!lua"}
+    reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
+    going_on = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
+
+    assert refused == {"accept", "amend", "hide", "mark"}
+    assert reading == {"absent", "snapshot"}
+    assert refused | reading | going_on == flags.keys()

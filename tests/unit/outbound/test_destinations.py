@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.errors import BadRequest
-from chatserver.outbound.destinations import is_allowed, is_public, parse_networks, parse_url
+from chatserver.outbound.destinations import METADATA, Destinations, is_public, parse_url
 
 PRIVATE = [
     "0.0.0.0",
@@ -23,6 +23,17 @@ PRIVATE = [
     "192.0.2.1",
     "192.168.1.1",
     "198.18.0.1",
+    "168.63.129.16",
+    "100.100.100.200",
+    "192.0.0.9",
+    "192.0.0.192",
+    "192.88.99.1",
+    "169.254.170.2",
+    "::ffff:168.63.129.16",
+    "64:ff9b::a83f:8110",
+    "2002:a83f:8110::1",
+    "2001:0:4136:e378:8000:63bf:57c0:7eef",
+    "fd20:ce::254",
     "224.0.0.1",
     "239.1.2.3",
     "255.255.255.255",
@@ -50,13 +61,13 @@ PUBLIC = ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1", "64:f
 @pytest.mark.parametrize("text", PRIVATE)
 def test_address_not_public_is_refused(text: str) -> None:
     """Loopback, private, link-local, shared, reserved, multicast: in IPv4 or wrapped in IPv6."""
-    assert not is_allowed(text, [])
+    assert not Destinations().is_allowed(text, 443)
 
 
 @pytest.mark.parametrize("text", PUBLIC)
 def test_address_public_is_allowed(text: str) -> None:
     """What everybody can reach may be called, also through NAT64."""
-    assert is_allowed(text, [])
+    assert Destinations().is_allowed(text, 443)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +75,33 @@ def test_address_public_is_allowed(text: str) -> None:
 )
 def test_address_oddly_spelled_is_refused(text: str) -> None:
     """A socket would take these for an address; only the proper spelling is one for us."""
-    assert not is_allowed(text, [])
+    assert not Destinations().is_allowed(text, 443)
 
 
 def test_address_private_in_allowed_network_is_allowed() -> None:
     """The operator may open a network; its neighbours stay closed, however they are spelled."""
-    networks = parse_networks(["127.0.0.2", "fd00::/8"])
+    opened = Destinations(["127.0.0.2", "fd00::/8"])
 
-    assert is_allowed("127.0.0.2", networks)
-    assert is_allowed("::ffff:127.0.0.2", networks)
-    assert is_allowed("fd00::7", networks)
-    assert not is_allowed("127.0.0.1", networks)
-    assert not is_allowed("fe80::7", networks)
+    assert opened.is_allowed("127.0.0.2", 8000)
+    assert opened.is_allowed("::ffff:127.0.0.2", 8000)
+    assert opened.is_allowed("fd00::7", 8000)
+    assert not opened.is_allowed("127.0.0.1", 443)
+    assert not opened.is_allowed("fe80::7", 443)
+
+
+@pytest.mark.parametrize("address", sorted(map(str, METADATA)))
+def test_metadata_service_is_opened_by_no_range(address: str) -> None:
+    """Opening a network that holds a metadata service does not open that, listing it does."""
+    assert not Destinations().is_allowed(address, 443)
+    assert not Destinations(["0.0.0.0/0", "::/0"]).is_allowed(address, 80)
+    assert Destinations([address]).is_allowed(address, 80)
+
+
+def test_public_address_is_called_at_listed_ports_only() -> None:
+    """Neither mail servers nor databases of others are reached; the operator adds a port."""
+    assert not any(Destinations().is_allowed("1.1.1.1", port) for port in (0, 22, 25, 80, 6379))
+    assert Destinations(ports=[443, 8443]).is_allowed("1.1.1.1", 8443)
+    assert not Destinations(ports=[8443]).is_allowed("1.1.1.1", 443)
 
 
 @given(st.integers(0, 2**32 - 1))

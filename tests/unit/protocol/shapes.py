@@ -36,7 +36,7 @@ GRAMMARS: dict[str, tuple[list[str], list[str]]] = {
     ),
     frames.KIND_PATTERN[1 : -len(r"(?![\s\S])")]: (
         ["a", "a.b_c-0", "a" * 32, "edits"],
-        ["", "a" * 33, "a\n", "A", "0a", "a b", *frames.ENTRY_KINDS],
+        ["", "a" * 33, "a\n", "A", "0a", "a b", *frames.RESERVED_KINDS],
     ),
     "ai-[a-z0-9][a-z0-9_-]{0,36}": (
         ["ai-ada", "ai-0", "ai-" + "a" * 37],

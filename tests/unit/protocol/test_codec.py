@@ -104,8 +104,10 @@ def test_decode_client_frame_damaged_frame_gives_frame_or_bad_request(
         b"\xff",
         b'{"type":"send","id":1,"chat":"c","ref":"r","body":"\xff"}',
         b'{"type":"send","id":1,"chat":"c","ref":"r","body":"\xed\xa0\x80"}',
-        b'{"type":"send","id":1,"chat":"c","ref":"r","body":"\\ud800"}',
         b'{"type":"send","id":1,"chat":"c","ref":"r","body":"a\x00b"}',
+        b'{"type":"send","id":1,"chat":"c","ref":"r","body":"\\ud800"',
+        b'{"type":"send","id":NaN,"chat":"c","ref":"r","body":"\\ud800"}',
+        b'{"type":"send","id":1,"x":' + b"[" * 60_000 + b'"\\ud800"',
         b'{"type":"send","id":Infinity}',
         b"{'type':'send'}",
         b'{"type":"state","state":"fg"}{"type":"state","state":"fg"}',
@@ -115,6 +117,29 @@ def test_decode_client_frame_broken_json_is_not_json(data: bytes) -> None:
     """What is no JSON text in UTF-8 is told apart: its connection does not live."""
     with pytest.raises(codec.NotJson):
         codec.decode_client_frame(data)
+
+
+HALVES = [rb"\ud83d", rb"\ud83dx", rb"\udc00", rb"\ud83d\u0041", rb"\udc00\ud83d", rb"a\uD800"]
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("field", ["id", "chat", "ref", "body", "kind", "attachments", "new.deep"])
+def test_decode_client_frame_half_a_character_is_bad_request(field: str, half: bytes) -> None:
+    """A lone surrogate in any field is named, with the request's id; the connection lives."""
+    fields: dict[str, object] = {"type": "send", "id": 7, "chat": "c", "ref": "r", "body": "b"}
+    wrong: object = "HALF"
+    if field == "new.deep":
+        fields["new"] = {"deep": wrong}
+    else:
+        fields[field] = [wrong] if field == "attachments" else wrong
+    data = msgspec.json.encode(fields).replace(b"HALF", half)
+
+    with pytest.raises(BadRequest) as caught:
+        codec.decode_client_frame(data)
+
+    assert not isinstance(caught.value, codec.NotJson)
+    assert caught.value.message == f"{field}: has half a character (a lone surrogate)"
+    assert codec.find_request_id(data) == (None if field == "id" else 7)
 
 
 @pytest.mark.parametrize("data", [b"[]", b'"send"', b"1", b"null", b"{}", b'{"type":"nosuch"}'])

@@ -26,6 +26,7 @@ FRAMES = (*CLIENT_FRAMES, *SERVER_FRAMES)
 FENCE = re.compile(r"^```json *(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = [(name, example) for name, example in FENCE.findall(TEXT)]
 HEADINGS = {
+    frames.InvitationSignal: "`signal` of an invitation",
     frames.PresenceSignal: "`signal` of presence",
     frames.AiSignal: "`signal` of an answer",
     frames.PostSignal: "`signal` of a post",
@@ -33,6 +34,7 @@ HEADINGS = {
     frames.HistoryPage: "`page` of messages",
     frames.ChatsPage: "`page` of chats",
     frames.BlocksPage: "`page` of blocks",
+    frames.InvitationsPage: "`page` of invitations",
     frames.CompanionsPage: "`page` of companions",
     frames.SessionsPage: "`page` of sessions",
 }

@@ -47,7 +47,6 @@ def audience_of(
         args_packed=b"",
         sender_packed={},
         prefix_of={},
-        ref_prefix=b"",
     )
 
 

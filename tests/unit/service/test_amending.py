@@ -189,7 +189,7 @@ def test_change_again_hears_the_first_place() -> None:
     """Nothing is fanned out twice."""
     world = World()
     digest = world.change(EDIT) and world.asked[0][0].digest
-    place = format_place(3, 1003, "M3", digest).encode()
+    place = format_place(3, 1003, "M3", digest)
     world = World([Amended(Outcome.KNOWN, place=place)])
 
     assert world.change(EDIT) == frames.Ack(1, "r1", "M3", 3, 1003, True, "hot")
@@ -201,14 +201,14 @@ def test_change_again_hears_the_first_place() -> None:
     [
         frames.Edit(1, CHAT, 5, "r1", "three"),
         frames.Edit(1, CHAT, 4, "r1", "two"),
-        frames.React(1, CHAT, 5, "r1", "two"),
+        frames.React(1, CHAT, 5, "r1", "👍"),
     ],
 )
 def test_change_under_a_ref_of_another_change_is_a_conflict(other: AnyChange) -> None:
     """Another text, another target, another sort of change."""
     world = World()
     world.change(EDIT)
-    place = format_place(3, 1003, "M3", world.asked[0][0].digest).encode()
+    place = format_place(3, 1003, "M3", world.asked[0][0].digest)
     world = World([Amended(Outcome.KNOWN, place=place)])
 
     with pytest.raises(Conflict, match="ref: was used before"):
@@ -217,7 +217,7 @@ def test_change_under_a_ref_of_another_change_is_a_conflict(other: AnyChange) ->
 
 def test_change_known_without_a_digest_is_taken_for_the_same() -> None:
     """A text that is gone cannot be compared: the retry of its sender is believed."""
-    world = World([Amended(Outcome.KNOWN, place=b"3:1003:M3:")])
+    world = World([Amended(Outcome.KNOWN, place=format_place(3, 1003, "M3", ""))])
 
     assert world.change(EDIT).dup
 

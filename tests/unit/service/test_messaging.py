@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.messages import format_place
 from chatserver.errors import (
     BadRequest,
     Conflict,
@@ -90,7 +91,7 @@ async def test_send_known_ref_with_the_same_body_is_acked_as_a_repeat(world: Wor
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.known(draft, f"4:40:M-first:{draft.digest}".encode())
+    draft.owner.known(draft, format_place(4, 40, "M-first", draft.digest))
 
     assert world.client.heard == [Acked("r1", 4, "M-first", dup=True)]
     assert world.outcomes.pushed == []
@@ -101,7 +102,7 @@ async def test_send_known_ref_with_another_body_is_a_conflict(world: World) -> N
     await world.send("r1")
     draft, _ = world.commits.queue.popleft()
 
-    draft.owner.known(draft, b"4:40:M-first:other")
+    draft.owner.known(draft, format_place(4, 40, "M-first", "0123abcd"))
 
     (answer,) = world.client.heard
     assert isinstance(answer, Refused)
@@ -238,6 +239,17 @@ async def test_send_to_chat_whose_loading_crashes_is_answered_all_the_same(cold:
     await cold.send("r3")
     await cold.audiences.loaded(audience_of(ALICE, BOB))
     assert cold.commits.submitted == ["r3"]
+
+
+async def test_send_to_chat_whose_loading_is_cancelled_is_refused_for_now(cold: World) -> None:
+    """A gateway that stops while a chat loads loses no message: it may be sent to another one."""
+    await cold.send("r1", "r2")
+
+    (loading,) = [task for task in asyncio.all_tasks() if task.get_name() == f"load-{CHAT}"]
+    loading.cancel()
+    await settle_down()
+
+    assert cold.client.errors() == ["unavailable", "unavailable"]
 
 
 async def test_send_to_unknown_chat_says_the_same_as_to_one_of_others(cold: World) -> None:
@@ -439,6 +451,6 @@ async def test_send_again_of_what_has_no_text_any_more_is_acked() -> None:
     await world.send("r1")
     draft, *_ = world.commits.take()
 
-    world.messaging.known(draft, b"4:1004:M4:")
+    world.messaging.known(draft, format_place(4, 1004, "M4", ""))
 
     assert world.client.heard == [Acked("r1", Seq(4), "M4", dup=True)]

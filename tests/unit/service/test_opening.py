@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,8 @@ from chatserver.domain.ids import ChatId, Epoch, Ref, Seq, UserId, direct_chat_i
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import BadRequest, NotFound, Unavailable
 from chatserver.protocol import frames
-from chatserver.service.opening import CHATS_PER_USER_MAX, RECENT_MESSAGES, Opener
+from chatserver.service.changes import ChangeRecord, encode_record
+from chatserver.service.opening import RECENT_MESSAGES, Opener
 from chatserver.warm.directory import Membership
 from chatserver.warm.paging import Page
 from chatserver.warm.records import Chat, Member, User
@@ -43,14 +44,19 @@ class Warm:
         self.users.add(user)
         return User(user, name, int(now))
 
-    async def get_user(self, user: str) -> User:
-        if user not in self.users:
-            raise NotFound(f"user {user}: does not exist")
-        return User(user, None, 0)
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        return self.users & set(users)
 
-    async def create_direct(self, chat: str, a: str, b: str, now: float) -> Chat:
-        self.calls.append(("create_direct", chat, a, b))
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+        self.calls.append(("create_direct", chat, user, other))
         return Chat(chat, "direct", None, 1, 0)
+
+    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
+        return False, False
+
+    async def list_direct(self, chat: str, user: str) -> bool:
+        self.calls.append(("list_direct", chat, user))
+        return True
 
     async def create_group(
         self,
@@ -60,6 +66,7 @@ class Warm:
         name: str | None,
         now: float,
         first_change: str | None = None,
+        invited: Sequence[str] = (),
     ) -> Chat:
         self.calls.append(("create_group", chat, creator, list(members), name))
         large = 0 if first_change is None else 1
@@ -191,14 +198,14 @@ async def test_load_user_fills_the_box_with_all_chats_and_marks(count: int) -> N
     assert CAROL in warm.users
 
 
-async def test_load_user_with_very_many_chats_has_a_bound() -> None:
-    """A box does not grow without end."""
-    warm, hot = Warm(memberships=memberships(CHATS_PER_USER_MAX + 150)), Hot()
+async def test_load_user_with_very_many_chats_loads_all_of_them() -> None:
+    """The list never ends silently: membership is bounded where users join, not here."""
+    warm, hot = Warm(memberships=memberships(4_150)), Hot()
 
     await opener_of(warm, hot).load_user(ALICE)
 
     ((_, chats, _),) = hot.boxes
-    assert len(chats) == CHATS_PER_USER_MAX
+    assert len(chats) == 4_150
 
 
 async def test_load_chat_opens_it_above_its_head() -> None:
@@ -273,7 +280,9 @@ async def test_load_chat_with_an_unfinished_change_leaves_a_note() -> None:
     """Its entries are not in the log yet: somebody has to put them there."""
     hot = Hot()
 
-    await opener_of(Warm(change="{}"), hot).load_chat(ChatId("c1"))
+    change = encode_record(ChangeRecord("alice", "r1", "d", update_mid="M1", name="Team"))
+
+    await opener_of(Warm(change=change), hot).load_chat(ChatId("c1"))
 
     assert hot.unfinished == ["c1"]
 
@@ -312,7 +321,7 @@ async def test_open_direct_is_the_same_whoever_asks(user: UserId, other: UserId)
 
     chat = direct_chat_id(ALICE, BOB)
     assert info == frames.ChatInfo(chat, "direct", [ALICE, BOB])
-    assert warm.calls[0] == ("create_direct", chat, ALICE, BOB)
+    assert warm.calls[0] == ("create_direct", chat, user, other)
     assert hot.chats[0][0] == chat
 
 

@@ -86,3 +86,17 @@ def test_view_of_an_expired_message_is_its_tombstone() -> None:
 
     for seen in (seen_in_log(view, ending), view.see_message(ending, NOW)):
         assert (seen.body, seen.deleted, seen.rev) == ("", True, 8)
+
+
+@pytest.mark.parametrize(("first", "is_shown"), [(5, True), (6, False)])
+@pytest.mark.parametrize("kind", ["edit", "reaction"])
+def test_view_withholds_changes_of_messages_from_before_the_reader(
+    kind: str, first: int, is_shown: bool
+) -> None:
+    """The entry keeps its place; what it says of a message they may not read is gone."""
+    view = View({}, frozenset(), first)
+    entry = Message(8, 1008, "c", "M8", "alice", "r8", kind, "two", target=5)
+    wanted = entry if is_shown else tombstone_of(entry, 0)
+
+    assert seen_in_log(view, entry) == wanted
+    assert view.see_message(entry, NOW) == wanted

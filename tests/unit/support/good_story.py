@@ -21,10 +21,15 @@ from tests.support.story import (
     Kind,
     Line,
     Page,
+    PushesRead,
+    PushSent,
+    ReadMark,
     Shown,
     Stored,
     Story,
     Told,
+    Unread,
+    Watermark,
 )
 
 CHATS = {"group": ["alice", "bob", "carol"], "duo": ["alice", "bob"]}
@@ -105,7 +110,8 @@ class GoodStory:
     def _answer(self, asked: Asked, entry: Shown | None = None, code: str = "") -> None:
         place = (0, 0, "") if entry is None else (entry.seq, entry.ts, entry.mid)
         names = (asked.user, asked.chat, asked.ref, code)
-        self.story.scenes.append(Answered(self._time(), *names, *place))
+        device = f"{asked.user}-0"
+        self.story.scenes.append(Answered(self._time(), *names, *place, device))
 
     def _do(
         self, user: str, chat: str, kind: Kind, *, is_lost: bool = False, **more: object
@@ -218,7 +224,17 @@ class GoodStory:
                 add(Final(user, chat, seen))
                 for device in self.story.devices[user]:
                     add(Kept(user, device, chat, tuple(e for e in seen if e.kind == "text")))
+                    unread = sum(
+                        e.kind == "text" and not e.deleted and e.sender != user for e in seen
+                    )
+                    add(Unread(user, device, chat, 0, unread))
                     add(Line(user, device, chat, len(log), 0))
+                    add(Watermark(self._time(), user, device, chat, len(log)))
+                add(ReadMark(self._time(), self._time(), user, chat, len(log) // 2))
+                add(ReadMark(self._time(), self._time(), user, chat, len(log), is_final=True))
+        newest = self.logs["duo"][-1]
+        add(PushSent(self._time(), "bob", "duo", newest.seq, newest.ts))
+        add(PushesRead("bob", ("group",)))
         return self.story
 
 

@@ -21,7 +21,10 @@ from tests.support.story import (
     Kept,
     Kind,
     Line,
+    Lost,
     Page,
+    PushSent,
+    ReadMark,
     Scene,
     Shown,
     Skipped,
@@ -30,6 +33,10 @@ from tests.support.story import (
     Stored,
     Story,
     Told,
+    Unread,
+    Unstored,
+    Watermark,
+    Withdrawn,
     dump_story,
     load_story,
 )
@@ -298,6 +305,87 @@ def invent(story: Story) -> None:
     story.scenes.remove(asked)
 
 
+def unread_of(story: Story) -> Unread:
+    """Return a count of the story that is not 0."""
+    return next(scene for scene in all_of(story, Unread) if scene.unread > 1)
+
+
+def count_too_few(story: Story) -> None:
+    """A device counts fewer unread messages than there are."""
+    change(story, unread_of(story), replace(unread_of(story), unread=0))
+
+
+def count_too_many(story: Story) -> None:
+    """A device counts more unread messages than there ever were."""
+    change(story, unread_of(story), replace(unread_of(story), unread=10_000))
+
+
+def move_mark_back(story: Story) -> None:
+    """A read mark is lower than it was."""
+    mark = next(mark for mark in all_of(story, ReadMark) if not mark.is_final and mark.read > 0)
+    at = story.scenes.index(mark)
+    later = replace(mark, asked=mark.t + 0.1, t=mark.t + 0.2, read=mark.read - 1)
+    story.scenes.insert(at + 1, later)
+
+
+def mark_above_the_head(story: Story) -> None:
+    """A read mark is above the newest entry."""
+    mark = all_of(story, ReadMark)[0]
+    change(story, mark, replace(mark, read=10_000))
+
+
+def store_another_mark(story: Story) -> None:
+    """DynamoDB has a lower mark than the user set last."""
+    mark = next(mark for mark in all_of(story, ReadMark) if mark.is_final)
+    change(story, mark, replace(mark, read=mark.read - 1))
+
+
+def report_stored_too_far(story: Story) -> None:
+    """A device is told that entries are stored which do not exist."""
+    mark = all_of(story, Watermark)[0]
+    change(story, mark, replace(mark, upto=mark.upto + 1))
+
+
+def never_report_stored(story: Story) -> None:
+    """A device never hears that its entry is stored."""
+    story.scenes.append(Unstored("bob", "bob-0", "duo", ("r1",)))
+
+
+def push_twice(story: Story) -> None:
+    """A push is sent twice."""
+    push = all_of(story, PushSent)[0]
+    change(story, push, push, replace(push, t=push.t + 0.1))
+
+
+def push_nothing(story: Story) -> None:
+    """A user without a device gets no push of the newest message."""
+    story.scenes.remove(all_of(story, PushSent)[0])
+
+
+def push_to_stranger(story: Story) -> None:
+    """A user gets a push of a chat that the user is not in."""
+    push = all_of(story, PushSent)[0]
+    change(story, push, push, replace(push, user="carol"))
+
+
+def push_own(story: Story) -> None:
+    """A user gets a push of the user's own message."""
+    push = all_of(story, PushSent)[0]
+    change(story, push, push, replace(push, user="alice"))
+
+
+def withdraw_without_a_loss(story: Story) -> None:
+    """A device takes back what it showed, though Redis lost nothing."""
+    told = next(told for told in all_of(story, Told) if told.chat == "duo")
+    names = (told.user, told.device, told.chat)
+    story.scenes.append(Withdrawn(told.t, *names, (told.entry.seq,), told.entry.seq - 1))
+
+
+def never_reset(story: Story) -> None:
+    """Redis loses data, and no device is reset."""
+    story.scenes.append(Lost(10.0, "flush"))
+
+
 FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P4", lose_at_device),
     ("P1", lose_in_dynamodb),
@@ -319,6 +407,19 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P10", leave_unread),
     ("P2", accept_refused),
     ("P2", invent),
+    ("I14", count_too_few),
+    ("I14", count_too_many),
+    ("I14", move_mark_back),
+    ("I14", mark_above_the_head),
+    ("I14", store_another_mark),
+    ("S", report_stored_too_far),
+    ("S", never_report_stored),
+    ("I13", push_twice),
+    ("I13", push_nothing),
+    ("I13", push_to_stranger),
+    ("I13", push_own),
+    ("E", withdraw_without_a_loss),
+    ("E", never_reset),
 ]
 
 

@@ -34,6 +34,7 @@ BOUNDED = {
     "route": "patterns of routes",
     "shards": "powers of two up to CHAT_WARM_SHARDS_MAX",
     "source": "cache, s3",
+    "stage": "stages of a connection",
     "status": "HTTP status codes",
     "table": "our tables",
     "way": "in, out",

@@ -113,6 +113,15 @@ test("only messages are counted as unread and stand in the list", () => {
   assert.equal(unreadOf(chatOf(read)), 1);
 });
 
+test("deleted messages are not unread, whether the server or the page counted them", () => {
+  const listed = after(connected(), list([summary({ top: 3, read: 0, unread: 3, last: message(3) })]));
+  const fewer = reduce(listed, event(entryEvent(1, change(4, "delete", { target: 2 }))));
+  const hidden = { ...messageEvent(2, message(1)), kind: "hidden", message: null, hidden: [1, 2] };
+  const none = after(fewer, event(hidden), event(entryEvent(3, change(5, "delete", { target: 3 }))));
+
+  assert.deepEqual([listed, fewer, none].map((state) => unreadOf(chatOf(state))), [3, 2, 0]);
+});
+
 test("a chat whose newest message was read is read, whatever happened to it since", () => {
   const state = after(connected(), list([summary({ top: 9, read: 5, unread: 0, last: message(5) })]));
 

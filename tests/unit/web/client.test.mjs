@@ -129,6 +129,19 @@ test("after a break the cursor is resumed and the unanswered message goes again,
   assert.equal(here.asked("chats").length, 0);
 });
 
+test("hello after a break names the chats whose messages are not stored", async () => {
+  const here = await client();
+  here.client.send("c1", "mine");
+  await here.ack(here.asked("send")[0], 7);
+  assert.equal("unstored" in here.asked("hello")[0], false);
+
+  here.socket.end(1006);
+  await here.pass(600);
+  await here.open(1);
+
+  assert.deepEqual(here.asked("hello")[0].unstored, { c1: 7 });
+});
+
 test("a message without an answer is not lost and not doubled", async () => {
   const here = await client();
   here.client.send("c1", "mine");

@@ -1,0 +1,305 @@
+"""One HTTP connection: uvicorn's h11 protocol with deadlines and connection limits.
+
+A middleware sees a request when its head is complete; what an attacker leaves incomplete is only
+seen here. A connection is always at one stage, which h11's state machine determines::
+
+    accepted ─► HEAD ─► BODY ─► BUSY ─► (WRITE) ─► IDLE ─► HEAD …
+
+======  ======================  ===============================================
+stage   deadline                when it passes
+======  ======================  ===============================================
+HEAD    ``head_timeout_s``      408, or a plain close if not one byte has come
+BODY    ``body_timeout_s``      408, or a plain close if the response is complete
+WRITE   ``write_timeout_s``     reset: a peer that does not read gets no message
+IDLE    ``idle_timeout_s``      close
+BUSY    none                    use cases have deadlines of their own
+======  ======================  ===============================================
+
+A deadline is for the whole stage: bytes that trickle in do not extend it. A connection that the
+server closes first stops sending, then reads and discards for `LINGER_S`, so that the peer gets
+the response rather than a reset.
+
+Which connection is closed when there are too many: `chatserver.domain.connection_table`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import functools
+import sys
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+from litestar.enums import ScopeType
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from chatserver import config
+from chatserver.api.problems import MEDIA_TYPE, encode_problem
+from chatserver.domain.addresses import Network, client_address, is_in, subject_of
+from chatserver.domain.connection_table import ConnectionTable, Stage
+from chatserver.errors import BadRequest
+from chatserver.telemetry import metrics
+
+PROBES: Final = {"/healthz", "/readyz"}  # answered whatever the limits say
+LINGER_S: Final = 2.0
+RETRY_S: Final = 1
+_DISCONNECT: Final = "http.disconnect"
+
+
+class HttpLimits:
+    """What all connections of a process share."""
+
+    def __init__(self, settings: config.Api, trusted: Sequence[Network]) -> None:
+        self.settings = settings
+        self.trusted = trusted
+        self.table: ConnectionTable[HttpConnection] = ConnectionTable(
+            settings.connections_max, settings.connections_per_address_max
+        )
+        # Requests in progress by client, of those that come by way of a proxy.
+        self.forwarded: collections.Counter[str] = collections.Counter()
+        self.deadlines: dict[Stage, float] = {
+            Stage.HEAD: settings.head_timeout_s,
+            Stage.BODY: settings.body_timeout_s,
+            Stage.WRITE: settings.write_timeout_s,
+            Stage.IDLE: settings.idle_timeout_s,
+        }
+        for stage in Stage:
+            gauge = metrics.HTTP_CONNECTIONS.labels(stage.name.lower())
+            gauge.set_function(functools.partial(self.table.count, stage))
+
+
+class HttpConnection(H11Protocol):
+    """One socket; see the module."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: HttpLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._inner: ASGIApp = self.app
+        self.app = self._serve
+        self._peer = ""
+        self._stage = Stage.HEAD
+        self._staged_cycle: RequestResponseCycle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_new = True  # not one byte has come
+        self._is_lingering = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and close another one for it if there are too many."""
+        super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+        is_proxy = is_in(self._peer, self._limits.trusted)
+        address = None if is_proxy else subject_of(self._peer)
+        displaced = self._limits.table.put(self, address, Stage.HEAD)
+        self._enter(Stage.HEAD, self._limits.settings.head_timeout_s)
+        if displaced is not None:
+            displaced.displace()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._limits.table.remove(self)
+        self._cancel_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request; nothing of a peer that has had its response."""
+        if self._is_lingering:
+            return
+        self._is_new = False
+        super().data_received(data)
+        self._update_stage()
+
+    def pause_writing(self) -> None:
+        """Wait for the peer to read, but not for ever."""
+        super().pause_writing()
+        self._update_stage()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        super().resume_writing()
+        self._update_stage()
+
+    # uvicorn
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, which may be here already."""
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # the deadline of IDLE is ours
+        self._update_stage()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP; h11 knows which status fits."""
+        status = getattr(sys.exception(), "error_status_hint", 400)
+        self._refuse(status, "request: is not valid HTTP/1.1")
+
+    # stages
+
+    def _update_stage(self) -> None:
+        if self._is_lingering:
+            return
+        stage = self._find_stage()
+        if (stage, self.cycle) != (self._stage, self._staged_cycle):
+            self._enter(stage, self._limits.deadlines.get(stage))
+
+    def _find_stage(self) -> Stage:
+        if self.flow.write_paused or self.transport.is_closing():
+            return Stage.WRITE
+        if self.conn.their_state is h11.SEND_BODY:
+            return Stage.BODY
+        if self.cycle is not None and not self.cycle.response_complete:
+            return Stage.BUSY
+        has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
+        return Stage.HEAD if has_begun else Stage.IDLE
+
+    def _enter(self, stage: Stage, seconds: float | None) -> None:
+        self._cancel_deadline()
+        self._stage, self._staged_cycle = stage, self.cycle
+        self._limits.table.move(self, stage)
+        if seconds is not None:
+            self._timer = self.loop.call_later(seconds, self._on_deadline)
+
+    def _cancel_deadline(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_deadline(self) -> None:
+        if not self._is_lingering:
+            _count_closed(f"{self._stage.name.lower()}_timeout")
+        if self._stage is Stage.HEAD and not self._is_new:
+            self._refuse(408, "request: its head did not arrive in time")
+        elif self._stage is Stage.BODY:
+            self._refuse(408, "body: did not arrive in time")
+        else:
+            self._close()
+
+    def displace(self) -> None:
+        """Close at once, for a newcomer."""
+        _count_closed("displaced")
+        self._limits.table.remove(self)
+        if self._stage is Stage.IDLE:
+            self._close()
+        else:
+            self.transport.abort()
+
+    def _close(self) -> None:
+        if self.transport.get_write_buffer_size():  # the peer has had its time to read
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer in place of the application, unless it has begun to, and close."""
+        is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # its task ends, and sends nothing
+            self.cycle.message_event.set()
+        if not is_early:
+            self._close()
+            return
+        self.transport.write(_encode_response(status, detail))
+        self._is_lingering = True
+        self._enter(Stage.WRITE, LINGER_S)
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+    # the application
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, if there is room for a request of this client."""
+        if scope["type"] != ScopeType.HTTP or scope["path"] in PROBES:
+            await self._inner(scope, receive, send)
+            return
+        limits, client = self._limits, self._forwarded_client(scope)
+        if limits.table.is_full:
+            response = _respond_busy(503, "overloaded", "too many requests at once")
+            await response(scope, receive, send)
+        elif self._is_share_used_up(client):
+            metrics.RATE_LIMITED.labels("http_connections").inc()
+            why = "too many requests at once from this address"
+            response = _respond_busy(429, "rate_limited", why)
+            await response(scope, receive, send)
+        else:
+            await self._run(client, scope, receive, send)
+
+    def _forwarded_client(self, scope: Scope) -> str | None:
+        """Return who a proxy of ours asks for; None: the peer is no proxy."""
+        trusted = self._limits.trusted
+        if not is_in(self._peer, trusted):
+            return None
+        values = [v.decode("latin-1") for n, v in scope["headers"] if n == b"x-forwarded-for"]
+        return subject_of(client_address(self._peer, values, trusted))
+
+    def _is_share_used_up(self, forwarded: str | None) -> bool:
+        limits = self._limits
+        if forwarded is None:
+            return limits.table.is_share_used_up(subject_of(self._peer))
+        return limits.forwarded[forwarded] >= limits.settings.connections_per_address_max
+
+    async def _run(self, forwarded: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+        in_progress = self._limits.forwarded
+        if forwarded is None:
+            await self._inner(scope, _checked(receive), send)
+            return
+        in_progress[forwarded] += 1
+        try:
+            await self._inner(scope, _checked(receive), send)
+        finally:
+            in_progress[forwarded] -= 1
+            if not in_progress[forwarded]:
+                del in_progress[forwarded]
+
+
+def _checked(receive: Receive) -> Receive:
+    """Return a `receive` that refuses a body that ends early; the framework calls it a bug."""
+    is_whole = False
+
+    async def receive_checked() -> Any:
+        nonlocal is_whole
+        message = await receive()
+        if message["type"] != _DISCONNECT:
+            is_whole = not message.get("more_body", False)
+        elif not is_whole:
+            raise BadRequest("body: the connection ended before it was complete")
+        return message
+
+    return receive_checked
+
+
+def _respond_busy(status: int, code: str, detail: str) -> ASGIResponse:
+    return ASGIResponse(
+        body=encode_problem(status, code, detail, RETRY_S * 1000),
+        status_code=status,
+        media_type=MEDIA_TYPE,
+        headers={"retry-after": str(RETRY_S), "connection": "close", "cache-control": "no-store"},
+    )
+
+
+def _encode_response(status: int, detail: str) -> bytes:
+    body = encode_problem(status, "bad_request", detail)
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+        f"Content-Type: {MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _count_closed(reason: str) -> None:
+    metrics.HTTP_CLOSED.labels(reason).inc()

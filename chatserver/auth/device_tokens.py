@@ -1,0 +1,58 @@
+"""Device tokens: proof that a device has logged in to an account before. Pure functions.
+
+    <user>.<device>.<issued at>.<mac>
+
+A device token opens nothing. It gives the device login attempts of its own, so that the wrong
+guesses of strangers do not use up those of the owner (OWASP: device cookies). The mac is
+HMAC-SHA-256 with a key derived from `auth.secret`; nothing is stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+
+from chatserver.config import Auth
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+
+DEVICE_TOKEN_S = 400 * 86_400  # the longest that browsers keep a cookie
+TOKEN_CHARS_MAX = 256
+_DEVICE_BYTES = 12
+_TOKEN = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{16})\.([1-9][0-9]{0,11})\.([A-Za-z0-9_-]{43})"
+)
+
+
+class DeviceTokens:
+    """Makes and checks device tokens."""
+
+    def __init__(self, settings: Auth, clock: Clock) -> None:
+        secret = settings.secret.get_secret_value().encode()
+        self._key = hmac.digest(secret, b"chatserver device tokens v1", hashlib.sha256)
+        self._clock = clock
+
+    def make(self, user: UserId, device: str | None = None) -> str:
+        """Return a token of a device for an account; a new device without `device`."""
+        device = device or secrets.token_urlsafe(_DEVICE_BYTES)
+        text = f"{user}.{device}.{int(self._clock.time())}"
+        return f"{text}.{self._mac(text)}"
+
+    def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
+        """Return the device that one of the tokens proves for an account; None: there is none."""
+        for token in tokens:
+            found = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
+            if found is None or found[1] != user:
+                continue
+            is_genuine = hmac.compare_digest(self._mac(token.rpartition(".")[0]), found[4])
+            if is_genuine and self._clock.time() < int(found[3]) + DEVICE_TOKEN_S:
+                return found[2]
+        return None
+
+    def _mac(self, text: str) -> str:
+        mac = hmac.digest(self._key, text.encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()

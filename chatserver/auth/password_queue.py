@@ -1,0 +1,180 @@
+"""The queue in front of password hashing: bounded, fair by network and account.
+
+::
+
+    enter ──► delayed (account over its budget) ──► waiting ──► a slot: argon2 in a thread
+                 └──────────── displaced, or cancelled ──────────┘   costs nothing
+
+Invariants:
+- Known devices come first, then one attempt of each account and source in turn, then first come,
+  first served. Among attempts at one account, sources that have tried less come first.
+- At most `SOURCE_MAX` attempts of a source and `ACCOUNT_MAX` of an account wait; `wait_s_max`
+  bounds the estimated wait of all. Beyond a bound the attempt that ranks last is refused at once,
+  which need not be the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import operator
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.login_attempts import LoginAttempt
+from chatserver.errors import ChatError, Overloaded, RateLimited
+
+SOURCE_MAX = 8
+ACCOUNT_MAX = 8
+DELAYED_MAX = 500
+COST_S = 0.1  # of a hash, until one has been measured
+_WEIGHT = 0.2  # of the newest measurement
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Waiter:
+    attempt: LoginAttempt
+    rank: tuple[bool, int, int]
+    granted: asyncio.Future[None]
+    is_delayed: bool
+    place: int = 0  # attempts at the same account that were ahead of this one when it came
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """The network of a stranger; a known device stands for one account only."""
+        return (self.attempt.account if self.attempt.is_known else "", self.attempt.source)
+
+    @property
+    def account(self) -> tuple[UserId, bool]:
+        """Known devices of an account have room of their own."""
+        return (self.attempt.account, self.attempt.is_known)
+
+    @property
+    def fair_rank(self) -> tuple[bool, int, int]:
+        """The rank among all attempts: those at one account take turns with those at others."""
+        is_stranger, tried, number = self.rank
+        return (is_stranger, max(tried, self.place), number)
+
+
+class PasswordQueue:
+    """The hashing slots of one process. `now` returns seconds of a monotonic clock."""
+
+    def __init__(self, slots: int, wait_s_max: float, now: Callable[[], float]) -> None:
+        self._slots = slots
+        self._free = slots
+        self._wait_s_max = wait_s_max
+        self._now = now
+        self._cost_s = COST_S
+        self._waiting: list[_Waiter] = []
+        self._numbers = itertools.count()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many attempts wait for a slot."""
+        return len(self._waiting)
+
+    @contextlib.asynccontextmanager
+    async def slot(self, attempt: LoginAttempt, delay_s: float = 0.0) -> AsyncIterator[None]:
+        """Hold one of the slots, which the attempt may ask for after `delay_s`.
+
+        Guarantees:
+            Bounded: an attempt waits, refused attempts never do.
+            Cancellation: safe; a waiting attempt leaves the queue.
+
+        Raises:
+            RateLimited: too many attempts of the source or for the account wait.
+            Overloaded: too many attempts of all wait.
+        """
+        await self._enter(attempt, delay_s)
+        started = self._now()
+        try:
+            yield
+        finally:
+            self._cost_s += (self._now() - started - self._cost_s) * _WEIGHT
+            self._release()
+
+    async def _enter(self, attempt: LoginAttempt, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(attempt, (False, 0, 0), loop.create_future(), delay_s > 0)
+        ahead = sum(other.source == waiter.source for other in self._waiting)
+        waiter.rank = (not attempt.is_known, max(attempt.used, ahead), next(self._numbers))
+        waiter.place = sum(
+            other.account == waiter.account and other.rank < waiter.rank for other in self._waiting
+        )
+        self._waiting.append(waiter)
+        timer = loop.call_later(delay_s, self._end_delay, waiter) if delay_s > 0 else None
+        self._displace(waiter)
+        self._start_next()
+        try:
+            await waiter.granted
+        except asyncio.CancelledError:
+            granted = waiter.granted
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self._release()
+            raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    def _end_delay(self, waiter: _Waiter) -> None:
+        waiter.is_delayed = False
+        self._displace(waiter)
+        self._start_next()
+
+    def _displace(self, newest: _Waiter) -> None:
+        """Refuse the attempt that ranks last in each group that has one too many."""
+        source = (each for each in self._waiting if each.source == newest.source)
+        _refuse_last(source, SOURCE_MAX, _too_many("from this network or device"), self._waiting)
+        account = (each for each in self._waiting if each.account == newest.account)
+        _refuse_last(account, ACCOUNT_MAX, _too_many("for this account"), self._waiting)
+        due = (each for each in self._waiting if not each.is_delayed)
+        due_max = max(self._slots, int(self._wait_s_max * self._slots / max(self._cost_s, 1e-3)))
+        busy = Overloaded(
+            "too many logins are waiting; try again", retry_after_ms=int(self._wait_s_max * 1000)
+        )
+        _refuse_last(due, due_max, busy, self._waiting, _fair_rank)
+        _refuse_last(self._waiting, DELAYED_MAX, busy, self._waiting, _fair_rank)
+
+    def _release(self) -> None:
+        self._free += 1
+        self._start_next()
+
+    def _start_next(self) -> None:
+        while self._free:
+            due = [each for each in self._waiting if not each.is_delayed]
+            if not due:
+                return
+            first = min(due, key=_fair_rank)
+            self._waiting.remove(first)
+            if not first.granted.done():  # or it was cancelled, and has not left yet
+                self._free -= 1
+                first.granted.set_result(None)
+
+
+_Rank = Callable[[_Waiter], tuple[bool, int, int]]
+_rank: _Rank = operator.attrgetter("rank")
+_fair_rank: _Rank = operator.attrgetter("fair_rank")
+
+
+def _too_many(where: str) -> RateLimited:
+    return RateLimited(f"too many logins {where} are waiting; try again", retry_after_ms=1000)
+
+
+def _refuse_last(
+    group: Iterable[_Waiter],
+    most: int,
+    error: ChatError,
+    waiting: list[_Waiter],
+    rank: _Rank = _rank,
+) -> None:
+    members = list(group)
+    if len(members) <= most:
+        return
+    last = max(members, key=rank)
+    waiting.remove(last)
+    if not last.granted.done():
+        last.granted.set_exception(error)

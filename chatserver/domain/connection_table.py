@@ -1,0 +1,134 @@
+"""Connection limits: which connection is closed when the process or one address has too many.
+
+Pure: no I/O and no clock. A connection that waits for its peer costs only memory, so it can be
+closed for a newcomer; one that the server works for cannot. Newcomers are always accepted and the
+oldest waiting connection is closed instead. Peers that hold half-open requests therefore displace
+each other, and a well-behaved request, which waits for milliseconds, is never the oldest.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Generic, TypeVar
+
+C = TypeVar("C")
+
+
+class Stage(enum.IntEnum):
+    """What a connection waits for, in the order in which connections are closed."""
+
+    IDLE = 0  # between two requests
+    HEAD = 1  # the head of a request, or a handshake
+    BODY = 2  # the rest of a request
+    WRITE = 3  # the peer has to read the response
+    BUSY = 4  # the server; never closed for another connection
+
+
+_WAITING: Final = (Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.WRITE)
+
+
+class _Group(Generic[C]):
+    """Connections by stage, each in the order in which they entered it."""
+
+    __slots__ = ("count", "stages")
+
+    def __init__(self) -> None:
+        self.stages: tuple[dict[C, None], ...] = tuple({} for _ in Stage)
+        self.count = 0
+
+    def put(self, connection: C, stage: Stage) -> None:
+        self.stages[stage][connection] = None
+        self.count += 1
+
+    def remove(self, connection: C, stage: Stage) -> None:
+        del self.stages[stage][connection]
+        self.count -= 1
+
+    def find_oldest(self, newcomer: C) -> C | None:
+        for stage in _WAITING:
+            for connection in self.stages[stage]:
+                if connection is not newcomer:
+                    return connection
+        return None
+
+
+class ConnectionTable(Generic[C]):
+    """The connections of a process, bounded in all and by address.
+
+    An eighth more than the bounds is accepted, so that the head of a request can be read, and a
+    health check answered, while the server works for as many connections as it may.
+    """
+
+    def __init__(self, connections_max: int, per_address_max: int) -> None:
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._all: _Group[C] = _Group()
+        self._by_address: dict[str, _Group[C]] = {}
+        self._entries: dict[C, tuple[str | None, Stage]] = {}
+
+    def __len__(self) -> int:
+        return self._all.count
+
+    def count(self, stage: Stage) -> int:
+        """Return how many connections are at a stage."""
+        return len(self._all.stages[stage])
+
+    def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
+        """Add or move a connection; return the one that has to be closed for it, if any.
+
+        `address`: whose share it counts in; None: a proxy's, which counts in no share.
+        """
+        self.remove(connection)
+        self._entries[connection] = (address, stage)
+        self._all.put(connection, stage)
+        if address is not None:
+            group = self._by_address.get(address)
+            if group is None:
+                group = self._by_address[address] = _Group()
+            group.put(connection, stage)
+            if group.count > _with_headroom(self._per_address_max):
+                return group.find_oldest(connection)
+        if self._all.count > _with_headroom(self._connections_max):
+            return self._all.find_oldest(connection)
+        return None
+
+    def move(self, connection: C, stage: Stage) -> None:
+        """Note that a connection entered a stage; one that was removed stays so."""
+        entry = self._entries.get(connection)
+        if entry is None:
+            return
+        address, before = entry
+        self._entries[connection] = (address, stage)
+        self._all.remove(connection, before)
+        self._all.put(connection, stage)
+        if address is not None:
+            group = self._by_address[address]
+            group.remove(connection, before)
+            group.put(connection, stage)
+
+    def remove(self, connection: C) -> None:
+        """Forget a connection. Twice does nothing."""
+        entry = self._entries.pop(connection, None)
+        if entry is None:
+            return
+        address, stage = entry
+        self._all.remove(connection, stage)
+        if address is not None:
+            group = self._by_address[address]
+            group.remove(connection, stage)
+            if not group.count:
+                del self._by_address[address]
+
+    @property
+    def is_full(self) -> bool:
+        """True while the server works for more connections than it may."""
+        return self.count(Stage.BUSY) > self._connections_max
+
+    def is_share_used_up(self, address: str) -> bool:
+        """Return whether the server works for more connections of an address than it may."""
+        group = self._by_address.get(address)
+        return group is not None and len(group.stages[Stage.BUSY]) > self._per_address_max
+
+
+def _with_headroom(bound: int) -> int:
+    return bound + max(1, bound // 8)

@@ -1,0 +1,24 @@
+"""An invitation to a group. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Policy = Literal["ask_strangers", "always", "never"]
+State = Literal["pending", "declined"]
+ListedKind = Literal["direct", "group"]  # chats that are counted apart
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Invitation:
+    """A user is asked to become a member of a group."""
+
+    user: str
+    chat: str
+    inviter: str
+    role: Literal["admin", "member"]
+    name: str | None
+    created_ms: int
+    expires_s: int
+    state: State = "pending"

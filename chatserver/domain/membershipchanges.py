@@ -1,0 +1,53 @@
+"""A change of a group's membership or settings, as it is applied to Redis."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId, Mid, Ref, UserId
+
+
+class ChangeEntry(NamedTuple):
+    """An entry of the chat that records a part of a change.
+
+    `user` is empty where the entry is about the chat itself; `role` is empty for a user who is no
+    member afterwards; `is_new`: was no member before.
+    """
+
+    user: str
+    role: str
+    is_new: bool
+    tail: bytes  # the entry's JSON without seq and ts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MembershipChange:
+    """A change that the directory has. `version`, `name` and `history` are those after it.
+
+    `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
+    version with which the chat became large, 0 if it is small afterwards; `transition` is "up" or
+    "down" if it becomes large or small with this change.
+    """
+
+    chat: ChatId
+    version: int
+    name: str
+    history: str
+    sender: UserId
+    ref: Ref
+    mid: Mid
+    digest: str
+    entries: Sequence[ChangeEntry]
+    large: int = 0
+    transition: str = ""
+
+    @property
+    def newcomers(self) -> dict[UserId, int]:
+        """The users who become members, and the index of the entry that says so."""
+        return {
+            UserId(entry.user): index
+            for index, entry in enumerate(self.entries)
+            if entry.is_new and entry.role
+        }

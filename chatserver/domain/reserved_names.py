@@ -1,0 +1,41 @@
+"""Reserved user names: names that pass for staff or for the service, however they are spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+RESERVED_NAMES = (
+    *(
+        "abuse",
+        "admin",
+        "administrator",
+        "api",
+        "billing",
+        "bot",
+        "chatserver",
+        "contact",
+        "everyone",
+    ),
+    *("help", "helpdesk", "hostmaster", "info", "mod", "moderator", "no-reply", "null", "official"),
+    *("operator", "owner", "postmaster", "privacy", "root", "security", "service", "staff"),
+    *("superuser", "support", "sysadmin", "system", "team", "undefined", "webmaster"),
+)
+# What a name may look like is a-z, 0-9, - and _ (see `parse_user_name`), so these are all.
+_LOOKS_LIKE = str.maketrans("0134578", "oleastb", "-_")
+
+
+def skeleton_of(name: str) -> str:
+    """Return a text that is the same for names that look alike, as ``r00t`` and ``root`` do."""
+    text = name.casefold().translate(_LOOKS_LIKE).replace("rn", "m").replace("vv", "w")
+    return text.replace("i", "l")
+
+
+class ReservedNames:
+    """Names that nobody may register."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._skeletons = frozenset(map(skeleton_of, names))
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a name is reserved, or looks like one that is."""
+        return isinstance(name, str) and skeleton_of(name) in self._skeletons

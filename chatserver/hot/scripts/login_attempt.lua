@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- Counts a login attempt in the bucket of its source and in the budget of the account.
+--
+-- key login_attempts hash     tokens of this source for this account, and their time (ms)
+-- key guesses        hash     tokens of all unknown devices for this account, and their time (ms)
+-- arg burst          integer  tokens in a full bucket of a source
+-- arg rate           string   tokens a second
+-- arg account_burst  integer  tokens in a full budget; 0: the attempt is not counted there
+-- arg account_rate   string   tokens a second
+-- arg sign           integer  1: count the attempt; -1: take it back, for the password was right
+--
+-- returns {1 if it may be made, ms until the source has a token, attempts that the source has used,
+-- 1 if the account had a token}
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local sign = tonumber(ARGV[5])
+
+local function take(key, burst, rate)
+  local held = call('HMGET', key, 'tokens', 'at')
+  local tokens, at = tonumber(held[1]) or burst, tonumber(held[2]) or now
+  if now > at then
+    tokens, at = math.min(burst, tokens + (now - at) * rate / 1000), now
+  end
+  local is_taken = tokens >= sign
+  if is_taken then
+    tokens = math.min(burst, tokens - sign)
+  end
+  call('HSET', key, 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
+  -- When it would be full again, there is nothing to remember.
+  call('PEXPIRE', key, math.ceil((burst - tokens) / rate * 1000) + 1000)
+  return is_taken, tokens
+end
+
+local burst, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local is_taken, tokens = take(KEYS[1], burst, rate)
+if not is_taken then
+  return {0, math.ceil((1 - tokens) / rate * 1000), burst, 0}
+end
+local account_burst, has_budget = tonumber(ARGV[3]), true
+if account_burst > 0 then
+  has_budget = take(KEYS[2], account_burst, tonumber(ARGV[4]))
+end
+return {1, 0, math.max(0, math.ceil(burst - tokens - 0.000001) - 1), has_budget and 1 or 0}

@@ -1,0 +1,117 @@
+"""The cost of each request in tokens of `limits.requests_*`, for frames and for HTTP routes.
+
+A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_of_frame`. The API
+charges `cost_of_route` before it reads the body, and for frames made from bodies the rest of
+`cost_of_frame`. Sends have a bucket of their own. `docs/limits.md` shows this table.
+
+Invariant: nothing costs more than `REQUEST_COST_MAX`, the least that `limits.requests_burst` may
+be: else it could never be paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chatserver.protocol import frames
+
+REQUEST_COST_MAX = 64
+BASE = 1
+CHANGE = 4  # a transaction, and what members receive of it
+USERS_PER_TOKEN = 4  # invited: three reads and two writes each, in batches
+ITEMS_PER_TOKEN = 50  # of a page
+CHATS_PER_TOKEN = 10  # of a chat list: an idle one has to be loaded
+
+
+def _by_members(frame: frames.CreateChat) -> int:
+    return CHANGE + len(frame.members) // USERS_PER_TOKEN
+
+
+def _by_users(frame: frames.Invite) -> int:
+    return CHANGE + len(frame.users) // USERS_PER_TOKEN
+
+
+def _by_limit(frame: frames.History | frames.Sync | frames.Blocks) -> int:
+    return BASE + frame.limit // ITEMS_PER_TOKEN
+
+
+def _by_watched(frame: frames.Watch) -> int:
+    return BASE + len(frame.users) // ITEMS_PER_TOKEN
+
+
+def _by_chats(frame: frames.Chats) -> int:
+    return BASE + frame.limit // CHATS_PER_TOKEN
+
+
+Cost = int | Callable[[Any], int]
+
+# Frames that are not here cost `BASE`.
+FRAME_COSTS: dict[type, Cost] = {
+    frames.CreateChat: _by_members,
+    frames.Invite: _by_users,
+    frames.OpenDirect: CHANGE,
+    **dict.fromkeys(
+        (
+            frames.Join,
+            frames.Leave,
+            frames.Remove,
+            frames.SetRole,
+            frames.UpdateChat,
+            frames.MuteMember,
+            frames.BanMember,
+            frames.UnbanMember,
+            frames.Block,
+            frames.Unblock,
+            frames.CreateSession,
+            frames.RenewSession,
+            frames.DeleteSession,
+            frames.UpdateSession,
+        ),
+        CHANGE,
+    ),
+    **dict.fromkeys(
+        (frames.History, frames.Sync, frames.Blocks, frames.Companions, frames.Sessions), _by_limit
+    ),
+    frames.Chats: _by_chats,
+    frames.Watch: _by_watched,
+}
+
+# Routes that are not here cost `BASE`, and one token more for each `ITEMS_PER_TOKEN` of `limit`.
+ROUTE_COSTS: dict[tuple[str, str], int] = {
+    ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
+    ("PATCH", "/v1/chats/{chat:str}"): CHANGE,
+    ("PATCH", "/v1/chats/{chat:str}/members/{user:str}"): CHANGE,
+    ("DELETE", "/v1/chats/{chat:str}/members/{user:str}"): CHANGE,
+    ("POST", "/v1/chats/{chat:str}/join"): CHANGE,
+    ("POST", "/v1/chats/{chat:str}/leave"): CHANGE,
+    ("PUT", "/v1/chats/{chat:str}/members/{user:str}/mute"): CHANGE,
+    ("PUT", "/v1/chats/{chat:str}/bans/{user:str}"): CHANGE,
+    ("DELETE", "/v1/chats/{chat:str}/bans/{user:str}"): CHANGE,
+    ("PUT", "/v1/me/blocks/{user:str}"): CHANGE,
+    ("DELETE", "/v1/me/blocks/{user:str}"): CHANGE,
+    ("POST", "/v1/companions/{companion:str}/session"): CHANGE,
+    ("POST", "/v1/companions/{companion:str}/session/renewal"): CHANGE,
+    ("DELETE", "/v1/companions/{companion:str}/session"): CHANGE,
+    ("PUT", "/v1/companion-sessions/{chat:str}/version"): CHANGE,
+    ("PUT", "/v1/me/following/{user:str}"): CHANGE,
+    ("DELETE", "/v1/me/following/{user:str}"): CHANGE,
+    ("POST", "/v1/me/posts"): CHANGE,
+    ("POST", "/v1/me/export"): REQUEST_COST_MAX,
+}
+
+
+def cost_of_frame(frame: Any) -> int:
+    """Return how many tokens a frame costs."""
+    cost = FRAME_COSTS.get(type(frame), BASE)
+    return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
+
+
+def cost_of_route(method: str, path: str, limit: str | None) -> int:
+    """Return how many tokens a request costs; `path` as the route has it, `limit` as it was given.
+
+    A `limit` that is no number is refused later.
+    """
+    cost = ROUTE_COSTS.get((method, path), BASE)
+    items = int(limit) if limit and limit.isascii() and limit.isdigit() and len(limit) < 6 else 0
+    per_token = CHATS_PER_TOKEN if path == "/v1/chats" else ITEMS_PER_TOKEN
+    return min(cost + items // per_token, REQUEST_COST_MAX)

@@ -1,0 +1,93 @@
+"""Slots for work, shared fairly between users: bounded in all and per user, waiters served in turn.
+
+A user with many requests waits behind their own, not in front of others: each free slot goes to
+the next user in line who holds fewer than `user_max`. No I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+
+from chatserver.errors import RateLimited
+from chatserver.telemetry import metrics
+
+RETRY_MS = 1_000
+
+
+class FairSlots:
+    """At most `total_max` slots are held, at most `user_max` by a user; `waiting_max` wait of each.
+
+    `what` names in errors what is waited for.
+    """
+
+    def __init__(self, total_max: int, user_max: int, waiting_max: int, what: str) -> None:
+        self._free = total_max
+        self._user_max = user_max
+        self._waiting_max = waiting_max
+        self._what = what
+        self._held: dict[str, int] = {}
+        self._line: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, user: str) -> AsyncIterator[None]:
+        """Hold a slot for a user.
+
+        Raises:
+            RateLimited: `waiting_max` requests of the user wait already.
+        """
+        await self._acquire(user)
+        try:
+            yield
+        finally:
+            self._release(user)
+
+    async def _acquire(self, user: str) -> None:
+        if self._free and self._held.get(user, 0) < self._user_max:
+            self._give(user)  # nobody in line could have it: slots are given as they become free
+            return
+        queue = self._line.setdefault(user, deque())
+        if len(queue) >= self._waiting_max:
+            metrics.RATE_LIMITED.labels("requests_in_flight").inc()
+            raise RateLimited(
+                f"at most {self._waiting_max} {self._what} of a user may wait",
+                retry_after_ms=RETRY_MS,
+            )
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(user)
+            elif turn in queue:
+                queue.remove(turn)
+                if not queue:
+                    self._line.pop(user, None)
+            raise
+
+    def _give(self, user: str) -> None:
+        self._free -= 1
+        self._held[user] = self._held.get(user, 0) + 1
+
+    def _release(self, user: str) -> None:
+        self._free += 1
+        self._held[user] -= 1
+        if not self._held[user]:
+            del self._held[user]
+        while self._free and (following := self._find_next()) is not None:
+            queue = self._line.pop(following)
+            turn = queue.popleft()
+            if queue:
+                self._line[following] = queue  # behind everybody else
+            if not turn.cancelled():
+                self._give(following)
+                turn.set_result(None)
+
+    def _find_next(self) -> str | None:
+        for user in self._line:
+            if self._held.get(user, 0) < self._user_max:
+                return user
+        return None

@@ -1,0 +1,251 @@
+"""A `Town` on a `FullStack`: with a crowd, users who have no device, and the archive as truth.
+
+Besides the chats of a town there are direct chats with users who are never connected and get
+pushes, and a hall of more members than a gateway ever has devices for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.chaos.full_stack import CROWD_MAX, FullStack
+from tests.chaos.town import GROUPS, PAIRS, SETTLE_S, Town, shown_of_item
+from tests.support.checker import Violation
+from tests.support.links import BareLink
+from tests.support.pushservice import Browser
+from tests.support.story import (
+    Answered,
+    Asked,
+    Lost,
+    PushesRead,
+    PushSent,
+    ReadMark,
+    Shown,
+    StartedOver,
+    Stays,
+    Unread,
+)
+
+ABSENT = 3  # users without a device, each in a direct chat with one user and in the last group
+HALL_USERS = 14  # of the town; the others join it
+SURELY_SMALL = 6  # members; a large chat with fewer turns small
+COLLECT_S = 0.02
+PUSH_S = 20.0
+
+FIRST_ABSENT_CHAT = len(GROUPS) + PAIRS
+HALL = FIRST_ABSENT_CHAT + ABSENT
+CHATS = HALL + 1
+
+
+@dataclasses.dataclass
+class Absent:
+    """A user who is never connected."""
+
+    user: str
+    browser: Browser
+
+
+class FullTown(Town):
+    """The people of one seed. Use as an async context manager; it has one round."""
+
+    def __init__(
+        self,
+        full: FullStack,
+        folder: Path,
+        seed: int,
+        ignored: Collection[str] = (),
+    ) -> None:
+        super().__init__(full.stack, full.fleet, folder, seed)
+        self.full = full
+        self._ignored = ignored  # rules of the checker that are left out
+        self.clients = BareLink(self.line)
+        self.absent: list[Absent] = []
+        self._collector: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> FullTown:
+        await super().__aenter__()
+        names = [f"absent{number}-{self._stem}" for number in range(ABSENT)]
+        await self.stack.add_users(names)
+        for name in names:
+            self.absent.append(Absent(name, await self.full.subscribe(name)))
+        self._collector = asyncio.create_task(self._collect(), name="collector")
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.gather(self._collector, return_exceptions=True)
+        await super().__aexit__(*args)
+
+    async def _collect(self) -> None:
+        """Write down early what bare devices were sent: losses are told apart by time."""
+        while True:
+            for device in self._raw():
+                device.collect()
+            await asyncio.sleep(COLLECT_S)
+
+    async def begin(self) -> None:
+        """Open all chats."""
+        await super().begin()
+        self.chats += await asyncio.gather(
+            *(self._open_absent(number) for number in range(ABSENT)), self._open_hall()
+        )
+
+    def _names_of(self, users: range) -> list[str]:
+        names = super()._names_of(users)
+        return names + [one.user for one in self.absent] if users == GROUPS[-1] else names
+
+    async def _open_absent(self, number: int) -> str:
+        return await self._open_direct_with(number, self.absent[number].user)
+
+    async def _open_hall(self) -> str:
+        members = self.users[:HALL_USERS]
+        members += self.full.crowd[: CROWD_MAX + 1 - len(members)]
+        chat = await self._create(0, members, f"hall-{self._stem}")
+        joins = (self.change(number, chat, "join") for number in range(HALL_USERS, len(self.users)))
+        await asyncio.gather(*joins)
+        return chat
+
+    # the end
+
+    async def rest(self) -> None:
+        """Wait until everything that was begun is over and nothing is under way."""
+        last = ""
+
+        def is_over() -> bool:
+            nonlocal last
+            going = [task.get_name() for task in self._tasks if not task.done()]
+            last = going[0] if going else last
+            return not going
+
+        start = self.now()
+        try:
+            await self._wait(is_over, "all is over")
+        except AssertionError as exc:
+            going = [task.get_name() for task in self._tasks if not task.done()]
+            raise self._failure(f"{exc}: {', '.join(going)}") from exc
+        self._slowest[f"all is over, at last {last},"] = self.now() - start
+        self._slowest.pop("all is over", None)
+        self.full.heal()
+        await self._come_to_rest()
+        await self._wait(self._has_everybody_restarted, "everybody was reset")
+
+    def _has_everybody_restarted(self) -> bool:
+        last = max((s.t for s in self.story.scenes if isinstance(s, Lost)), default=None)
+        if last is None:
+            return True
+        scenes = self.story.scenes
+        starts = {
+            s.device for s in scenes if isinstance(s, StartedOver) and s.is_new_epoch and s.t > last
+        }
+        return starts >= {device.name for device in self._all()}
+
+    async def _read_log(self, chat: str) -> tuple[Shown, ...]:
+        # DynamoDB first: what moves to S3 meanwhile is then in one of them at least.
+        items = await self.stack.read_items(chat)
+        found = {entry["seq"]: entry for entry in await self.full.read_archive(chat)}
+        entries = {seq: msgspec.convert(entry, Shown) for seq, entry in found.items()}
+        for item in items:
+            seq, rev = int(item["seq"]["N"]), int(item.get("rev", {"N": "0"})["N"])
+            if seq not in found or found[seq].get("rev", 0) <= rev:
+                entries[seq] = shown_of_item(item)
+        return tuple(entries[seq] for seq in sorted(entries))
+
+    async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        await self._count_unread(logs)
+        await super()._read_all(logs)
+        await self._read_marks(logs)
+        await self._read_watermarks(logs)
+        await self._read_pushes(logs)
+
+    async def _count_unread(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        for device in self.sdk():
+            for chat, read, unread in await device.read_counts():
+                if chat in logs:
+                    self.story.scenes.append(Unread(device.user, device.name, chat, read, unread))
+
+    async def _read_marks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        """Read the marks of all users from DynamoDB, once they are there."""
+        for chat, log in logs.items():
+            members = set(Stays(self.story.chats[chat], log).members()) & set(self.users)
+            give_up = self.now() + SETTLE_S / 4
+            while True:
+                now = self.now()
+                marks = await self.stack.read_marks(chat)
+                reads = {user: marks.get(user, (0, 0))[0] for user in members}
+                if now > give_up or all(read >= len(log) for read in reads.values()):
+                    break
+                await asyncio.sleep(0.2)
+            self.story.scenes += [
+                ReadMark(now, self.now(), user, chat, read, is_final=True)
+                for user, read in reads.items()
+            ]
+
+    async def _read_watermarks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        """Read what devices do not know to be stored; the SDK asks after some seconds."""
+        give_up = self.now() + SETTLE_S / 4
+
+        def waiting() -> list[Any]:
+            found = [device.unstored(chat) for device in self._all() for chat in logs]
+            return [one for one in found if one.refs]
+
+        while waiting() and self.now() < give_up:
+            await asyncio.sleep(0.1)
+        self.story.scenes += waiting()
+
+    async def _read_pushes(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        large = tuple(
+            chat
+            for chat, log in logs.items()
+            if len(Stays(self.story.chats[chat], log).members()) > SURELY_SMALL
+        )
+        seen = {one.user: 0 for one in self.absent}
+        give_up = self.now() + PUSH_S
+        while True:
+            for one in self.absent:
+                taken = one.browser.taken
+                for push in taken[seen[one.user] :]:
+                    notice = one.browser.read(push)
+                    place = (notice["chat"], notice["seq"], notice["ts"])
+                    self.story.scenes.append(PushSent(push.t - self._start, one.user, *place))
+                seen[one.user] = len(taken)
+            if self.now() > give_up or self._has_pushes(logs, large):
+                break
+            await asyncio.sleep(0.1)
+        self.story.scenes += [PushesRead(one.user, large) for one in self.absent]
+
+    def _has_pushes(self, logs: dict[str, tuple[Shown, ...]], large: tuple[str, ...]) -> bool:
+        sent = {(s.user, s.chat, s.seq) for s in self.story.scenes if isinstance(s, PushSent)}
+        for one in self.absent:
+            for chat, log in logs.items():
+                since = Stays(self.story.chats[chat], log).open_since(one.user)
+                newest = [e.seq for e in log if e.kind == "text" and not e.deleted]
+                is_due = since is not None and bool(newest) and newest[-1] >= since
+                if is_due and chat not in large and (one.user, chat, newest[-1]) not in sent:
+                    return False
+        return True
+
+    def _judge(self) -> list[Violation]:
+        problems = [text for device in self._raw() for text in device.problems]
+        found = [*super()._judge(), *(Violation("P5", text) for text in problems)]
+        return [violation for violation in found if violation.rule not in self._ignored]
+
+    def acks(self) -> int:
+        """Return how much was asked for and done."""
+        return sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
+
+    def slowest(self) -> str:
+        """Return what was waited for at the end, and for how long."""
+        return ", ".join(
+            f"{what} {seconds:.0f} s" for what, seconds in self._slowest.items() if seconds > 1
+        )
+
+    def asked(self) -> int:
+        """Return how much was asked for."""
+        return sum(isinstance(scene, Asked) for scene in self.story.scenes)

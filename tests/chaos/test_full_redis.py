@@ -1,0 +1,157 @@
+"""Redis at its `maxmemory` with a backlog while DynamoDB is down (F45), with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chatserver.config import Redis
+from chatserver.domain.clock import SystemClock
+from chatserver.hot.checkup import check_redis
+from tests.chaos.conftest import PATIENT
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers import HOST, eventually, free_port, redis_client
+from tests.support.stack import Stack, open_stack
+
+DEADLINE_S = 60.0
+BODY = "x" * 3000
+ROOM_BYTES = 1_000_000
+KEPT = 10  # messages of a chat that stay in Redis once they are persisted
+
+
+@pytest.fixture
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One gateway, an API and all workers that a message meets."""
+    folder = tmp_path_factory.mktemp("full")
+    env = PATIENT | {"CHAT_REDIS_LOG_MAX": str(KEPT), "CHAT_REDIS_INBOX_MAX": str(KEPT)}
+    with open_stack(folder, workers=(), fsync="everysec", env=env) as made:
+        yield made
+
+
+async def status_of(port: int) -> tuple[int, str]:
+    """Return status and text of a process's /readyz."""
+
+    def ask() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{port}/readyz", timeout=20) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as exc:
+            return exc.code, exc.read().decode()
+
+    return await asyncio.to_thread(ask)
+
+
+async def send_until_full(who: RawChat, chat: str) -> list[str]:
+    """Send until that is refused with the code for it; return the bodies that were acked."""
+    acked: list[str] = []
+    while len(acked) < 2000:
+        body = f"{len(acked)} {BODY}"
+        try:
+            await who.say(chat, body)
+        except Failed as exc:
+            assert (exc.code, exc.is_temporary) == ("overloaded", True), exc
+            assert "maxmemory" in str(exc)
+            return acked
+        acked.append(body)
+    raise AssertionError("Redis was never full")
+
+
+async def is_sent(who: RawChat, chat: str, body: str) -> bool:
+    """Send under a fixed ref; False while that is refused because Redis is full."""
+    try:
+        await who.say(chat, body, ref=body)
+    except Failed as exc:
+        assert exc.code == "overloaded", exc
+        return False
+    return True
+
+
+async def test_full_redis_drains_by_itself_when_dynamodb_is_back(stack: Stack) -> None:
+    """Sends are refused, all processes say "full"; then the backlog drains and sends work again.
+
+    Until there is room again, history is served from DynamoDB, and devices can come back.
+    """
+    probe = free_port()
+    stack.start_worker("persist", "repair", "rpc", CHAT_TELEMETRY_METRICS_PORT=str(probe))
+    api = stack.start_api()
+    await stack.add_users(["alice", "bob"])
+    waiting = ("HGET", "{p0}:checkpoint", "waiting")
+    with redis_client(stack.redis_url) as admin:
+        async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
+            chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
+            early = [f"early {number}" for number in range(3 * KEPT)]
+            for body in early:
+                await alice.say(chat, body)
+            await eventually(lambda: admin.execute_command(*waiting) == b"0", DEADLINE_S)
+            await eventually(lambda: admin.xlen(f"{{p0}}:log:{chat}") <= KEPT, DEADLINE_S)
+
+            stack.dynamodb.send_signal(signal.SIGSTOP)
+            try:
+                limit = admin.info("memory")["used_memory"] + ROOM_BYTES
+                admin.config_set("maxmemory", limit)
+                acked = await send_until_full(alice, chat)
+                await say_full(stack, api.port, probe)
+                findings = await check_redis(Redis(url=stack.redis_url), SystemClock())
+                assert any(f.level == "problem" and "is full" in f.what for f in findings)
+                # Nothing that is taken away makes room now: all of this passes a full Redis.
+                admin.config_set("maxmemory", 1)
+            finally:
+                stack.dynamodb.send_signal(signal.SIGCONT)
+
+            await eventually(lambda: admin.execute_command(*waiting) == b"0", DEADLINE_S)
+            page = await bob.read_page(chat, after=0, limit=5)
+            assert page["tier"] == "warm"
+            assert [row["body"] for row in page["messages"]] == early[:5]
+            async with stack.chat_of("bob", device="another") as other:
+                assert (await other.read_page(chat, after=0, limit=1))["messages"]
+            assert not await is_sent(alice, chat, "still-full")
+
+            admin.config_set("maxmemory", limit)
+            await eventually(lambda: is_sent(alice, chat, "again"), DEADLINE_S)
+            rows = await bob.read_final(chat)
+            assert [row.body for row in rows] == [*early, *acked, "again"]
+            for port in (stack.port, api.port, probe):
+                await eventually(lambda port=port: is_status(port, 200), DEADLINE_S)
+
+
+async def say_full(stack: Stack, api: int, worker: int) -> None:
+    """Wait until each process is unready and names what is full."""
+    ports = {"gateway": stack.port, "api": api, "worker": worker}
+    for name, port in ports.items():
+
+        async def is_said(port: int = port) -> bool:
+            status, text = await status_of(port)
+            return status == 503 and "redis is full" in text and stack.redis.launch.address in text
+
+        await eventually(is_said, DEADLINE_S, f"{name} says that Redis is full")
+
+
+async def is_status(port: int, status: int) -> bool:
+    """Say whether /readyz answers with a status."""
+    return (await status_of(port))[0] == status
+
+
+async def test_full_redis_drains_without_a_change_of_its_settings(stack: Stack) -> None:
+    """The backlog that filled it is trimmed as it is persisted; nobody has to do anything."""
+    stack.start_worker("persist", "repair", "rpc")
+    await stack.add_users(["carol", "dave"])
+    with redis_client(stack.redis_url) as admin:
+        async with stack.chat_of("carol") as carol, stack.chat_of("dave") as dave:
+            chat = (await carol.ask("open_direct", user="dave"))["chat"]["chat"]
+            stack.dynamodb.send_signal(signal.SIGSTOP)
+            try:
+                limit = admin.info("memory")["used_memory"] + ROOM_BYTES
+                admin.config_set("maxmemory", limit)
+                acked = await send_until_full(carol, chat)
+            finally:
+                stack.dynamodb.send_signal(signal.SIGCONT)
+
+            await eventually(lambda: is_sent(carol, chat, "again"), DEADLINE_S)
+            rows: Any = await dave.read_final(chat)
+            assert [row.body for row in rows] == [*acked, "again"]

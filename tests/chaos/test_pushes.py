@@ -1,0 +1,89 @@
+"""Pushes to users whose devices have just gone, with real gateways and workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.warm.client import open_dynamodb
+from chatserver.warm.push_subscriptions import PushSubscriptions
+from tests.support.proxy import TcpProxy
+from tests.support.pushservice import Browser, PushService, open_push_service
+from tests.support.servers import eventually, redis_client
+from tests.support.stack import Stack, open_stack
+
+SETTINGS = {
+    "CHAT_PRESENCE_OFFLINE_GRACE_S": "2",
+    "CHAT_GATEWAY_PING_INTERVAL_S": "2",
+    "CHAT_GATEWAY_PONG_TIMEOUT_S": "1.5",
+    "CHAT_GATEWAY_ONLINE_TTL_S": "6",
+}
+LEAVERS = [f"leaver-{n}" for n in range(4)]
+
+
+@pytest.fixture
+async def push_service() -> AsyncIterator[PushService]:
+    """A push service."""
+    async with open_push_service() as made:
+        yield made
+
+
+@pytest.fixture
+async def push_stack(tmp_path: Path, push_service: PushService) -> AsyncIterator[Stack]:
+    """A gateway and all workers; the notify worker sends to the push service."""
+    notify = {f"CHAT_NOTIFY_{k}".upper(): str(v) for k, v in push_service.settings().items()}
+    outbound = {"CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8"])}
+    workers = (("persist", "repair", "rpc", "notify"),)
+    with open_stack(tmp_path, workers=workers, env=SETTINGS | notify | outbound) as stack:
+        yield stack
+
+
+async def subscribe(stack: Stack, service: PushService, users: list[str]) -> dict[str, Browser]:
+    """Register a browser of each user."""
+    browsers = {user: service.new_browser() for user in users}
+    async with open_dynamodb(stack.warm) as client:
+        subscriptions = PushSubscriptions(client, stack.warm, 10)
+        for user, browser in browsers.items():
+            await subscriptions.put(browser.subscription_of(UserId(user)), SystemClock().time())
+    return browsers
+
+
+async def test_push_reaches_once_each_user_who_has_just_gone_and_nobody_who_is_there(
+    push_stack: Stack, push_service: PushService
+) -> None:
+    """A closed or half-open session, still counted as present, takes no push away."""
+    stack = push_stack
+    users = [*LEAVERS, "half-open", "present"]
+    await stack.add_users(["sender", *users])
+    browsers = await subscribe(stack, push_service, users)
+    async with AsyncExitStack() as opened:
+        proxy = await opened.enter_async_context(TcpProxy(stack.port))
+        sender = await opened.enter_async_context(stack.chat_of("sender"))
+        chats = {}
+        devices = {}
+        for user in users:
+            port = proxy.port if user == "half-open" else stack.port
+            devices[user] = await stack.chat_of(user, port=port).start()
+            opened.push_async_callback(devices[user].abort)
+            chats[user] = (await sender.ask("open_direct", user=user))["chat"]["chat"]
+
+        proxy.blackhole()
+        for user in users:
+            if user in LEAVERS:
+                await devices[user].stop()
+            await sender.say(chats[user], f"to {user}")
+        for user in [*LEAVERS, "half-open"]:
+            (notice,) = await browsers[user].wait_for(1)
+            assert notice["text"] == f"to {user}"
+        with redis_client(stack.redis_url) as client:
+            await eventually(lambda: client.zcard("{p0}:due") == 0, what="no push is due")
+    assert {user: len(browser.taken) for user, browser in browsers.items()} == {
+        **dict.fromkeys([*LEAVERS, "half-open"], 1),
+        "present": 0,
+    }

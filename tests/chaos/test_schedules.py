@@ -1,0 +1,78 @@
+"""A few fixed fault schedules; `python -m tests.chaos.schedules` runs as many as one likes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.chaos.full_stack import FullStack, open_full_stack
+from tests.chaos.full_town import FIRST_ABSENT_CHAT, FullTown
+from tests.chaos.nemesis import FAULTS, Nemesis
+from tests.chaos.schedules import run_seed
+from tests.chaos.town import Action
+from tests.support.stack import dynamodb_client
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(600),  # a schedule takes half a minute where the machine has nothing else
+]
+
+SEEDS = (19, 37)  # chosen for many kinds of faults: 17 of 20 in both together
+# Rules that the product still breaks: S is point 10 of issue 13, P5 its point 2.
+OPEN_RULES = {"S", "P5"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FullStack]:
+    """One stack for all schedules."""
+    async with open_full_stack(tmp_path_factory.mktemp("schedules")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_fault_schedule_keeps_all_promises(full: FullStack, seed: int) -> None:
+    """Kills, losses, slow links, pauses and wrong clocks in all tiers: no promise is broken."""
+    result = await run_seed(full, seed, set(FAULTS), OPEN_RULES)
+
+    assert not result.problem, result.problem
+    assert result.acks > 100, "hardly anything was acknowledged"
+
+
+async def test_fault_planted_into_a_full_stack_is_named(full: FullStack, tmp_path: Path) -> None:
+    """A mark beyond the chat and a push that comes twice are each found."""
+    async with FullTown(full, tmp_path, 0, OPEN_RULES) as town:
+        nemesis = Nemesis(town)
+        await town.begin()
+        await nemesis.perform(Action("say", (0, 0, FIRST_ABSENT_CHAT, 1)))
+        await nemesis.perform(Action("rest"))
+        mark_beyond(full, town.chats[FIRST_ABSENT_CHAT], town.users[0])
+        await push_again(town)
+
+        with pytest.raises(AssertionError) as caught:
+            await town.settle()
+
+    assert f"\nI14: read mark of {town.users[0]}" in str(caught.value)
+    assert f"\nI13: {town.absent[0].user} was pushed" in str(caught.value)
+
+
+def mark_beyond(full: FullStack, chat: str, user: str) -> None:
+    """Let DynamoDB have a read mark above the chat's newest entry."""
+    dynamodb_client(full.stack.dynamodb.endpoint).update_item(
+        TableName="chat_directory",
+        Key={"PK": {"S": f"c#{chat}"}, "SK": {"S": f"m#{user}"}},
+        UpdateExpression="SET #read = :read",
+        ExpressionAttributeNames={"#read": "read"},
+        ExpressionAttributeValues={":read": {"N": "10000"}},
+    )
+
+
+async def push_again(town: FullTown) -> None:
+    """Let the push service get a push a second time."""
+    browser = town.absent[0].browser
+    await browser.wait_for(1)
+    first = browser.taken[0]
+    town.full.pushes.taken.append(dataclasses.replace(first, t=first.t + 0.01))

@@ -1,0 +1,67 @@
+"""A Redis that is far away: 250 ms for a round trip, and the settings as they come (F48)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.proxy import TcpProxy
+from tests.support.rawchat import Failed
+from tests.support.servers import HOST, eventually, redis_client
+from tests.support.stack import Stack, bring_up, open_stack
+from tests.support.wire import Ended
+
+ROUND_TRIP_S = 0.25
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
+    """Servers without processes of ours, and a slow way to Redis."""
+    with open_stack(tmp_path, gateways=0, workers=(), fsync="everysec") as stack:
+        async with TcpProxy(stack.redis.port) as proxy:
+            proxy.latency_s = ROUND_TRIP_S / 2  # each way
+            yield proxy, stack
+
+
+async def test_everything_works_with_a_redis_that_is_a_quarter_of_a_second_away(
+    proxy: tuple[TcpProxy, Stack],
+) -> None:
+    """Gateway, worker and API start, messages are delivered and stored, and leases hold."""
+    link, stack = proxy
+    # First: it holds up this loop, and with it the proxy.
+    await stack.add_users(["alice", "bob"])
+    far = {"CHAT_REDIS_URL": f"redis://{HOST}:{link.port}/0"}
+    await bring_up(stack.add_gateway(**far))
+    worker = await stack.bring_up_worker("persist", "repair", "rpc", **far)
+    await bring_up(api := stack.add_api(**far))
+    async with stack.chat_of("alice") as alice, stack.chat_of("bob") as bob:
+        chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]
+        for number in range(10):
+            await alice.say(chat, f"m{number}")
+        await bob.expect_bodies(chat, [f"m{number}" for number in range(10)])
+        page = await bob.read_page(chat, after=0, limit=20)
+        assert len(page["messages"]) == 10
+        stored = await alice.say(chat, "stored", durability="stored")
+        assert stored["durability"] == "stored"
+    with redis_client(stack.redis_url) as admin:
+        # A lease that had changed hands would have another token than its first.
+        assert admin.hget("{p0}:lease:persist", "token") == b"1"
+        assert admin.hget("{p0}:lease:repair", "token") == b"1"
+    for process in (worker.process, api.process):
+        assert process is not None and process.poll() is None
+
+    made = link.connections_made
+    link.reset()
+    await eventually(lambda: link.connections_made > made)
+
+    async def is_served() -> bool:
+        try:
+            async with stack.chat_of("bob", device="second") as again:
+                return bool((await again.read_page(chat, after=0, limit=20))["messages"])
+        except (Failed, Ended):
+            return False
+
+    await eventually(is_served, DEADLINE_S)

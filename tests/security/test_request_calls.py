@@ -1,0 +1,284 @@
+"""How many calls to Redis and DynamoDB the dearest request of each frame and route makes.
+
+The table is complete: a frame or a route without a row fails. What is counted are the calls of all
+processes from a request until its answer; a script is one call, whatever it does, and so is a batch
+of DynamoDB. Rows of the authorization matrices say what is asked; `DEAREST` makes it as large as
+the protocol allows. Routes about things that no row makes (posts, companions, files, devices) are
+only counted up to their 404.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import httpx
+import msgspec
+import pytest
+
+from chatserver.auth.apikeys import SCOPES
+from chatserver.protocol.frames import INVITE_MAX, MEMBERS_MAX, PAGE_MAX, WATCH_MAX
+from tests.security import test_authorization_frames as frame_matrix
+from tests.security import test_authorization_http as http_matrix
+from tests.security.call_bounds import FRAME_CALLS, ROUTE_CALLS
+from tests.security.matrix_support import PEOPLE, Kind, Row, World
+from tests.security.people_support import make_key
+from tests.support.dynamoproxy import DynamoProxy
+from tests.support.rawchat import RawChat
+from tests.support.stack import PATIENT, Stack, bring_up
+from tests.support.wire import DEADLINE_S
+
+T = TypeVar("T")
+_numbers = itertools.count()
+CROWD = [f"crowd-{number}" for number in range(MEMBERS_MAX - 1)]
+CHATS, MESSAGES = 25, 60
+TRIES = 3  # a heartbeat may fall into a request
+SILENT = ("typing", "watch", "unwatch", "state")
+# Rows that leave a world in which others would be refused.
+SPOILING = (
+    "DELETE", "leave", "ban", "remove", "mute", "logout", "password", "hold", "retention", "/v1/me"
+)  # fmt: skip
+# Nothing is persisted, so these find nothing.
+UNSTORED = {"GET /v1/chats/{chat}/messages/by-mid/{mid}": 404}
+DEAREST: dict[str, dict[str, Any]] = {
+    "create_chat": {"members": CROWD},
+    "invite": {"users": CROWD[:INVITE_MAX]},
+    "watch": {"users": CROWD[:WATCH_MAX]},
+    "unwatch": {"users": CROWD[:WATCH_MAX]},
+    "history": {"limit": PAGE_MAX},
+    "chats": {"limit": PAGE_MAX},
+    "blocks": {"limit": PAGE_MAX},
+    "invitations": {"limit": PAGE_MAX},
+    "sync": {"limit": PAGE_MAX},
+    "POST /v1/chats": {"members": CROWD},
+    "POST /v1/admin/chats": {"members": CROWD},
+    "POST /v1/chats/{chat}/members": {"users": CROWD[:INVITE_MAX]},
+    "POST /v1/admin/broadcasts": {"users": CROWD[:100]},
+}
+DOCUMENT = msgspec.json.decode(http_matrix.DOCUMENT.read_bytes())["paths"]
+
+
+class Counted(NamedTuple):
+    """Calls to Redis and to DynamoDB."""
+
+    redis: int
+    dynamodb: int
+
+
+class Calls:
+    """Counts calls: of Redis by MONITOR, of DynamoDB at the proxy. Use `open_calls`."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, marker: asyncio.StreamWriter, proxy: DynamoProxy
+    ) -> None:
+        self._reader = reader
+        self._marker = marker
+        self._proxy = proxy
+        self._marks = 0
+        (host, port) = marker.get_extra_info("sockname")
+        self._own = f"{host}:{port}".encode()
+
+    async def count(self, request: Awaitable[T]) -> tuple[Counted, T]:
+        """Make a request; return how many calls were made before it was answered."""
+        await self._read_to_mark()
+        before = len(self._proxy.calls)
+        answer = await request
+        dynamodb = len(self._proxy.calls) - before
+        return Counted(await self._read_to_mark(), dynamodb), answer
+
+    async def _read_to_mark(self) -> int:
+        """Return how many calls Redis got since the last mark, scripts' own ones left out."""
+        self._marks += 1
+        mark = b"mark-%d" % self._marks
+        self._marker.write(b"ECHO %s\r\n" % mark)
+        calls = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while mark not in (line := await self._reader.readline()):
+                assert line, "Redis closed the connection"
+                calls += b"[0 lua]" not in line and self._own not in line
+        return calls
+
+
+@contextlib.asynccontextmanager
+async def open_calls(port: int, proxy: DynamoProxy) -> AsyncIterator[Calls]:
+    """Begin to count."""
+    reader, monitor = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+    _, marker = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        monitor.write(b"MONITOR\r\n")
+        assert await reader.readline() == b"+OK\r\n"
+        yield Calls(reader, marker, proxy)
+    finally:
+        monitor.transport.abort()
+        marker.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.AsyncClient, Calls]]:
+    """Start a gateway, an API and an rpc worker; nothing is persisted meanwhile."""
+    env = {
+        **PATIENT,
+        "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
+        "CHAT_AUTH_ARGON2_PASSES": "1",
+        "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
+        "CHAT_LIMITS_ENTRIES_BURST": "100000",
+        "CHAT_LIMITS_LOGINS_BURST": "1000",
+        "CHAT_COLD_ENDPOINT": "http://127.0.0.1:9",
+        "CHAT_COLD_ACCESS_KEY": "none",
+        "CHAT_COLD_SECRET_KEY": "none",
+    }
+    stack = Stack(folder, "no", env)
+    try:
+        stack.start_servers()
+        async with DynamoProxy(stack.dynamodb.endpoint) as proxy:
+            env["CHAT_WARM_ENDPOINT"] = proxy.endpoint
+            api = stack.add_api()
+            await asyncio.gather(
+                *map(bring_up, (stack.add_worker("rpc"), stack.add_gateway(), api))
+            )
+            await stack.add_users(CROWD)
+            async with (
+                httpx.AsyncClient(base_url=api.endpoint, timeout=60) as client,
+                open_calls(stack.redis.port, proxy) as calls,
+            ):
+                yield stack, client, calls
+            stack.stop()  # before the proxy, whose connections end by themselves then
+    finally:
+        stack.stop()
+
+
+def test_every_frame_and_route_has_a_bound_on_its_calls() -> None:
+    """Who adds one says here what it may cost at most."""
+    assert set(FRAME_CALLS) == frame_matrix.all_tags()
+    assert set(ROUTE_CALLS) == set(http_matrix.RULES)
+
+
+async def run_frame(stack: Stack, world: World, calls: Calls, tag: str) -> Counted:
+    """Send the dearest frame of a type as the owner of a group; return its calls."""
+    row = frame_matrix.ROWS[tag]
+    fields = world.fill(row.fields or {}, await world.say("owner")) | DEAREST.get(tag, {})
+    if "ref" in fields:
+        fields["ref"] = f"{tag}-{next(_numbers)}"
+    if tag == "auth":
+        fields["token"] = stack.token(world.users["owner"])
+    async with stack.chat_of(world.users["owner"]) as device:
+        counted, _ = await calls.count(_send_frame(device, tag, fields, row))
+    return counted
+
+
+async def _send_frame(device: RawChat, tag: str, fields: dict[str, Any], row: Row) -> None:
+    if tag in SILENT:
+        await device.tell(tag, **fields)
+        await device.ask("chats")  # answered after it; its own calls are counted, too
+        return
+    if row.but.get("owner", row.ok) in ("bad_request", "not_found"):
+        with pytest.raises(frame_matrix.Failed):
+            await device.ask(tag, **fields)
+        return
+    await device.ask(tag, **fields)
+
+
+async def run_route(
+    world: World, calls: Calls, client: httpx.AsyncClient, key: str, operation: str
+) -> Counted:
+    """Make the dearest request of a route as the owner of a group; return its calls."""
+    row = http_matrix.ROWS[operation]
+    seq = world.own_seq if row.kind is not Kind.SENDER else await world.say("owner")
+    if operation in DEAREST:
+        row = Row(row.kind, row.ok, {**(row.fields or {}), **DEAREST[operation]}, row.but)
+    headers = world.headers("owner")
+    if http_matrix.scope_of(operation) is not None and row.kind is Kind.APPLICATION:
+        headers = {"Authorization": f"Bearer {key}", "X-Chat-As": world.users["owner"]}
+    client.params = httpx.QueryParams(_limit_of(operation))
+    counted, answer = await calls.count(
+        http_matrix.ask(client, operation, row, world, seq, headers)
+    )
+    client.params = httpx.QueryParams()
+    wanted = UNSTORED.get(operation, row.but.get("owner", row.ok))
+    assert answer.status_code == wanted, (operation, answer.status_code, answer.text)
+    return counted
+
+
+def _limit_of(operation: str) -> dict[str, int]:
+    """Return the largest page that a route gives, as query."""
+    method, path = operation.split(" ")
+    for each in DOCUMENT[path][method.lower()].get("parameters", ()):
+        if each["name"] == "limit":
+            return {"limit": int(each["schema"].get("maximum", PAGE_MAX))}
+    return {}
+
+
+class Worlds:
+    """Makes worlds: one is shared by all rows that leave it usable."""
+
+    def __init__(self, stack: Stack, client: httpx.AsyncClient) -> None:
+        self._stack = stack
+        self._client = client
+        self._shared: World | None = None
+
+    async def make(self, name: str) -> World:
+        """Return a world for a row."""
+        if any(word in name for word in SPOILING):
+            return await self._make()
+        if self._shared is None:
+            self._shared = await self._make_full()
+        return self._shared
+
+    async def _make(self) -> World:
+        world = World(self._stack, self._client, f"c{next(_numbers)}")
+        await self._stack.add_users(world.users[role] for role in PEOPLE)
+        await world.settle()
+        return world
+
+    async def _make_full(self) -> World:
+        """Return a world whose owner has chats and messages for whole pages."""
+        world = await self._make()
+        headers = world.headers("owner")
+        for other in CROWD[:CHATS]:
+            answer = await self._client.put(f"/v1/direct-chats/{other}", headers=headers)
+            assert answer.is_success, answer.text
+        for _ in range(MESSAGES):
+            await world.say("owner")
+        return world
+
+
+@pytest.mark.timeout(600)
+async def test_dearest_request_of_each_frame_and_route_stays_within_its_calls(
+    tmp_path: Path,
+) -> None:
+    """None makes more calls to Redis or DynamoDB than its row allows, whatever its size."""
+    found: dict[str, Counted] = {}
+    async with open_counted_stack(tmp_path) as (stack, client, calls):
+        key = await make_key(stack, *SCOPES)
+        worlds = Worlds(stack, client)
+
+        async def check(name: str, bound: tuple[int, int]) -> None:
+            for _ in range(TRIES):
+                world = await worlds.make(name)
+                if name in FRAME_CALLS:
+                    counted = await run_frame(stack, world, calls, name)
+                else:
+                    counted = await run_route(world, calls, client, key, name)
+                best = found.get(name, counted)
+                found[name] = Counted(
+                    min(best.redis, counted.redis), min(best.dynamodb, counted.dynamodb)
+                )
+                if found[name].redis <= bound[0] and found[name].dynamodb <= bound[1]:
+                    return
+
+        for name, bound in FRAME_CALLS.items():
+            await check(name, bound)
+        for name, bound in ROUTE_CALLS.items():
+            await check(name, bound)
+    for name, counted in found.items():
+        print(f"{counted.redis:4} {counted.dynamodb:4}  {name}")  # noqa: T201  # pytest -rP
+    bounds = {**FRAME_CALLS, **ROUTE_CALLS}
+    assert {
+        name: (counted, bounds[name])
+        for name, counted in found.items()
+        if counted.redis > bounds[name][0] or counted.dynamodb > bounds[name][1]
+    } == {}

@@ -1,0 +1,25 @@
+"""Four attacks at once, in short: the bystander of `tests.load.storm` gets right answers only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.load.storm import Size, run_storm
+from tests.support.stack import PATIENT
+
+
+@pytest.mark.timeout(600)
+async def test_bystander_in_a_storm_of_attacks_is_answered_correctly(tmp_path: Path) -> None:
+    """Half-open requests, guesses, large groups and images at once cost others time at most."""
+    size = Size(calm_s=2, storm_s=6, half_open=300, images=3)
+
+    result = await run_storm(tmp_path, size, **PATIENT)
+
+    assert result.wrong == []
+    assert all(result.latencies["storm"].values())
+    assert result.attacks["half-open"] >= size.half_open
+    for attack in ("guess sent", "create_chat sent", "image sent"):
+        assert result.attacks[attack] > 0, attack
+    assert not [name for name in result.attacks if name.startswith("attacker failed")]

@@ -1,0 +1,49 @@
+"""Clocks of processes that are wrong, by libfaketime (Debian's package of that name).
+
+A `SkewedClock` is a file with an offset; processes that got its variables read it once a second.
+Monotonic clocks stay as they are. Redis and the other servers keep the machine's clock: libfaketime
+cannot run Debian's redis-server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDERS = ("/usr/lib", "/usr/local/lib", "/opt/homebrew/lib")
+
+
+def find_faketime() -> Path | None:
+    """Return the library that is loaded into processes, if it is installed."""
+    for folder in map(Path, _FOLDERS):
+        for pattern in ("*/faketime/libfaketimeMT.so.1", "faketime/libfaketimeMT.so.1"):
+            for path in folder.glob(pattern):
+                return path
+    return None
+
+
+class SkewedClock:
+    """The clock of some processes."""
+
+    def __init__(self, path: Path, library: Path | None) -> None:
+        self._path = path
+        self._library = library
+        self.set(0.0)
+
+    def set(self, offset_s: float) -> None:
+        """Put the clock forward, or back."""
+        new = self._path.with_suffix(".new")
+        new.write_text(f"{offset_s:+.3f}\n")
+        new.replace(self._path)
+
+    def variables(self) -> dict[str, str]:
+        """Return what a process needs to have this clock; nothing without the library."""
+        if self._library is None:
+            return {}
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._path),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+            "NO_FAKE_STAT": "1",
+        }

@@ -1,0 +1,167 @@
+"""What a loss of Redis excuses in a story, and nothing else.
+
+Redis acknowledges before DynamoDB has an entry. If Redis loses that entry, the epoch changes, each
+device is reset, and the device that sent it offers it again under the same `ref` (P1). So for a
+story with `Lost` scenes, and only for what happened before the device was reset:
+
+* an ack may name a place that the entry no longer has, unless the device already knew that place to
+  be stored; the entry itself must still be there, once;
+* a device may have been shown an entry that is not there any more, and may be shown what comes in
+  its place;
+* a change of a lost message may be refused when it is offered again: its target is gone.
+
+`forget_lost` returns the story without these scenes, and with each moved ack at its new place. All
+rules then apply to the rest as if nothing had been lost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+
+import msgspec
+
+from tests.support.story import (
+    Answered,
+    Asked,
+    Heard,
+    Lost,
+    Page,
+    ReadMark,
+    Scene,
+    Shown,
+    StartedOver,
+    Stored,
+    Story,
+    Told,
+    Watermark,
+    Withdrawn,
+)
+
+_CHANGES = {"edit", "delete", "react"}
+
+
+def forget_lost(story: Story) -> Story:
+    """Return the story without what its losses excuse."""
+    losses = [scene.t for scene in story.scenes if isinstance(scene, Lost)]
+    if not losses:
+        return story
+    eras = _Eras(story, losses)
+    kept = [scene for old in story.scenes if (scene := eras.judge(old)) is not None]
+    return Story(story.chats, story.devices, _without_withdrawn(kept))
+
+
+class _Eras:
+    """When each device was reset after a loss, and what the end of the story has."""
+
+    def __init__(self, story: Story, losses: list[float]) -> None:
+        self._at: dict[tuple[str, int], Shown] = {}
+        self._of: dict[tuple[str, str, str], Shown] = {}
+        self._asked: dict[tuple[str, str, str], Asked] = {}
+        self._marks: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
+        resets: dict[str, list[float]] = defaultdict(list)
+        for scene in story.scenes:
+            match scene:
+                case Stored():
+                    for entry in scene.entries:
+                        self._at[scene.chat, entry.seq] = entry
+                        self._of[scene.chat, entry.sender, entry.ref] = entry
+                case Asked():
+                    self._asked[scene.chat, scene.user, scene.ref] = scene
+                case Watermark():
+                    self._marks[scene.device, scene.chat].append(scene)
+                case StartedOver(is_new_epoch=True):
+                    resets[scene.device].append(scene.t)
+                case _:
+                    pass
+        # The time of a device's reset after each loss; without one, nothing is excused.
+        self._ends: dict[str, list[float]] = {}
+        for device, times in resets.items():
+            found = (bisect_right(times, loss) for loss in losses)
+            self._ends[device] = sorted(times[at] for at in found if at < len(times))
+        self._user_ends = {
+            user: max((self._end_of(device) for device in devices), default=0.0)
+            for user, devices in story.devices.items()
+        }
+        self._last = max(losses)
+        self._lost_places = set(self._find_lost_places(story))
+
+    def _end_of(self, device: str) -> float:
+        ends = self._ends.get(device)
+        return ends[-1] if ends else 0.0
+
+    def _find_lost_places(self, story: Story) -> list[tuple[str, int]]:
+        places = []
+        for scene in story.scenes:
+            match scene:
+                case Told() if self._is_gone(scene.chat, scene.entry):
+                    places.append((scene.chat, scene.entry.seq))
+                case Answered(code="") if scene.seq and self._is_moved(scene):
+                    places.append((scene.chat, scene.seq))
+                case _:
+                    pass
+        return places
+
+    def _is_gone(self, chat: str, entry: Shown) -> bool:
+        final = self._at.get((chat, entry.seq))
+        return final is None or final.place != entry.place
+
+    def _is_moved(self, answer: Answered) -> bool:
+        asked = self._asked.get((answer.chat, answer.user, answer.ref))
+        if asked is not None and asked.kind == "hide":
+            return False  # it has no place
+        final = self._of.get((answer.chat, answer.user, answer.ref))
+        return final is None or final.mid != answer.mid
+
+    def judge(self, scene: Scene) -> Scene | None:
+        """Return the scene as it counts, or None if a loss excuses it."""
+        match scene:
+            case Answered(code="") if scene.seq and self._is_moved(scene):
+                return self._judge_answer(scene)
+            case Told() if scene.t < self._end_of(scene.device):
+                return None if self._is_gone(scene.chat, scene.entry) else scene
+            case Heard() if scene.t < self._end_of(scene.device):
+                return None
+            case Page() if scene.t < self._user_ends.get(scene.user, 0.0):
+                return None
+            case ReadMark(is_final=False) if scene.asked < self._user_ends.get(scene.user, 0.0):
+                return None
+            case _:
+                return scene
+
+    def _judge_answer(self, answer: Answered) -> Answered | None:
+        end = next((t for t in self._ends.get(answer.device, ()) if t > answer.t), None)
+        if end is None or self._is_known_stored(answer, end):
+            return answer
+        final = self._of.get((answer.chat, answer.user, answer.ref))
+        if final is not None:
+            return msgspec.structs.replace(answer, seq=final.seq, ts=final.ts, mid=final.mid)
+        asked = self._asked.get((answer.chat, answer.user, answer.ref))
+        is_change = asked is not None and asked.kind in _CHANGES
+        if is_change and asked is not None and (asked.chat, asked.target) in self._lost_places:
+            return None
+        return answer
+
+    def _is_known_stored(self, answer: Answered, end: float) -> bool:
+        return any(
+            answer.t <= mark.t < end and mark.upto >= answer.seq
+            for mark in self._marks[answer.device, answer.chat]
+        )
+
+
+def _without_withdrawn(scenes: list[Scene]) -> list[Scene]:
+    """Remove what devices were shown and then took back: it is shown again."""
+    withdrawn: dict[tuple[str, str], int] = {}
+    kept: list[Scene] = []
+    for scene in reversed(scenes):
+        match scene:
+            case Withdrawn():
+                key = (scene.device, scene.chat)
+                withdrawn[key] = min(scene.after, withdrawn.get(key, scene.after))
+            case Told() if scene.entry.seq > withdrawn.get((scene.device, scene.chat), 2**53):
+                continue
+            case _:
+                kept.append(scene)
+                continue
+        kept.append(scene)
+    return kept[::-1]

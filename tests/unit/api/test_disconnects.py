@@ -1,0 +1,75 @@
+"""Tests of chatserver.api.disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from litestar import Request
+
+from chatserver.api.disconnects import run_while_connected
+from chatserver.auth.password_queue import PasswordQueue
+from chatserver.domain.ids import UserId
+from chatserver.domain.login_attempts import LoginAttempt
+from chatserver.errors import BadRequest, RateLimited
+
+
+class Client:
+    """The receiving side of a request whose client disconnects when a test says so."""
+
+    def __init__(self) -> None:
+        self._gone = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the next ASGI event."""
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        self._gone.set()
+
+    @property
+    def request(self) -> Request[Any, Any, Any]:
+        """This as a request."""
+        return cast("Request[Any, Any, Any]", self)
+
+
+async def test_login_whose_client_went_away_leaves_the_queue() -> None:
+    """A login that waits for a slot is gone with its client, and never gets the slot."""
+    queue, client, hashed = PasswordQueue(1, 100.0, lambda: 0.0), Client(), list[str]()
+    attempt = LoginAttempt(UserId("zoe"), "net", is_known=False)
+
+    async def log_in() -> None:
+        async with queue.slot(attempt):
+            hashed.append("zoe")
+
+    async with queue.slot(attempt):
+        task = asyncio.create_task(run_while_connected(client.request, log_in()))
+        async with asyncio.timeout(30):
+            while queue.waiting_count != 1:
+                await asyncio.sleep(0)
+        client.disconnect()
+        with pytest.raises(BadRequest):
+            await task
+        assert queue.waiting_count == 0
+
+    async with queue.slot(attempt):
+        assert hashed == []
+
+
+async def test_result_and_error_of_the_work_are_passed_on() -> None:
+    """A client that stays gets what came of it, and nothing is left running."""
+    before = asyncio.all_tasks()
+
+    async def succeed() -> int:
+        return 7
+
+    async def fail() -> int:
+        raise RateLimited("too many")
+
+    assert await run_while_connected(Client().request, succeed()) == 7
+    with pytest.raises(RateLimited):
+        await run_while_connected(Client().request, fail())
+    assert asyncio.all_tasks() == before

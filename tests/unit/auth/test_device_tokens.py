@@ -1,0 +1,65 @@
+"""Tests of chatserver.auth.device_tokens."""
+
+from __future__ import annotations
+
+from chatserver.auth.device_tokens import DEVICE_TOKEN_S, DeviceTokens
+from chatserver.config import Auth
+from chatserver.domain.ids import UserId
+
+
+class FakeClock:
+    """A clock that stands still until it is advanced."""
+
+    def __init__(self) -> None:
+        self._now = 1_800_000_000.0
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+ZOE, YAN = UserId("zoe"), UserId("yan")
+
+
+def tokens_of(secret: str, clock: FakeClock) -> DeviceTokens:
+    """Device tokens under a secret."""
+    return DeviceTokens(Auth.model_validate({"secret": secret}), clock)
+
+
+def test_token_names_its_device_until_it_expires() -> None:
+    """A renewed token is of the same device; an expired one is of none."""
+    clock = FakeClock()
+    tokens = tokens_of("s" * 32, clock)
+    first = tokens.make(ZOE)
+    device = tokens.find_device([first], ZOE)
+    renewed = tokens.make(ZOE, device)
+
+    assert device is not None
+    assert tokens.find_device(["x", renewed], ZOE) == device
+    assert tokens.find_device([tokens.make(ZOE)], ZOE) != device
+    clock.advance(DEVICE_TOKEN_S)
+    assert tokens.find_device([first], ZOE) is None
+
+
+def test_token_is_bound_to_its_account_and_key() -> None:
+    """A token of another account, another installation or a forger is none."""
+    clock = FakeClock()
+    tokens = tokens_of("s" * 32, clock)
+    token = tokens.make(ZOE)
+    user, device, issued, mac = token.split(".")
+
+    wrong = [
+        "",
+        "x" * 300,
+        f"yan.{device}.{issued}.{mac}",
+        f"{user}.{device}.{int(issued) + 1}.{mac}",
+        f"{user}.{device[::-1]}.{issued}.{mac}",
+        tokens_of("t" * 32, clock).make(ZOE),
+    ]
+    assert tokens.find_device(wrong, ZOE) is None
+    assert tokens.find_device([token], YAN) is None
+    assert tokens.find_device([tokens.make(YAN)], ZOE) is None

@@ -1,0 +1,108 @@
+"""Connection limits: which connection is closed when there are too many."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chatserver.domain.connection_table import ConnectionTable, Stage
+
+
+def fill(table: ConnectionTable[str], address: str, count: int, stage: Stage) -> list[str]:
+    """Add connections of an address; return those that were closed for them."""
+    closed = []
+    for number in range(count):
+        displaced = table.put(f"{address}-{number}", address, stage)
+        if displaced is not None:
+            table.remove(displaced)
+            closed.append(displaced)
+    return closed
+
+
+def test_table_beyond_a_share_closes_the_oldest_of_the_address() -> None:
+    """An eighth more than the share is kept; others lose nothing."""
+    table: ConnectionTable[str] = ConnectionTable(100, 8)
+    fill(table, "b", 4, Stage.HEAD)
+
+    closed = fill(table, "a", 12, Stage.HEAD)
+
+    assert closed == ["a-0", "a-1", "a-2"]
+    assert table.count(Stage.HEAD) == 4 + 9
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ((Stage.WRITE, Stage.BODY, Stage.HEAD, Stage.IDLE), Stage.IDLE),
+        ((Stage.BUSY, Stage.WRITE, Stage.BODY, Stage.HEAD), Stage.HEAD),
+        ((Stage.BUSY, Stage.WRITE, Stage.BODY), Stage.BODY),
+        ((Stage.BUSY, Stage.WRITE), Stage.WRITE),
+        ((Stage.BUSY,), None),
+    ],
+)
+def test_table_closes_the_one_that_costs_least_to_lose(
+    stages: tuple[Stage, ...], expected: Stage | None
+) -> None:
+    """Idle first, then the earlier stage; never one that the server works for."""
+    table: ConnectionTable[str] = ConnectionTable(len(stages) - 1, 100)
+    for stage in stages:
+        assert table.put(stage.name, stage.name, stage) is None
+
+    displaced = table.put("new", "new", Stage.HEAD)
+
+    assert displaced == (None if expected is None else expected.name)
+
+
+def test_table_orders_by_the_time_in_the_stage() -> None:
+    """A connection that has just moved is the youngest of its new stage."""
+    table: ConnectionTable[str] = ConnectionTable(2, 100)
+    for name in ("first", "second", "third"):
+        table.put(name, name, Stage.IDLE)
+    table.move("first", Stage.BUSY)
+    table.move("first", Stage.IDLE)
+
+    assert table.put("new", "new", Stage.HEAD) == "second"
+
+
+def test_table_says_when_the_server_works_for_too_many() -> None:
+    """Connections that wait do not count; a proxy's count in no share."""
+    table: ConnectionTable[str] = ConnectionTable(4, 2)
+    fill(table, "a", 2, Stage.BUSY)
+    table.put("waits", "a", Stage.HEAD)
+    assert not table.is_share_used_up("a")
+
+    table.move("waits", Stage.BUSY)
+    for name in ("p-1", "p-2"):
+        table.put(name, None, Stage.BUSY)
+
+    assert table.is_share_used_up("a")
+    assert not table.is_share_used_up("nobody")
+    assert table.is_full
+
+
+def test_table_is_consistent_whatever_happens() -> None:
+    """Counts are those of a plain list, and nothing is left when all are gone."""
+    rng, table = random.Random(7), ConnectionTable[int](50, 5)
+    known: dict[int, Stage] = {}
+    for number in range(5000):
+        one = rng.choice([*known, number]) if known else number
+        stage = rng.choice(list(Stage))
+        match rng.randrange(3):
+            case 0:
+                displaced = table.put(one, rng.choice([None, "a", "b", "c"]), stage)
+                known[one] = stage
+                assert displaced is None or known[displaced] is not Stage.BUSY
+            case 1 if one in known:
+                table.move(one, stage)
+                known[one] = stage
+            case _:
+                table.remove(one)
+                known.pop(one, None)
+        assert len(table) == len(known)
+        assert all(table.count(s) == list(known.values()).count(s) for s in Stage)
+    for one in list(known):
+        table.remove(one)
+
+    assert len(table) == 0
+    assert not table._by_address

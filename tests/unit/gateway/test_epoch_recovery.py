@@ -1,0 +1,254 @@
+"""A new epoch whose snapshot is delayed: nothing of the epoch comes first, and retries stay few."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, cast
+
+import msgspec
+import pytest
+import structlog
+
+from chatserver.config import Gateway
+from chatserver.domain.cursors import Coverage
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.errors import Unavailable
+from chatserver.gateway import session as session_module
+from chatserver.gateway.channels import Channels
+from chatserver.gateway.connection import Phase
+from chatserver.gateway.desk import Tally
+from chatserver.gateway.session import Session
+from chatserver.gateway.talk import Talk
+from chatserver.protocol import frames
+from tests.support.servers import eventually
+from tests.unit.gateway.channelworld import ALICE, CHAT, EPOCH, NEXT_EPOCH, Tier, body_of
+
+
+class Wire:
+    """A connection that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.phase = Phase.OPEN
+        self.peer = "192.0.2.1"
+        self.is_slow = False
+
+    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
+        """Nothing here is late."""
+
+    def send_text(self, payload: bytes) -> None:
+        self.sent.append(msgspec.json.decode(payload))
+
+    def send_frame(self, frame: bytes) -> None:
+        self.send_text(frame[frame.index(b"{") :])
+
+    async def wait_for_room(self) -> None:
+        await asyncio.sleep(0)
+
+    def close(self, code: int, reason: str) -> None:
+        self.phase = Phase.CLOSED
+
+
+class Office:
+    """A gateway with one session in one large chat, whose warm tier can be down."""
+
+    def __init__(self) -> None:
+        self.settings = Gateway()
+        self.tally = Tally()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.tier = Tier(top=12)
+        self.is_warm_down = False
+        self.is_up = True
+        self.snapshots = self.lines = 0
+        # One object stands for everything a session reaches through its desk.
+        self.parts = self.presence = self.requests = self.places = self.hot = self.chats = self
+        self.sessions: list[Session] = []
+        self.channels = Channels(
+            self.tier,
+            self.tier,
+            self.tier.open,
+            lambda user: cast(Any, self.sessions),
+            self.spawn,
+            lambda: self.whole_epoch,
+        )
+
+    @property
+    def whole_epoch(self) -> Epoch:
+        return self.tier.epoch
+
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        on_crash: Callable[[], None] | None = None,
+    ) -> None:
+        task = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def running(self, prefix: str) -> int:
+        """How many tasks whose names begin so are not done."""
+        return sum(task.get_name().startswith(prefix) for task in self.tasks)
+
+    async def announce(self, users: list[UserId]) -> list[InboxState]:
+        await asyncio.sleep(0)
+        return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=True)]
+
+    async def get_snapshot(
+        self, user: UserId, state: InboxState, coverage: Coverage, request: None
+    ) -> frames.TooLong | frames.Reset:
+        self.snapshots += 1
+        await self._read_warm()
+        kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
+        return kind(frames.Cursor(state.epoch, state.head), [self._line()], None)
+
+    async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
+        self.lines += 1
+        await self._read_warm()
+        return self._line()
+
+    async def _read_warm(self) -> None:
+        await asyncio.sleep(0)
+        if self.is_warm_down:
+            raise Unavailable("dynamodb: not connected")
+
+    def _line(self) -> frames.ChatSummary:
+        return frames.ChatSummary(CHAT, "group", top=self.tier.top)
+
+    def leave(self, session: Session) -> bool:
+        return False
+
+    def lose_redis(self, top: int) -> None:
+        """Start another epoch, in which the chat has `top` entries."""
+        self.tier.epoch = NEXT_EPOCH
+        self.tier.entries = Tier(top).entries
+        self.channels.forget_epoch()
+
+    def commit(self) -> None:
+        """Commit an entry in the large chat and push it to the gateway."""
+        entry = self.tier.commit()
+        self.channels.push(CHAT, self.tier.epoch, entry.seq, body_of(entry))
+
+    async def beat(self, times: int) -> None:
+        """Run the periodic refresh several times: compare sessions and channels."""
+        for _ in range(times):
+            (state,) = await self.announce([ALICE])
+            for each in self.sessions:
+                each.compare(state)
+            await self.channels.refresh()
+            await asyncio.sleep(0)
+
+
+class World:
+    """A live session of the first epoch, in step with its large chat."""
+
+    def __init__(self) -> None:
+        self.office, self.wire = Office(), Wire()
+        self.session = Session(cast(Any, self.office), cast(Any, self.wire))
+        self.talk = Talk(cast(Any, self.office), cast(Any, self.wire), self.session)
+        self.session.user = ALICE
+        self.session.life.is_welcomed = True
+        self.office.sessions.append(self.session)
+
+    async def open(self) -> None:
+        entry = await self.office.channels.open_for(ALICE, Seq(5))
+        self.session.go_live(EPOCH, Seq(5), Seq(5))
+        self.session.enter(entry, is_loaded=True)
+
+    def types(self) -> list[str]:
+        return [frame["type"] for frame in self.wire.sent]
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A session whose retries come at once."""
+    monkeypatch.setattr(session_module, "RETRY_S", 0.001)
+    monkeypatch.setattr(session_module, "RETRY_S_MAX", 0.01)
+    made = World()
+    await made.open()
+    yield made
+    made.session.lost()
+    for task in made.office.tasks:
+        task.cancel()
+    await asyncio.gather(*made.office.tasks, return_exceptions=True)
+
+
+async def test_new_epoch_with_a_delayed_snapshot_sends_nothing_before_its_reset(
+    world: World,
+) -> None:
+    """A device gets no event and no `too_long` of an epoch before the `reset` that begins it."""
+    office = world.office
+    office.commit()
+    assert world.types() == ["event"]
+    office.is_warm_down = True
+    office.lose_redis(top=3)
+
+    await office.beat(3)
+    office.commit()
+    await office.beat(3)
+    await eventually(lambda: office.snapshots > 5)
+    office.commit()
+    assert world.types() == ["event"]
+    office.is_warm_down = False
+    await eventually(lambda: "reset" in world.types())
+    await eventually(lambda: CHAT in office.channels._channels)
+    office.commit()
+    await eventually(lambda: len(world.types()) == 3)
+
+    assert world.types() == ["event", "reset", "event"]
+    assert world.wire.sent[1]["chats"][0]["top"] == 5
+    assert (world.wire.sent[2]["epoch"], world.wire.sent[2]["cs"]) == (NEXT_EPOCH, 6)
+
+
+async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_each_chat(
+    world: World,
+) -> None:
+    """However often a chat is lost, one task per session and chat retries, and logs once."""
+    office = world.office
+    office.is_warm_down = True
+
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            world.session.missed_too_much(CHAT)
+            await asyncio.sleep(0)
+        await eventually(lambda: office.lines > 5)
+        assert office.running("line-") == 1
+
+    assert [each["event"] for each in logs].count("session.line_delayed") == 1
+    office.is_warm_down = False
+    await eventually(lambda: "too_long" in world.types())
+    assert world.types() == ["too_long"]
+
+
+async def test_new_epoch_seen_by_many_refreshes_runs_one_recovery(world: World) -> None:
+    """Each look at the inbox finds the new epoch; one task retries the snapshot, and logs once."""
+    office = world.office
+    office.is_warm_down = True
+    office.lose_redis(top=3)
+
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            await office.beat(1)
+            assert office.running("recovery-") <= 1
+        await eventually(lambda: office.snapshots > 5)
+
+    assert len(office.tasks) == 1
+    assert [each["event"] for each in logs].count("session.snapshot_delayed") == 1
+
+
+async def test_session_opened_in_an_epoch_that_is_over_enters_no_large_chat(
+    world: World,
+) -> None:
+    """A session whose hello raced with the loss of Redis starts from a `reset`."""
+    office = world.office
+    entry = await office.channels.open_for(ALICE, Seq(5))
+    office.channels.detach(world.session)
+    office.lose_redis(top=3)
+
+    world.session.enter(entry, is_loaded=True)
+    office.commit()
+    await eventually(lambda: "reset" in world.types())
+
+    assert world.types() == ["reset"]

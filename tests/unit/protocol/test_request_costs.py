@@ -1,0 +1,55 @@
+"""What requests cost, and that each can be paid."""
+
+from __future__ import annotations
+
+import typing
+
+import msgspec
+import pytest
+
+from chatserver.config import Limits
+from chatserver.protocol import frames
+from chatserver.protocol.request_costs import (
+    BASE,
+    FRAME_COSTS,
+    REQUEST_COST_MAX,
+    ROUTE_COSTS,
+    cost_of_frame,
+    cost_of_route,
+)
+
+
+def test_costs_of_the_dearest_frames_fit_the_smallest_burst() -> None:
+    """A request that may be made can be paid, whatever the settings are."""
+    field = Limits.model_fields["requests_burst"]
+    (least,) = [rule.ge for rule in field.metadata if hasattr(rule, "ge")]
+    members = [f"u{n}" for n in range(frames.MEMBERS_MAX - 1)]
+    users = [f"u{n}" for n in range(frames.INVITE_MAX)]
+    dearest = [
+        frames.CreateChat(1, "r", members),
+        frames.Invite(1, "c", "r", users),
+        frames.Chats(1, None, frames.PAGE_MAX),
+        frames.Watch([f"u{n}" for n in range(frames.WATCH_MAX)]),
+    ]
+
+    costs = [cost_of_frame(frame) for frame in dearest]
+
+    assert least == REQUEST_COST_MAX
+    assert max(*costs, *ROUTE_COSTS.values()) <= REQUEST_COST_MAX
+    assert cost_of_frame(dearest[0]) > 50
+
+
+@pytest.mark.parametrize("tag", FRAME_COSTS)
+def test_costs_name_frames_that_clients_send(tag: type[msgspec.Struct]) -> None:
+    """No entry of the table is for a frame that does not exist any more."""
+    assert tag in typing.get_args(frames.AnyClientFrame)
+
+
+def test_cost_of_a_route_grows_with_its_limit() -> None:
+    """A page of 200 costs more than one of 10; what is no number is refused elsewhere."""
+    path = "/v1/me/sent"
+    assert cost_of_route("GET", path, None) == BASE
+    assert cost_of_route("GET", path, "200") == BASE + 4
+    assert cost_of_route("GET", path, "9" * 50) == BASE
+    assert cost_of_route("GET", path, "-5") == BASE
+    assert cost_of_route("POST", "/v1/me/export", None) == REQUEST_COST_MAX

@@ -1,0 +1,165 @@
+"""A loss of Redis excuses what is documented, until the device is reset, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.support.checker import report
+from tests.support.story import (
+    Answered,
+    Asked,
+    Final,
+    Kept,
+    Line,
+    Lost,
+    Scene,
+    Shown,
+    StartedOver,
+    Stored,
+    Story,
+    Told,
+    Watermark,
+    Withdrawn,
+)
+from tests.support.storycheck import check_story
+
+replace = msgspec.structs.replace
+DEVICES = {"alice": ["alice-0"], "bob": ["bob-0"]}
+
+
+def entry(seq: int, ref: str, mid: str, body: str = "", **more: object) -> Shown:
+    """Return a message of alice's."""
+    fields = {"seq": seq, "ts": 1_000 + seq, "mid": mid, "sender": "alice", "ref": ref}
+    return msgspec.convert({**fields, "kind": "text", "body": body or ref, **more}, Shown)
+
+
+KEPT, NEW = entry(1, "kept", "m1"), entry(2, "new", "m3")
+LOST = entry(2, "lost", "m2")  # acknowledged at 2, lost, and offered again: now at 3
+MOVED = entry(3, "lost", "m4")
+LOG = (KEPT, NEW, MOVED)
+
+
+def told(t: float, device: str, shown: Shown) -> Told:
+    """Return that a device was shown an entry."""
+    return Told(t, device.partition("-")[0], device, "duo", shown)
+
+
+def answered(t: float, shown: Shown) -> Answered:
+    """Return that alice's device got an ack."""
+    place = (shown.seq, shown.ts, shown.mid, "alice-0")
+    return Answered(t, "alice", "duo", shown.ref, "", *place)
+
+
+@pytest.fixture
+def story() -> Story:
+    """A lawful story: one entry is lost with Redis and sent again, behind a new one."""
+    scenes: list[Scene] = [
+        *(Asked(0.1, "alice", "duo", ref, "send", ref) for ref in ("kept", "lost", "new")),
+        answered(1.0, KEPT),
+        answered(1.1, LOST),
+        told(1.2, "alice-0", KEPT),
+        told(1.2, "alice-0", LOST),
+        told(1.2, "bob-0", KEPT),
+        told(1.2, "bob-0", LOST),
+        Watermark(1.3, "alice", "alice-0", "duo", 1),
+        Lost(2.0, "cut log"),
+        StartedOver(3.0, "alice", "alice-0", True),
+        StartedOver(3.0, "bob", "bob-0", True),
+        Withdrawn(3.1, "alice", "alice-0", "duo", (2,), 1),
+        Withdrawn(3.1, "bob", "bob-0", "duo", (2,), 1),
+        answered(3.2, NEW),
+        *(told(3.3, device, shown) for device in ("alice-0", "bob-0") for shown in (NEW, MOVED)),
+        Stored("duo", LOG),
+    ]
+    for user, (device,) in DEVICES.items():
+        scenes += [
+            Final(user, "duo", LOG),
+            Kept(user, device, "duo", LOG),
+            Line(user, device, "duo", 3, 0),
+        ]
+    return Story({"duo": ["alice", "bob"]}, DEVICES, scenes)
+
+
+def index_of(story: Story, kind: type, **wanted: object) -> int:
+    """Return where the first scene of a kind with these fields is."""
+    return next(
+        at
+        for at, scene in enumerate(story.scenes)
+        if isinstance(scene, kind) and all(getattr(scene, k) == v for k, v in wanted.items())
+    )
+
+
+def test_lost_entry_that_is_sent_again_and_shown_again_is_lawful(story: Story) -> None:
+    """What the guarantees except is no violation."""
+    assert not check_story(story), report(check_story(story))
+
+
+def test_lost_change_of_a_lost_message_need_not_be_there(story: Story) -> None:
+    """A change of a message that was lost may be refused when it is offered again."""
+    asked = Asked(1.1, "alice", "duo", "edit", "edit", "better", target=2)
+    change = Answered(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
+    story.scenes[0:0] = [asked, change]
+
+    assert not check_story(story), report(check_story(story))
+
+
+def never_send_again(story: Story) -> None:
+    """The lost entry is gone for good."""
+    log = LOG[:2]
+    for at, scene in enumerate(story.scenes):
+        match scene:
+            case Stored() | Final() | Kept():
+                story.scenes[at] = replace(scene, entries=log)
+            case Line():
+                story.scenes[at] = replace(scene, top=2)
+    story.scenes = [s for s in story.scenes if not (isinstance(s, Told) and s.entry == MOVED)]
+
+
+def lose_what_was_stored(story: Story) -> None:
+    """A device knew the place to be stored, and it is another one's now."""
+    mark = index_of(story, Watermark)
+    story.scenes[mark] = Watermark(1.3, "alice", "alice-0", "duo", 2)
+
+
+def ack_the_lost_place_after_the_reset(story: Story) -> None:
+    """A device that was reset already is acknowledged a place that is not there."""
+    story.scenes[index_of(story, Answered, ref="lost")] = answered(3.4, LOST)
+
+
+def show_the_lost_entry_after_the_reset(story: Story) -> None:
+    """A device that was reset already is shown an entry that is not there."""
+    story.scenes.insert(index_of(story, Stored), told(3.4, "bob-0", LOST))
+
+
+def show_twice_without_taking_back(story: Story) -> None:
+    """A device is shown an entry again that it never took back."""
+    story.scenes.insert(index_of(story, Stored), told(3.4, "bob-0", KEPT))
+
+
+def lose_without_a_loss(story: Story) -> None:
+    """The same, but Redis lost nothing."""
+    story.scenes.pop(index_of(story, Lost))
+
+
+FAULTS: list[tuple[str, Callable[[Story], None]]] = [
+    ("P1", never_send_again),
+    ("P1", lose_what_was_stored),
+    ("P1", ack_the_lost_place_after_the_reset),
+    ("P3", show_the_lost_entry_after_the_reset),
+    ("P4", show_twice_without_taking_back),
+    ("E", lose_without_a_loss),
+    ("P1", lose_without_a_loss),
+]
+
+
+@pytest.mark.parametrize(("rule", "plant"), FAULTS, ids=[plant.__name__ for _, plant in FAULTS])
+def test_loss_excuses_no_planted_fault(
+    story: Story, rule: str, plant: Callable[[Story], None]
+) -> None:
+    """What the guarantees do not except is found and named."""
+    plant(story)
+
+    assert rule in {violation.rule for violation in check_story(story)}
