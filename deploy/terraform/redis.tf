@@ -9,7 +9,7 @@ locals {
     "on resetchannels -@all",
     "~{p* ~{gw:* ~{rpc}:* ~{hook}:* ~{media}:* ~{jwks}:* ~{cost}:* ~{social}:* ~{figures}:* ~{audit}:*",
     "+@read +@write +@connection +@transaction +@blocking -@dangerous",
-    "+eval +evalsha +script|load +time +wait +info +role +cluster|nodes",
+    "+eval +evalsha +script|load +script|exists +time +wait +info +role +cluster|nodes",
   ])
   has_memorydb    = var.redis == "memorydb" ? 1 : 0
   has_elasticache = var.redis == "elasticache" ? 1 : 0

@@ -32,6 +32,7 @@ from chatserver.hot.blocks import Blocks
 from chatserver.hot.client import HotClient
 from chatserver.hot.deltas import Deltas
 from chatserver.hot.eviction import Eviction
+from chatserver.hot.expiring import ExpiringMessages
 from chatserver.hot.figures import LOOKED_MAX, BacklogLook, FigureLog
 from chatserver.hot.files import MediaJobs, SendableFiles
 from chatserver.hot.groupcommit import PartitionedCommit
@@ -115,6 +116,7 @@ async def use_everything(hot: HotClient) -> None:
         await Opening(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
         commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
         assert await listener.answers.get() == ("committed" if is_near else "undelivered")
+        ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
         await use_inboxes(hot, chat, users, is_settled=number > 0)
         await use_amendments(hot, chat, users[0])
         await use_backlog(hot, keys.partition_of(chat), chat)
@@ -193,7 +195,9 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
         "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
     )
     await SendableFiles(hot).put(file, 0.0, is_news=False)
-    await MediaJobs(hot).add(file.id)
+    jobs = MediaJobs(hot)
+    await jobs.add(file.id)
+    await jobs._add(hot.keys.slow_media_jobs(), file.id)
 
 
 async def use_seen(hot: HotClient, users: list[UserId]) -> None:

@@ -46,7 +46,7 @@ async def test_client_closed_while_events_wait_hears_them_next_time_and_no_other
             for number in range(6):
                 await alice.send(chat, f"text {number}")
             await alice.edit(chat, 2, "text 1, mended")
-            await alice.react(chat, 1, "+1")
+            await alice.react(chat, 1, "👍")
             await eventually(
                 lambda: [each for each in bob.messages(chat) if each.reactions],
                 DEADLINE_S,

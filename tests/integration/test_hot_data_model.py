@@ -18,7 +18,7 @@ _ID = "[A-Za-z0-9_-]+"
 # Hashes and streams whose fields are ids or places, described in words.
 _FREE = (
     "members", "turnover", "log", "over", "revs", "hidden", "inbox", "backlog", "seqs", "where",
-    "large", "since", "pushed", "units", "flushes", "rounds",
+    "large", "since", "pushed", "units", "flushes", "rounds", "refs-even", "refs-odd", "progress",
 )  # fmt: skip
 
 
@@ -61,4 +61,7 @@ async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
                 known = described | set(re.findall(r"`([^`]+)`", holds))
                 assert fields_of(client, name, kind) <= known, name
 
-    assert seen == set(rows)
+    # A reference is in the one or the other by the time of day.
+    unseen = {row.pattern.partition(":")[2] for row in set(rows) - seen}
+    assert {name.partition(":")[0] for name in unseen} <= {r"refs\-even", r"refs\-odd"}
+    assert len(unseen) < 2
