@@ -51,7 +51,7 @@ class Batch:
 
 @dataclasses.dataclass(slots=True)
 class Queued:
-    """What one batch holds for one chat.
+    """A batch's entries for one chat.
 
     `works`: the entries, None if they are only in the backlog; `count` of them are left, from
     `from_seq` on.
@@ -67,7 +67,7 @@ class Queued:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ChatQueue:
-    """What is queued for one chat."""
+    """Queue of one chat."""
 
     chat: ChatId
     items: deque[Queued] = dataclasses.field(default_factory=deque)

@@ -56,7 +56,7 @@ PUSHED_MAX = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the pushes of a chat stand: `next_seq` is the first message that may need more.
+    """Push progress of a chat: `next_seq` is the first message that may need another push.
 
     `again_s`: when to look again for members who seem to be in front; None: there are none.
     """

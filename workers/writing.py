@@ -52,7 +52,7 @@ class NotWritten(Unavailable):
 
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """What is written for one chat: entries in order, marks, and what users hid."""
+    """Writes for one chat: entries in order, read marks, and hidden messages."""
 
     chat: ChatId
     works: list[Work] = dataclasses.field(default_factory=list)

@@ -207,7 +207,7 @@ def _invitations(parts: ApiParts) -> list[HTTPRouteHandler]:
 
     @delete("/v1/invitations/{chat:str}", status_code=204, opt={"rule": WRITE})
     async def decline_invitation(chat: PathId, actor: Actor) -> None:
-        """Refuse an invitation. Nobody is told."""
+        """Refuse an invitation without notifying anyone."""
         await parts.invitations.decline(actor, ChatId(chat))
 
     return [list_invitations, accept_invitation, decline_invitation]

@@ -54,7 +54,7 @@ _DISCONNECT: Final = "http.disconnect"
 
 
 class HttpLimits:
-    """What all connections of a process share."""
+    """State shared by all connections of a process."""
 
     def __init__(self, settings: config.Api, trusted: Sequence[Network]) -> None:
         self.settings = settings

@@ -72,7 +72,7 @@ class PasswordQueue:
 
     @property
     def waiting_count(self) -> int:
-        """How many attempts wait for a slot."""
+        """The number of attempts that wait for a slot."""
         return len(self._waiting)
 
     @contextlib.asynccontextmanager

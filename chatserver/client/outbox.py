@@ -202,7 +202,7 @@ class Outbox:
         return {chat: max(deed.seq for deed in deeds.values()) for chat, deeds in newest}
 
     def will_be_told(self, chats: Iterable[str], now: float) -> None:
-        """The server was told of what is not stored in these chats: no need to ask yet."""
+        """The server was asked about these chats and will send `stored`: do not ask again yet."""
         for chat in chats:
             if chat in self._acked:
                 self._probe_at[chat] = now + PROBE_S

@@ -127,7 +127,7 @@ class Requests:
             return True
         error = error_of(frame)
         if request.is_kept and error.temporary and error.code == Conflict.code:
-            # A lost race: the same request may work, or is told for good why not.
+            # A lost race: repeating the request either works or returns a permanent error.
             request.not_before = now + (error.retry_after_ms or RACE_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request

@@ -15,7 +15,7 @@ C = TypeVar("C")
 
 
 class Stage(enum.IntEnum):
-    """What a connection waits for, in the order in which connections are closed."""
+    """Connection phases, in the order in which connections are closed to make room."""
 
     IDLE = 0  # between two requests
     HEAD = 1  # the head of a request, or a handshake

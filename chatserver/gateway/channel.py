@@ -132,7 +132,7 @@ class Channel:
 
 
 class ChannelPlace(NamedTuple):
-    """What a session has of a channel, and the seq at which its user joined the chat."""
+    """A session's position in a channel, and the seq at which its user joined the chat."""
 
     channel: Channel
     after: Seq

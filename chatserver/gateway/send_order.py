@@ -3,7 +3,8 @@
 A bound of the session can refuse a send before it is committed. By then the client may have written
 more. Those to the same chat are refused, too, until the refused ones come again, in order: so a
 client may pipeline as it likes, and its messages are committed in the order in which it first sent
-them. A client that gives a refused send up waits `RESEND_S` longer than it was told.
+them. A client that gives up a refused send waits `RESEND_S` longer than the refusal's
+`retry_after_ms`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ USERS_AT_ONCE = 100  # a call of so many holds Redis up for a third of a millise
 
 
 class Need(enum.IntEnum):
-    """Whether a user needs a push."""
+    """Need of a push; `IF_DEVICES` depends on their devices."""
 
     NO = 0
     YES = 1

@@ -361,7 +361,7 @@ class HotClient(abc.ABC):
 
     @property
     def wait_ms(self) -> int:
-        """How long a commit waits for replicas and disks."""
+        """Timeout of a commit's wait for replicas and disks."""
         return max(1, int(self.settings.call_timeout_s * 250))
 
     def _down(self) -> Unavailable:

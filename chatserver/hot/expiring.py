@@ -1,4 +1,4 @@
-"""When messages of a chat expire, so that expired ones do not count as unread.
+"""Expiry times of a chat's messages, so that expired ones do not count as unread.
 
 Data: ``{pN}:expiring:<chat>`` (zset), seq of a message → second since 1970 at which it expires; the
 500 that expire last. It leaves with the chat (``evict.lua``).

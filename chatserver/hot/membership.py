@@ -27,7 +27,7 @@ _CLOSED = 0
 
 
 class ScriptInput(NamedTuple):
-    """What a script takes, by the names of its header."""
+    """Arguments of a script, by the names in its header."""
 
     keys: dict[str, Value]
     args: dict[str, Value]

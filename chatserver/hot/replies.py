@@ -47,7 +47,7 @@ def translate_reply_error(error: Exception) -> ChatError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Durable:
-    """What must have a write before its answer counts: so many replicas, and the disk of Redis."""
+    """Durability of a write before its acknowledgment: a number of replicas, and a disk."""
 
     replicas: int
     fsync: bool

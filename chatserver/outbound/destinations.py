@@ -102,7 +102,7 @@ def is_public(address: Address) -> bool:
 
 
 class Destinations:
-    """What may be called: `private` networks at any port, public addresses at `ports`."""
+    """Allowed destinations: `private` networks at any port, public addresses at `ports`."""
 
     def __init__(self, private: Iterable[str] = (), ports: Iterable[int] = (443,)) -> None:
         self._private = parse_networks(private)

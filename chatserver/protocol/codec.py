@@ -144,7 +144,7 @@ def find_request_id(data: bytes) -> int | None:
 
 
 class NamedSend(msgspec.Struct, tag_field="type", tag="send"):
-    """What names a send."""
+    """Chat and reference of a send that is too broken to decode as a whole."""
 
     chat: frames.Id
     ref: frames.Id

@@ -229,7 +229,7 @@ class AcceptInvitation(ClientFrame, tag="accept_invitation", frozen=True):
 
 
 class DeclineInvitation(ClientFrame, tag="decline_invitation", frozen=True):
-    """Refuses an invitation. Nobody is told."""
+    """Refuses an invitation without notifying anyone."""
 
     id: RequestId
     chat: Id

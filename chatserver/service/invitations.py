@@ -46,7 +46,7 @@ class Rows(Protocol):
 
 
 class Graph(Protocol):
-    """Who follows whom."""
+    """Read access to follow relations."""
 
     async def find_followers(self, user: str, others: Collection[str]) -> set[str]: ...
 
@@ -64,7 +64,7 @@ class Contacts(Protocol):
 
 
 class Devices(Protocol):
-    """Where users are online."""
+    """Read access to users' online status."""
 
     async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
 
@@ -251,5 +251,5 @@ class Invitations:
         await self._rows.delete(user, chat)
 
     async def decline(self, user: UserId, chat: ChatId) -> None:
-        """Refuse an invitation; nobody is told. Idempotent."""
+        """Refuse an invitation without notifying anyone. Idempotent."""
         await self._rows.decline(user, chat)

@@ -1,4 +1,4 @@
-"""How one reader sees the entries of a chat: as they are now, without what is not theirs to read.
+"""A reader's view of a chat's entries: edits applied, entries outside their access removed.
 
 Not theirs is what they deleted for themselves, and the text of a change whose message is from
 before they joined (`history: joined`): the entry keeps its place and loses its body.
@@ -46,7 +46,7 @@ class HiddenSource(Protocol):
 
 
 class ReaderSource(Protocol):
-    """Who may read a chat, and from where on."""
+    """A user's read access to a chat: whether, and from which seq."""
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 

@@ -1,9 +1,9 @@
 """Who watches whom: tells sessions how present the users are whom they asked about.
 
-Only users who share a chat are told of each other (promise P7): a direct chat in which the other
+Only users who share a chat see each other's presence (promise P7): a direct chat in which the other
 one has written, or a group by asking Redis for both memberships, when a watch begins and again
 whenever there is something to tell. A change that was lost on its way between gateways is found by
-`look_again`, which also keeps this gateway among those that are told.
+`look_again`, which also keeps this gateway subscribed.
 """
 
 from __future__ import annotations

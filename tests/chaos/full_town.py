@@ -84,7 +84,7 @@ class FullTown(Town):
         await super().__aexit__(*args)
 
     async def _collect(self) -> None:
-        """Write down early what bare devices were sent: losses are told apart by time."""
+        """Record early what bare devices received: losses are distinguished by time."""
         while True:
             for device in self._raw():
                 device.collect()

@@ -32,7 +32,7 @@ SEED_S = 420.0  # a schedule that takes longer never comes to rest
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of a seed."""
+    """Result of a seed."""
 
     seed: int
     seconds: float

@@ -130,7 +130,7 @@ async def test_forwarded_address_of_a_stranger_is_not_believed(
 async def test_creating_large_groups_is_charged_by_members(
     stack: Stack, strict: ASGIApp, new_name: NewName
 ) -> None:
-    """What the body asks for is charged, too: the second large group is refused."""
+    """The cost of the body's content is charged, too: the second large group is refused."""
     body = {"members": [f"nobody{n}" for n in range(200)], "name": "Team"}
     async with client_of(stack, strict, new_name("olga"), "192.0.2.40") as client:
         found = await codes(client, 2, "POST", "/v1/chats", json=body)

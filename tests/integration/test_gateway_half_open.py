@@ -87,7 +87,7 @@ async def test_sockets_without_a_hello_of_one_address_displace_only_each_other(
 async def test_sockets_without_a_hello_of_many_addresses_displace_only_each_other(
     stack: Stack, gateway: Server, new_name: Callable[[str], str]
 ) -> None:
-    """More than the gateway takes of all: the oldest make room for who comes."""
+    """Above the gateway's limit, the oldest sockets make room for new ones."""
     addresses = [f"127.0.7.{n % 50 + 1}" for n in range(300)]
     async with holding(gateway, HALF, addresses) as readers:
 

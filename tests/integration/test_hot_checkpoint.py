@@ -86,7 +86,7 @@ def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list
 def test_checkpoint_forgets_the_progress_of_chats_once_it_has_caught_up(
     scripts: Scripts, entries: list[str]
 ) -> None:
-    """What is persisted past the checkpoint is known until the checkpoint is past it."""
+    """Persisted entries past the checkpoint stay recorded until the checkpoint passes them."""
     keys = scripts.keys
     lease = {"lease": keys.lease(0, "persist")}
     ahead = {**lease, "checkpoint": keys.checkpoint(0)}

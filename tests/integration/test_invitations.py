@@ -136,7 +136,7 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
 
 
 async def test_invitation_ends_with_the_power_of_its_inviter(parts: WorkerParts) -> None:
-    """Who is no manager any more, or is blocked, brings nobody in."""
+    """Invitations of former managers and of blocked users add nobody."""
     chat = (await create(parts)).chat
     await parts.invitations.invite(CAROL, ChatId(chat), None, "member", [BOB])
 
@@ -240,7 +240,7 @@ async def test_host_application_adds_whom_it_wants(parts: WorkerParts) -> None:
 async def test_member_who_comes_back_has_their_own_settings_again(
     redis_url: str, tables: Tables
 ) -> None:
-    """What they deleted for themselves and muted stays so; nothing from before counts as unread."""
+    """Messages deleted for oneself and mutes survive; earlier messages do not count as unread."""
     async with open_parts(redis_url, tables.settings) as parts:
         chat = (await make_group(parts, ALICE, BOB)).chat
         await Gateway(parts.hot).send(await parts.audiences.get(chat), "one", "two")

@@ -1,4 +1,4 @@
-"""What one user may leave in Redis in a day: bounded by bytes, whatever is asked for."""
+"""Daily memory budget of one user in Redis: bounded by bytes for every kind of request."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ async def fault_proxy(dynamodb: str) -> Any:
 
 
 async def upto(parts: WorkerParts, chat: ChatId) -> int:
-    """How far a chat is stored."""
+    """The seq up to which a chat is stored."""
     return int(await parts.hot.call("HGET", parts.hot.keys.chat(chat), "stored") or 0)
 
 
 def is_reported(gateway: Gateway, chat: Audience) -> bool:
-    """Whether the gateway has heard that a chat's only message is stored."""
+    """Return True once the gateway has received `stored` for the chat's only message."""
     return any(mail.chat == chat.chat for mail in gateway.received(StoredMail))
 
 
@@ -95,7 +95,7 @@ async def test_persist_knows_which_sends_wait_to_be_stored(
 async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_through(
     parts: WorkerParts, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
-    """What a slow chat has in the backlog is not kept in memory, and is stored in order later."""
+    """A slow chat's backlog is not kept in memory and is stored in order later."""
     slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
     await gateway.send(slow, *texts(600, "slow"))
     await gateway.send(other, "hi")

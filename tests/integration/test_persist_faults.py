@@ -327,7 +327,7 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
     tables: Tables,
     is_progress_known: bool,
 ) -> None:
-    """What was edited or deleted by then is not in the warm tier again, not for a moment (I15).
+    """Edited or deleted text never reappears in the warm tier, not even briefly (I15).
 
     Nor if the predecessor died before it noted what it had written.
     """

@@ -26,7 +26,7 @@ def resumable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def stored_upto(device: RawChat, chat: str) -> int:
-    """How far the device knows a chat to be stored."""
+    """The seq up to which the device knows a chat to be stored."""
     return max((frame["upto"] for frame in device.of_type("stored", chat=chat)), default=0)
 
 

@@ -322,7 +322,7 @@ async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
 async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
     parts: WorkerParts, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a user may have waiting at a worker is bounded, and the answer says when to retry."""
+    """A user's queued calls at a worker are bounded, and the refusal carries a retry time."""
     monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
     opener = SlowOpener()
     async with running(slowed(parts, opener).run()):

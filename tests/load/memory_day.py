@@ -1,4 +1,4 @@
-"""What one hostile user can leave in Redis in a day: `python -m tests.load.memory_day`.
+"""Memory that one hostile user can occupy in Redis in a day: `python -m tests.load.memory_day`.
 
 Each way of spending is driven against a real Redis until it was charged a day's budget: the burst
 and 86,400 seconds of refill, as if the bucket's clock had been advanced. Messages are persisted at
@@ -185,7 +185,7 @@ def _url_of(scripts: Scripts) -> str:
 
 
 def spend_on_answers(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """What HTTP requests with an idempotency key leave behind them."""
+    """Memory left by HTTP requests with an idempotency key."""
     count = budget // ANSWER_BYTES + 1
 
     async def put_all() -> None:

@@ -48,7 +48,7 @@ RATIO_WANTED = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How long and how large a storm is."""
+    """Duration and size of a storm."""
 
     calm_s: float = 15
     storm_s: float = 20

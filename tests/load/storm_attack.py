@@ -32,7 +32,7 @@ HALF_REQUEST = b"POST /v1/auth/login HTTP/1.1\r\nHost: chat\r\n"
 
 
 class Targets(msgspec.Struct):
-    """What is attacked and by whom."""
+    """Target and attackers of a storm."""
 
     api: int
     gateway: int

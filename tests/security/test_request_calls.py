@@ -1,4 +1,4 @@
-"""How many calls to Redis and DynamoDB the dearest request of each frame and route makes.
+"""Calls to Redis and DynamoDB of the most expensive request of each frame and route.
 
 The table is complete: a frame or a route without a row fails. What is counted are the calls of all
 processes from a request until its answer; a script is one call, whatever it does, and so is a batch
@@ -152,7 +152,7 @@ async def open_counted_stack(folder: Path) -> AsyncIterator[tuple[Stack, httpx.A
 
 
 def test_every_frame_and_route_has_a_bound_on_its_calls() -> None:
-    """Who adds one says here what it may cost at most."""
+    """Every new frame or route needs an upper bound of its cost here."""
     assert set(FRAME_CALLS) == frame_matrix.all_tags()
     assert set(ROUTE_CALLS) == set(http_matrix.RULES)
 

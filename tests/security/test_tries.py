@@ -1,4 +1,4 @@
-"""How often somebody may try to log in (security.md 1 API6)."""
+"""Login attempt limits (security.md 1 API6)."""
 
 from __future__ import annotations
 

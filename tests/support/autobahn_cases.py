@@ -31,7 +31,7 @@ GREEK = "\u03ba\u1f79\u03c3\u03bc\u03b5".encode()
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is written, the frames that come back, and the codes that may end the connection."""
+    """Bytes to write, the expected frames, and the allowed close codes."""
 
     id: str
     writes: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What a loss of Redis excuses in a story, and nothing else.
+"""Violations in a story that a loss of Redis excuses.
 
 Redis acknowledges before DynamoDB has an entry. If Redis loses that entry, the epoch changes, each
 device is reset, and the device that sent it offers it again under the same `ref` (P1). So for a
@@ -52,7 +52,7 @@ def forget_lost(story: Story) -> Story:
 
 
 class _Eras:
-    """When each device was reset after a loss, and what the end of the story has."""
+    """Reset times of each device after a loss, and the final history."""
 
     def __init__(self, story: Story, losses: list[float]) -> None:
         self._at: dict[tuple[str, int], Shown] = {}

@@ -136,7 +136,7 @@ class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
-    """A device was told that the chat is in DynamoDB up to a seq."""
+    """A device received that the chat is in DynamoDB up to a seq."""
 
     t: float
     user: str
@@ -155,7 +155,7 @@ class Unstored(msgspec.Struct, frozen=True, tag="unstored"):
 
 
 class ReadMark(msgspec.Struct, frozen=True, tag="read mark"):
-    """How far a user had read a chat, by an answer of the server.
+    """A user's read position in a chat, from a server response.
 
     `is_final`: it was read from DynamoDB after the user had read everything.
     """

@@ -447,7 +447,7 @@ def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
             case Watermark() if scene.chat in index.logs:
                 # A stored place is never given to another entry, whatever Redis loses.
                 if scene.upto > len(index.logs[scene.chat]):
-                    text = f"{scene.device} was told {scene.chat} is stored up to {scene.upto}"
+                    text = f"{scene.device} received that {scene.chat} is stored up to {scene.upto}"
                     yield Violation("S", f"{text} of {len(index.logs[scene.chat])}")
             case Unstored(refs=refs) if refs:
                 text = f"{scene.device} never heard that {list(refs[:5])} of {scene.chat}"

@@ -178,7 +178,7 @@ def structs_of(wanted: Any) -> set[Any]:
 
 
 def test_body_is_required_where_a_field_is(made: Made) -> None:
-    """Where all fields are optional, an empty body stands for an empty object."""
+    """An empty body means an empty object if all fields are optional."""
     for name, body in made.bodies.items():
         is_required = any(field.required for field in msgspec.structs.fields(body))
         assert made.operations[name]["requestBody"]["required"] is is_required, name

@@ -96,7 +96,7 @@ async def test_attempts_at_one_account_rank_behind_those_at_others() -> None:
 async def test_attempts_beyond_a_bound_are_refused_at_once(
     most: int, make: Callable[[int], LoginAttempt]
 ) -> None:
-    """Of one source and of one account so many wait; the next is told when to try again."""
+    """Waiting attempts are bounded by source and by account; refusals carry a retry time."""
     world = World()
     async with world.queue.slot(attempt("x", "x")):
         for n in range(most + 1):

@@ -27,7 +27,7 @@ ATTEMPT = LoginAttempt(UserId("zoe"), "net", is_known=False)
     ],
 )
 def test_common_password_or_name_of_the_service_may_not_be_chosen(password: str) -> None:
-    """What attackers try first is refused, in any case and with digits around it."""
+    """Common passwords are refused, in any case and with digits around them."""
     with pytest.raises(BadRequest):
         Passwords(WEAK).parse(password, "zoe")
 

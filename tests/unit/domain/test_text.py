@@ -240,7 +240,7 @@ def test_clean_body_takes_out_what_a_message_may_not_have() -> None:
 def test_parse_line_breaks_of_every_system_become_newlines(
     parse: Callable[[str], str], given_text: str
 ) -> None:
-    """What a Windows or an old Mac client writes is stored as everybody else's."""
+    """CRLF and CR line breaks are normalized to LF."""
     assert parse(given_text) == "one\ntwo"
     assert parse(f"é{given_text}\r\n\r\nthree") == "éone\ntwo\n\nthree"
 

@@ -89,7 +89,7 @@ class Office:
         task.add_done_callback(self.tasks.discard)
 
     def running(self, prefix: str) -> int:
-        """How many tasks whose names begin so are not done."""
+        """Return the number of unfinished tasks with this name prefix."""
         return sum(task.get_name().startswith(prefix) for task in self.tasks)
 
     async def announce(self, users: list[UserId]) -> list[InboxState]:

@@ -1,4 +1,4 @@
-"""What requests cost, and that each can be paid."""
+"""Request costs: every cost fits into its bucket."""
 
 from __future__ import annotations
 

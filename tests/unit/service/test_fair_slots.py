@@ -68,7 +68,7 @@ async def test_hold_with_all_slots_taken_serves_users_in_turn() -> None:
 
 
 async def test_hold_beyond_the_waiting_bound_is_rate_limited_for_that_user_only() -> None:
-    """Who waits for too much is told when to come back; others wait as before."""
+    """A user with too many waiting requests gets a retry time; other users still wait."""
     work = Work(FairSlots(1, 1, 2, "calls"))
     tasks = work.start("a", 3)
     await settle()

@@ -93,7 +93,7 @@ def index_of(story: Story, kind: type, **wanted: object) -> int:
 
 
 def test_lost_entry_that_is_sent_again_and_shown_again_is_lawful(story: Story) -> None:
-    """What the guarantees except is no violation."""
+    """Losses that the guarantees permit are no violations."""
     assert not check_story(story), report(check_story(story))
 
 
@@ -159,7 +159,7 @@ FAULTS: list[tuple[str, Callable[[Story], None]]] = [
 def test_loss_excuses_no_planted_fault(
     story: Story, rule: str, plant: Callable[[Story], None]
 ) -> None:
-    """What the guarantees do not except is found and named."""
+    """Losses that the guarantees do not permit are reported."""
     plant(story)
 
     assert rule in {violation.rule for violation in check_story(story)}

@@ -341,7 +341,7 @@ def store_another_mark(story: Story) -> None:
 
 
 def report_stored_too_far(story: Story) -> None:
-    """A device is told that entries are stored which do not exist."""
+    """A device receives `stored` for entries that do not exist."""
     mark = all_of(story, Watermark)[0]
     change(story, mark, replace(mark, upto=mark.upto + 1))
 

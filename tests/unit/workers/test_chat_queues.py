@@ -27,7 +27,7 @@ def work_of(chat: str, seq: int, *, is_awaited: bool = False) -> Work:
 
 
 def piece_of(chat: str, first: int, count: int, *, is_awaited: bool = False) -> Piece:
-    """What a batch has for one chat."""
+    """A batch's work for one chat."""
     works = [work_of(chat, seq, is_awaited=is_awaited) for seq in range(first, first + count)]
     return Piece(ChatId(chat), works)
 
@@ -38,7 +38,7 @@ def batch_of(number: int) -> Batch:
 
 
 async def take(queues: ChatQueues) -> list[Chunk]:
-    """What one writer takes."""
+    """The work that one writer takes."""
     async with asyncio.timeout(5):
         picked = await queues.take()
     return [queues.cut(queue) for queue in picked]
