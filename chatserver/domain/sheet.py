@@ -146,9 +146,9 @@ REDIS = (
     Row(
         "redis",
         "refs_bytes",
-        "references of a day",
+        "references of a day and a half",
         "B",
-        "users * messages_per_user_day * redis_bytes_per_ref",
+        "users * messages_per_user_day * 1.5 * redis_bytes_per_ref",
     ),
     Row(
         "redis",

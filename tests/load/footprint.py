@@ -93,7 +93,7 @@ async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
         held, items = await bench.count(10, 0, 0, MESSAGES, size)
         logs.append((size, held.bytes["log"] / held.entries["log"]))
         inbox = held.bytes["inbox"] / held.entries["inbox"]
-        refs = held.bytes["ref"] / held.keys["ref"]
+        refs = held.bytes["refs"] / held.entries["refs"]
         direct = items[-1]
     _, items = await bench.count(0, 2, 10, MESSAGES, SIZES[-1])
     few, _ = await bench.count(200, 0, 0, 2, 200)
@@ -110,7 +110,7 @@ async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
         "redis_bytes_per_body_byte": (slope, "", f"{how}, slope of that line"),
         "redis_bytes_per_inbox_entry": (inbox, "bytes", f"{how}, of {MESSAGES} entries"),
         "redis_bytes_per_stream": (few.bytes["log"] / few.keys["log"], "bytes", f"{how}, of 2"),
-        "redis_bytes_per_ref": (refs, "bytes", how),
+        "redis_bytes_per_ref": (refs, "bytes", f"{how}, of {MESSAGES} in a hash"),
         "redis_bytes_per_chat": (heads / 200 - 2 * per_member, "bytes", how),
         "redis_bytes_per_member": (per_member, "bytes", f"{how}, 10 members and 2"),
         "redis_bytes_per_user": (

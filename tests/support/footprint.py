@@ -17,6 +17,7 @@ from pathlib import Path
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
+from chatserver.service.messaging import deliver_to_all
 from chatserver.warm.client import DynamoClient
 from chatserver.warm.tables import MessageField
 from tests.integration.worker_support import (
@@ -48,7 +49,7 @@ def body_of(number: int, size: int) -> str:
 
 @dataclasses.dataclass
 class Held:
-    """What Redis holds: bytes and entries (of streams) or keys (of others), by kind of key."""
+    """Bytes, keys, and entries of streams and references in Redis, by kind of key."""
 
     bytes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     keys: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -57,14 +58,16 @@ class Held:
 
 
 async def look_at_redis(parts: WorkerParts) -> Held:
-    """Go through all keys. The whole server is looked at: nobody else may use it meanwhile."""
+    """Count the keys of the whole server. References of both generations are of kind `refs`."""
     held, hot = Held(), parts.hot
     for key in await hot.call("KEYS", "{p0}:*"):
-        kind = key.decode().split(":")[1]
+        kind = key.decode().split(":")[1].removesuffix("-even").removesuffix("-odd")
         held.bytes[kind] += int(await hot.call("MEMORY", "USAGE", key, "SAMPLES", 0))
         held.keys[kind] += 1
         if kind in ("inbox", "log", "backlog"):
             held.entries[kind] += int(await hot.call("XLEN", key))
+        elif kind == "refs":
+            held.entries[kind] += int(await hot.call("HLEN", key))
     info: bytes = await hot.call("INFO", "memory")
     held.used = int(dict(_lines(info))["used_memory"])
     return held
@@ -92,10 +95,22 @@ class Run:
         for audience in self.chats:
             sender = sorted(audience.users)[0]
             bodies = [body_of(n, self.size) for n in range(self.messages)]
-            for start in range(0, len(bodies), 50):
-                await gateway.send(audience, *bodies[start : start + 50], sender=UserId(sender))
+            await gateway.send(audience, bodies[0], sender=UserId(sender))
+            current = await self._deliver_first(audience)
+            for start in range(1, len(bodies), 50):
+                await gateway.send(current, *bodies[start : start + 50], sender=UserId(sender))
         async with running(persister_of(self.parts).run()):
             await eventually(lambda: is_drained(self.parts), 60.0)
+
+    async def _deliver_first(self, audience: Audience) -> Audience:
+        """Deliver the first message of a direct chat as a gateway does; the commit does not."""
+        if audience.inline_users:
+            return audience
+        parts = self.parts
+        current = await parts.audiences.get_fresh(audience.chat)
+        await deliver_to_all(parts.inboxes, parts.social.poster, current, current.top)
+        await parts.settling.settle([(audience.chat, current.top)])
+        return await parts.audiences.get_fresh(audience.chat)
 
 
 async def make_chats(parts: WorkerParts, directs: int, groups: int, members: int) -> list[Audience]:
