@@ -38,7 +38,7 @@ from chatserver.client.spoken import KIND as SPOKEN
 from chatserver.client.spoken import SpokenAnswers
 from chatserver.domain.companions import is_session_chat
 from chatserver.errors import ChatError, Overloaded
-from chatserver.protocol.frames import PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
+from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
 
 ANSWER_S = 10.0
 RETRY_S = 1.0
@@ -132,7 +132,8 @@ class ClientState:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
             # Of one that is still to be compared it is not known what we have, in this epoch.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_suspect]
-            large = {chat.id: chat.log.shown or 0 for chat in known}
+            # Chats beyond the limit start at their newest entry; the rest is read from history.
+            large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
             if large:
                 fields["large"] = large
             self._named_unstored = self.outbox.unstored(UNSTORED_MAX)

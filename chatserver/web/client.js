@@ -9,6 +9,7 @@ import { frameOf, nextRetry, newEntry, sendable, unstoredByChat } from "./state/
 
 const PAGE = 50;
 const HOLE_PAGE = 200;
+const LARGE_MAX = 1000; // in a hello; further large chats are read from history
 const MARK_MS = 400;
 const TYPING_EVERY_MS = 3000;
 const TYPING_IDLE_MS = 4500;
@@ -80,7 +81,7 @@ export class ChatClient {
       token: session.token,
       device: this.device.id,
       ...(cursor === null ? {} : { cursor }),
-      ...(cursor === null || large.size === 0 ? {} : { large: Object.fromEntries(large) }),
+      ...(cursor === null || large.size === 0 ? {} : { large: Object.fromEntries([...large].slice(0, LARGE_MAX)) }),
       ...(cursor === null || unstored.length === 0 ? {} : { unstored: unstoredByChat(unstored) }),
       state: this.isForeground ? "fg" : "bg",
     };

@@ -16,6 +16,7 @@ from chatserver.errors import (
     Overloaded,
     Unavailable,
 )
+from chatserver.protocol.frames import LARGE_MAX
 from tests.unit.client.device import Device, entry, failure
 
 
@@ -326,3 +327,11 @@ def test_request_that_lost_a_race_is_asked_again_by_itself() -> None:
     device.take(type="ok", id=again["id"])
 
     assert [n for n, _ in device.state.take_answers()] == [number]
+
+
+def test_member_of_very_many_large_chats_sends_a_hello_that_the_server_accepts() -> None:
+    """A hello names a bounded number of large chats; more would be refused for good."""
+    chats = tuple({"chat": f"c{number}", "seq": 1} for number in range(LARGE_MAX + 1))
+    device = Device(large=chats)
+
+    assert len(device.state.hello("token")["large"]) == LARGE_MAX

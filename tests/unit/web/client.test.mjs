@@ -142,6 +142,18 @@ test("hello after a break names the chats whose messages are not stored", async 
   assert.deepEqual(here.asked("hello")[0].unstored, { c1: 7 });
 });
 
+test("hello of a member of very many large chats is one that the server accepts", async () => {
+  const here = await client();
+  const large = Array.from({ length: 1001 }, (_, number) => [`g${number}`, 1]);
+  here.store.state.large = new Map(large);
+
+  here.socket.end(1006);
+  await here.pass(600);
+  await here.open(1);
+
+  assert.equal(Object.keys(here.asked("hello")[0].large).length, 1000);
+});
+
 test("a message without an answer is not lost and not doubled", async () => {
   const here = await client();
   here.client.send("c1", "mine");
