@@ -151,7 +151,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "POST /v1/admin/broadcasts": (14, 21),
     "GET /v1/admin/broadcasts/{broadcast}": (6, 21),
     "POST /v1/admin/chats": (251, 632),
-    "GET /v1/admin/chats/{chat}/messages": (30, 79),
+    "GET /v1/admin/chats/{chat}/messages": (60, 79),
     "GET /v1/admin/chats/{chat}/messages/active": (51, 80),
     "POST /v1/admin/chats/{chat}/messages": (20, 20),
     "DELETE /v1/admin/chats/{chat}/messages/{seq}": (10, 3),
