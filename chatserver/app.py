@@ -103,7 +103,9 @@ async def open_gateway_parts(
         warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
         postman = Postman(hot)
         router = make_router(postman, warm)
-        audiences = Audiences(hot, warm.load_chat)
+        limits = Limits(hot, settings.limits)
+        charge = limits.charge_memory
+        audiences = Audiences(hot, warm.load_chat, charge)
         inboxes, log = Inboxes(hot), ChatLog(hot)
         presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
         watchers = Watchers(hot, gateway, settings.gateway.online_ttl_s)
@@ -127,6 +129,7 @@ async def open_gateway_parts(
             settings.gateway.expires_s_max,
             clock,
             body,
+            charge,
         )
         keep_s = settings.presence.last_seen_ttl_s
         seen = Seen(hot, gateway, settings.gateway.online_ttl_s, keep_s)
@@ -152,9 +155,21 @@ async def open_gateway_parts(
                 inboxes,
                 router,
                 body,
+                charge,
             ),
             chats=Chats(
-                inboxes, audiences, log, warm, warm, router, clock, views, watchers, apart, pages
+                inboxes,
+                audiences,
+                log,
+                warm,
+                warm,
+                router,
+                clock,
+                views,
+                watchers,
+                apart,
+                pages,
+                charge,
             ),
             history=History(log, warm, members, clock, views, pages),
             members=members,
@@ -171,7 +186,7 @@ async def open_gateway_parts(
             warm=warm,
             seen=seen,
             sessions=Sessions(hot, gateway, sessions_max, keep_s),
-            limits=Limits(hot, settings.limits),
+            limits=limits,
             attendance=Attendance(seen, settings.presence, clock),
             watching=Watching(
                 seen,

@@ -17,7 +17,13 @@ from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.membership import Role
 from chatserver.hot.limits import TOO_MUCH
 from chatserver.protocol import frames
-from chatserver.protocol.memory_costs import CHAT_BYTES, cost_of
+from chatserver.protocol.memory_costs import (
+    CHAT_BYTES,
+    MEMBER_BYTES,
+    NEW_INBOX_BYTES,
+    cost_of,
+    cost_of_membership_change,
+)
 
 READ, WRITE = user_or_key("chats:read"), user_or_key("chats:write")
 
@@ -53,6 +59,9 @@ def chats_routes(parts: ApiParts) -> list[HTTPRouteHandler]:
     ]
 
 
+DIRECT_BYTES = CHAT_BYTES + 2 * MEMBER_BYTES + NEW_INBOX_BYTES
+
+
 def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
     @get("/v1/chats", opt={"rule": READ})
     async def list_chats(
@@ -74,7 +83,7 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
         await pay_for(parts.limits, actor, frame)
         return await create_group(parts, actor, frame, is_host=is_host)
 
-    @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE, "memory": CHAT_BYTES})
+    @put("/v1/direct-chats/{user:str}", opt={"rule": WRITE, "memory": DIRECT_BYTES})
     async def open_direct(user: PathId, actor: Actor, principal: Asker) -> frames.ChatInfo:
         """Open the direct chat with another user, the same one every time."""
         is_host = principal.kind == "key"
@@ -92,9 +101,18 @@ def _chats(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Change what a group is called, who may join, and so on."""
         frame = frame_of(frames.UpdateChat, data, request, chat=chat)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     return [list_chats, create_chat, open_direct, get_chat, update_chat]
+
+
+async def change_group(
+    parts: ApiParts, user: UserId, frame: frames.AnyChange, *, is_host: bool = False
+) -> frames.ChatInfo:
+    """Change a group, and charge the user for what its members' inboxes receive of it."""
+    info = await parts.membership.change(user, frame, is_host=is_host)
+    parts.limits.charge_memory(user, cost_of_membership_change(frame, info))
+    return info
 
 
 async def create_group(
@@ -133,7 +151,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
         frame, is_host = frame_of(frames.Invite, data, request, chat=chat), principal.kind == "key"
         await parts.limits.find("memory", actor).pay(TOO_MUCH, cost_of(frame, 0))
         await pay_for(parts.limits, actor, frame)
-        return await parts.membership.change(actor, frame, is_host=is_host)
+        return await change_group(parts, actor, frame, is_host=is_host)
 
     @patch("/v1/chats/{chat:str}/members/{user:str}", opt={"rule": WRITE})
     async def set_role(
@@ -145,7 +163,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Give a member another role."""
         frame = frame_of(frames.SetRole, data, request, chat=chat, user=user)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     @delete("/v1/chats/{chat:str}/members/{user:str}", status_code=200, opt={"rule": WRITE})
     async def remove(
@@ -157,7 +175,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """End somebody else's membership of a group."""
         frame = frames.Remove(0, chat, ref_of(ref, request), user)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     return [list_members, invite, set_role, remove]
 
@@ -168,16 +186,14 @@ def _own_membership(parts: ApiParts) -> list[HTTPRouteHandler]:
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """Become a member of a group that is open to join."""
-        return await parts.membership.change(actor, frame_of(frames.Join, data, request, chat=chat))
+        return await change_group(parts, actor, frame_of(frames.Join, data, request, chat=chat))
 
     @post("/v1/chats/{chat:str}/leave", status_code=200, opt={"rule": WRITE, "creates": True})
     async def leave(
         chat: PathId, data: JSONBody[Reference], actor: Actor, request: Request[Any, Any, Any]
     ) -> frames.ChatInfo:
         """End the user's own membership of a group."""
-        return await parts.membership.change(
-            actor, frame_of(frames.Leave, data, request, chat=chat)
-        )
+        return await change_group(parts, actor, frame_of(frames.Leave, data, request, chat=chat))
 
     return [join, leave]
 
@@ -203,7 +219,7 @@ def _invitations(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Become a member of a group that somebody invited the user to."""
         frame = frame_of(frames.AcceptInvitation, data, request, chat=chat)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     @delete("/v1/invitations/{chat:str}", status_code=204, opt={"rule": WRITE})
     async def decline_invitation(chat: PathId, actor: Actor) -> None:

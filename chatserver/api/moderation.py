@@ -10,6 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody
 
 from chatserver.api.bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.chats import change_group
 from chatserver.api.message_lists import Order
 from chatserver.api.paging import Cursor, Limit, Page
 from chatserver.api.parts import ApiParts
@@ -89,7 +90,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Keep a member from writing, for `mute_s` or for ever; 0: may write again."""
         frame = frame_of(frames.MuteMember, data, request, chat=chat, user=user)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     @get("/v1/chats/{chat:str}/bans", opt={"rule": READ})
     async def list_bans(
@@ -112,7 +113,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Remove a user from a group, and keep him from coming back."""
         frame = frames.BanMember(0, chat, ref_of(ref, request), user)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     @delete("/v1/chats/{chat:str}/bans/{user:str}", status_code=200, opt={"rule": WRITE})
     async def unban_member(
@@ -124,7 +125,7 @@ def _members(parts: ApiParts) -> list[HTTPRouteHandler]:
     ) -> frames.ChatInfo:
         """Let a user come back who was banned."""
         frame = frames.UnbanMember(0, chat, ref_of(ref, request), user)
-        return await parts.membership.change(actor, frame)
+        return await change_group(parts, actor, frame)
 
     return [mute_member, list_bans, ban_member, unban_member]
 

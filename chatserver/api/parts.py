@@ -237,7 +237,9 @@ def _put_together(
         revive=talks.opener.revive,
         invitations=invitations,
     )
-    audiences, settling = Audiences(hot, opener.load_chat), Settling(hot, postman)
+    limits = Limits(hot, settings.limits, ALL_KINDS)
+    charge = limits.charge_memory
+    audiences, settling = Audiences(hot, opener.load_chat, charge), Settling(hot, postman)
     watchers, views = Watchers(hot, me, online_ttl_s), Views(log, hidden)
     memberships, hot_membership = (
         Memberships(dynamodb.for_feature("membership"), settings.warm),
@@ -267,6 +269,7 @@ def _put_together(
         settings.gateway.expires_s_max,
         clock,
         body,
+        charge,
     )
     members = MemberCheck(hot, audiences)
     holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
@@ -306,16 +309,36 @@ def _put_together(
         people=people,
         answers=Answers(hot),
         cursors=Cursors(settings.auth.secret),
-        limits=Limits(hot, settings.limits, ALL_KINDS),
+        limits=limits,
         opener=opener,
         invitations=invitations,
         arrivals=Arrivals(inboxes, opener, directory),
         messaging=messaging,
         amending=Amending(
-            Amendments(hot, me), hidden, audiences, log, opener, messaging, inboxes, poster, body
+            Amendments(hot, me),
+            hidden,
+            audiences,
+            log,
+            opener,
+            messaging,
+            inboxes,
+            poster,
+            body,
+            charge,
         ),
         chats=Chats(
-            inboxes, audiences, log, opener, opener, poster, clock, views, watchers, blocks, pages
+            inboxes,
+            audiences,
+            log,
+            opener,
+            opener,
+            poster,
+            clock,
+            views,
+            watchers,
+            blocks,
+            pages,
+            charge,
         ),
         history=history,
         finding=Finding(

@@ -32,7 +32,8 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.limits import TOO_MUCH, Limits
-from chatserver.protocol.memory_costs import ANSWER_BYTES
+from chatserver.hot.rpc import CALLER
+from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
 from chatserver.service.arrivals import Arrivals
 from chatserver.service.fair_slots import FairSlots
@@ -119,6 +120,7 @@ class Guard:
         if principal.kind == "key" and principal.user is not None:
             await self._authenticator.check_acted_for(principal.user)
         connection.state.principal = principal
+        CALLER.set(principal.user or "")
         kind = handler.opt.get("limit", "requests")
         cost = cost_of(connection, handler) if kind == "requests" else 1
         payer = principal.user or str(principal.key)
@@ -155,14 +157,21 @@ BODY_COST_MAX = 65_536  # of a body whose length is not known
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
     """Return how many bytes a request may leave in Redis, whatever its body says."""
-    opt = handler.opt
-    cost: int = opt.get("memory", 0)
-    if opt.get("creates") or opt.get("takes_key"):
-        cost += ANSWER_BYTES
-    if not cost:
+    opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
+    cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
+    is_kept = opt.get("creates") or opt.get("takes_key")
+    if not is_kept and "memory" not in opt:
+        return cost
+    size = _body_bytes(connection)
+    return cost + size + size // 4 + (ANSWER_BYTES if is_kept else 0)
+
+
+def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
+    """Return how long the body is at most (RFC 9112 section 6.3)."""
+    length = connection.headers.get("content-length")
+    if length is None and "transfer-encoding" not in connection.headers:
         return 0
-    length = connection.headers.get("content-length", "")
-    return cost + (min(int(length), BODY_COST_MAX) if length.isdecimal() else BODY_COST_MAX)
+    return min(int(length), BODY_COST_MAX) if length and length.isdecimal() else BODY_COST_MAX
 
 
 def cost_of(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:

@@ -42,6 +42,7 @@ class Outcome(enum.Enum):
 class Amended:
     """What became of an amendment. `seq` is its place; of `ELSEWHERE`, the chat's head.
 
+    `size_bytes`: of the changed message, which Redis keeps until the change has left the log.
     Of `RESTRAINED` it is the reason, as `chatserver.domain.moderation` counts them.
     """
 
@@ -49,3 +50,4 @@ class Amended:
     seq: int = 0
     ts: int = 0
     place: bytes = b""
+    size_bytes: int = 0

@@ -16,6 +16,7 @@ from chatserver.errors import BadRequest
 from chatserver.gateway.companions import ask_of_companions
 from chatserver.hot.rpc import CALLER
 from chatserver.protocol import codec, frames
+from chatserver.protocol.memory_costs import cost_of_membership_change
 from chatserver.service.screening import screen_edit
 from chatserver.service.sync import EventsLost
 
@@ -88,7 +89,9 @@ class Requests:
                 | frames.BanMember()
                 | frames.UnbanMember()
             ):
-                return frames.Ok(frame.id, await self._parts.warm.change_chat(user, frame))
+                info = await self._parts.warm.change_chat(user, frame)
+                self._parts.limits.charge_memory(user, cost_of_membership_change(frame, info))
+                return frames.Ok(frame.id, info)
             case frames.Invitations():
                 found, following = await self._parts.warm.list_invitations(
                     user, frame.after, frame.limit

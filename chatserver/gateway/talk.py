@@ -39,6 +39,7 @@ from chatserver.gateway.session import Session
 from chatserver.gateway.standing import Standing, close_code_of
 from chatserver.gateway.welcome import find_start, make_welcome
 from chatserver.hot.limits import TOO_MUCH, Allowance
+from chatserver.hot.rpc import CALLER
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
 from chatserver.protocol.memory_costs import cost_of, cost_of_send
@@ -394,6 +395,7 @@ class Talk:
             self._look_up(frame, self._order.next_number() if number is None else number)
             return
         try:
+            CALLER.set(self._session.user)  # of the task that loads the chat, if it is not there
             self._desk.parts.messaging.send(self._session.user, frame, self, files)
         except ChatError as exc:
             self._count_refused(exc)

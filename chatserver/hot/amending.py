@@ -96,7 +96,7 @@ class Amendments:
             raise CorruptData(f"amend.lua answered {code!r}")
         match outcome:
             case Outcome.COMMITTED:
-                return Amended(outcome, rest[0], rest[1])
+                return Amended(outcome, rest[0], rest[1], size_bytes=rest[2])
             case Outcome.KNOWN:
                 return Amended(outcome, place=rest[0])
             case Outcome.ELSEWHERE | Outcome.RESTRAINED:

@@ -20,8 +20,10 @@ from chatserver.domain.moderation import (
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.keys import Keys
+from chatserver.hot.rpc import CALLER
 from chatserver.hot.turns import Turn, parse_turns
 from chatserver.hot.wire import pack
+from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
 
 CACHE_MAX = 20_000
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -109,9 +111,16 @@ class Audiences:
     Of a large chat the members are not in it: the commit finds out about each sender.
 
     `load_chat` opens a chat in the hot tier from the warm one; it raises NotFound or Unavailable.
+    `charge` has the user pay whose request it was that needed the chat (`CALLER`).
     """
 
-    def __init__(self, hot: HotClient, load_chat: Callable[[ChatId], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        hot: HotClient,
+        load_chat: Callable[[ChatId], Awaitable[None]],
+        charge: Charge = charge_nobody,
+    ) -> None:
+        self._charge = charge
         self._hot = hot
         self._load_chat = load_chat
         self._known: collections.OrderedDict[ChatId, Audience] = collections.OrderedDict()
@@ -192,6 +201,7 @@ class Audiences:
     ) -> Audience:
         """As `get_fresh`; with `turns`, those of the same moment are put there."""
         hot, keys = self._hot, self._hot.keys
+        is_loaded = False
         for _ in range(_LOADS_MAX):
             epoch = hot.epoch_of(keys.partition_of(chat))
             known = self._known.get(chat)
@@ -212,9 +222,12 @@ class Audiences:
                     continue
                 found = [] if is_light else reply[1]
                 members = dict(zip(found[::2], found[1::2], strict=True))
+                if is_loaded and CALLER.get():
+                    self._charge(CALLER.get(), cost_of_load(len(members)))
                 return self._make(chat, epoch, head, members, is_whole=is_whole)
             try:
                 await self._load_chat(chat)
+                is_loaded = True
             except NotFound:
                 raise NotFound(NOT_A_MEMBER) from None
         raise Unavailable(f"chat {chat}: could not be opened, try again")

@@ -31,6 +31,7 @@ class Contacts:
             "burst": self._per_day,
             "rate": repr(self._per_day / DAY_S),
             "wanted": 1,
+            "owed": 0,
         }
         taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
         return 0 if taken else int(wait_ms)

@@ -6,7 +6,8 @@ and spends them at home; what it did not spend it puts back when the subject lea
 
 Invariant: what all gateways let through from any moment on is at most rate by time, a burst, and
 a block for each gateway. Asked for while Redis is away, a block is given: what is limited needs
-Redis itself, and says so.
+Redis itself, and says so. Memory is also charged afterwards, where only then its size is known: a
+bucket may fall below zero, and lets nothing through until it is filled again.
 """
 
 from __future__ import annotations
@@ -77,6 +78,12 @@ class Allowance:
                 self.ask()
             return True
         return False
+
+    def owe(self, cost: int) -> None:
+        """Spend tokens that are needed already: there may be less than none afterwards."""
+        self.tokens -= cost
+        if self.tokens <= self._low and not self._is_asking:
+            self.ask()
 
     def wait_ms(self, cost: int = 1) -> int:
         """Return how long there will surely be too few tokens; 0: only asking tells."""
@@ -173,14 +180,24 @@ class Limits:
             found = self._known[key] = Allowance(self, key, block, rate)
         return found
 
+    def charge_memory(self, subject: str, size_bytes: int) -> None:
+        """Charge a user for bytes that a request has taken; what is lacking is owed."""
+        if size_bytes <= 0:
+            return
+        allowance = self._known.get(("memory", subject))
+        if allowance is not None:
+            allowance.owe(size_bytes)
+        else:  # the user has left
+            self._put(None, ("memory", subject), size_bytes)
+
     def give_back(self, kind: Kind, subject: str) -> None:
-        """Forget an allowance and put back what it did not spend."""
+        """Forget an allowance and put back what it did not spend, or note what it owes."""
         allowance = self._known.pop((kind, subject), None)
         if allowance is not None:
             self._put_back(allowance)
 
     def _put_back(self, allowance: Allowance) -> None:
-        if allowance.tokens > 0:
+        if allowance.tokens:
             self._put(None, allowance.key, -allowance.tokens)
             allowance.tokens = 0
 
@@ -207,14 +224,15 @@ class Limits:
 
     async def _ask(self, asks: list[tuple[Allowance | None, tuple[Kind, str], int]]) -> None:
         items: list[dict[str, Value]] = []
-        for _, (kind, subject), wanted in asks:
+        for allowance, (kind, subject), wanted in asks:
             burst, rate = self._rules[kind]
             items.append(
                 {
                     "limit": self._hot.keys.limit(kind, subject),
                     "burst": burst,
                     "rate": repr(rate),
-                    "wanted": wanted,
+                    "wanted": min(wanted, 0) if allowance is None else wanted,
+                    "owed": max(wanted, 0) if allowance is None else 0,
                 }
             )
         try:

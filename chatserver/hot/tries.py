@@ -39,6 +39,7 @@ class Tries:
             "burst": self._settings.entries_burst,
             "rate": repr(self._settings.entries_per_s),
             "wanted": 1,
+            "owed": 0,
         }
         taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
         if not int(taken):

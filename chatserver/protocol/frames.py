@@ -37,6 +37,7 @@ PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 PAGE_MAX = ITEMS_MAX
 MEMBERS_MAX = 256  # of a chat with write fan-out
 MEMBERS_SHOWN_MAX = 256  # in what a chat is
+EVENT_MEMBERS_MAX = 20  # an event, which every member's inbox keeps, names none of more members
 INVITE_MAX = 99  # users in one request: it is one transaction
 EXPIRES_S_MAX = 31_536_000  # a year
 WATCH_MAX = 100  # users in one frame

@@ -32,6 +32,7 @@ from chatserver.errors import (
 )
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import REACTIONS_MAX
+from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
 
 TRIES_MAX = 4
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -110,7 +111,9 @@ class Amending:
         inboxes: Inboxes,
         told: Told,
         body_bounds: BodyBounds = WIDEST,
+        charge: Charge = charge_nobody,
     ) -> None:
+        self._charge = charge
         self._body_bounds = body_bounds
         self._commits = commits
         self._hider = hider
@@ -151,11 +154,13 @@ class Amending:
     async def _commit(self, user: UserId, frame: AnyChange, kind: str, body: str) -> frames.Ack:
         amendment = self._make(user, frame, kind, body)
         chat, base, asked = amendment.chat, b"", 0
-        await self._audiences.get(chat)
+        audience = await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
             amended = await self._commits.amend(amendment, base, asked)
             match amended.outcome:
                 case Outcome.COMMITTED:
+                    taken = amended.size_bytes, len(amendment.tail), len(audience.users)
+                    self._charge(user, cost_of_changed(*taken))
                     self._fan_out.fan_out(chat, Seq(amended.seq), user)
                     return _ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
                 case Outcome.KNOWN:

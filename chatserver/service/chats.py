@@ -16,6 +16,7 @@ from chatserver.domain.text import parse_name
 from chatserver.errors import BadRequest, ChatError, NotFound
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import is_message
+from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
 from chatserver.service.amending import WarmLog
 from chatserver.service.history import HotLog
 from chatserver.service.views import NO_CHANGES, View, Views
@@ -119,7 +120,9 @@ class Chats:
         watchers: WatchingGateways | None = None,
         apart: Apart | None = None,
         pages: PageBounds = WIDEST,
+        charge: Charge = charge_nobody,
     ) -> None:
+        self._charge = charge
         self._pages = pages
         self._apart = apart
         self._watchers = watchers
@@ -152,7 +155,7 @@ class Chats:
             raise BadRequest("user: must be somebody else")
         how = {"is_host": True} if is_host else {}
         info = await self._warm.open_direct(user, other, **how)
-        await self._list_for(info, [user])
+        await self._list_for(info, [user], user)
         return info
 
     async def create_chat(
@@ -174,12 +177,16 @@ class Chats:
         how = {"is_host": True} if is_host else {}
         info = await self._warm.create_chat(user, Ref(frame.ref), others, name, **how)
         if not info.large:  # else whoever created it has told its members
-            await self._list_for(info, [UserId(user) for user in info.members])
+            await self._list_for(info, [UserId(member) for member in info.members], user)
         return info
 
-    async def _list_for(self, info: frames.ChatInfo, users: Sequence[UserId]) -> None:
+    async def _list_for(
+        self, info: frames.ChatInfo, users: Sequence[UserId], creator: UserId
+    ) -> None:
         body = codec.chat_event_body(info)
         for place in await self._boxes.append_event(users, ChatId(info.chat), body, is_listed=True):
+            if place.seq == 1 and place.appended:
+                self._charge(creator, NEW_INBOX_BYTES)
             if place.appended:
                 self._told.nudge(place.user, place.seq, place.gateways)
 
@@ -334,6 +341,7 @@ class Chats:
         users = list(audience.users) if is_told else [user]
         if len(users) > 1 and (apart := await self._list_apart(user)):
             users = [member for member in users if member not in apart]
+        self._charge(user, MARK_BYTES * (len(users) - 1))
         body = codec.read_event_body(chat, frames.Marks(user, result.read, result.received))
         # Both marks only rise, so their sum tells an older report from a newer one.
         level = result.read + result.received

@@ -38,6 +38,7 @@ from chatserver.domain.messages import (
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
 from chatserver.protocol import codec, frames
+from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_fan_out, cost_of_growth
 from chatserver.service.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
@@ -125,7 +126,9 @@ class Messaging:
         expires_s_max: int = frames.EXPIRES_S_MAX,
         clock: Clock | None = None,
         body_bounds: BodyBounds = WIDEST,
+        charge: Charge = charge_nobody,
     ) -> None:
+        self._charge = charge
         self.body_bounds = body_bounds
         self._expires_s_max = expires_s_max
         self._clock = clock or SystemClock()
@@ -171,6 +174,7 @@ class Messaging:
         """
         body = parse_body(frame.body, self.body_bounds) if frame.body or not attachments else ""
         began_ns = 0 if self._tracer is None else time.time_ns()
+        self._charge(sender, cost_of_growth(frame.body, body))
         chat, ref, mid = ChatId(frame.chat), Ref(frame.ref), self._mids.next()
         reply_to, ends = frame.reply_to, self._expiry_of(frame)
         bare = codec.encode_message_tail(
@@ -221,6 +225,9 @@ class Messaging:
             ends = latest if ends is None else min(ends, latest)
         draft.expires_at = ends
         draft.tail = draft.bare if ends is None else codec.end_tail(draft.bare, ends)
+        if not draft.is_system:
+            cost = cost_of_fan_out(len(audience.users), expires=ends is not None)
+            self._charge(draft.sender, cost)
         self._commits.submit(draft, audience)
 
     def _expiry_of(self, frame: frames.Send) -> int | None:

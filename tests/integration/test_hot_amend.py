@@ -47,7 +47,7 @@ def test_amend_edit_has_a_place_and_lies_over_the_message(chat: Chat) -> None:
     """The log has the entry, the overlay the message as it is now."""
     target = chat.say(body="one")
 
-    code, seq, ts = chat.amend(ALICE, "edit", target, "two")
+    code, seq, ts, _ = chat.amend(ALICE, "edit", target, "two")
 
     assert (code, seq) == (DONE, target + 1)
     assert [row[0] for row in chat.scripts.log()] == [target, seq]
@@ -63,7 +63,7 @@ def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
     target = chat.say()
     waiting = chat.scripts.waiting()
 
-    _, seq, ts = chat.amend(BOB, "reaction", target, "👍")
+    _, seq, ts, _ = chat.amend(BOB, "reaction", target, "👍")
 
     assert chat.scripts.undelivered() == [CHAT]
     assert chat.scripts.head()["gate"] == f"{GATE}:p"
@@ -77,7 +77,7 @@ def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
 def test_amend_timestamps_are_exact(chat: Chat) -> None:
     """Lua's way with large numbers never rounds a timestamp."""
     target = chat.say()
-    _, first, edited_ts = chat.amend(ALICE, "edit", target, "two")
+    _, first, edited_ts, _ = chat.amend(ALICE, "edit", target, "two")
     chat.amend(BOB, "reaction", target, "👍")
 
     over = chat.over(target)
@@ -134,7 +134,7 @@ def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
 def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
     """Only the newest edit carries a text; the backlog says where the older one is stored."""
     target = chat.say()
-    _, first, first_ts = chat.amend(ALICE, "edit", target, "two")
+    _, first, first_ts, _ = chat.amend(ALICE, "edit", target, "two")
 
     seq = chat.amend(ALICE, "edit", target, "three")[1]
 
@@ -281,7 +281,7 @@ def test_amend_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
 def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
     """A retry changes nothing and hears what the first try did (promise P2)."""
     target = chat.say()
-    _, seq, ts = chat.amend(ALICE, "edit", target, "two", ref="r")
+    _, seq, ts, _ = chat.amend(ALICE, "edit", target, "two", ref="r")
     chat.amend(ALICE, "delete", target)
 
     code, place = chat.amend(ALICE, "edit", target, "two", ref="r")
@@ -369,7 +369,7 @@ def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
 def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
     """Its text is gone, and the overlay holds its rev alone: it is no message all the same."""
     target = chat.say()
-    _, edit, _ = chat.amend(ALICE, "edit", target, "two")
+    _, edit, *_ = chat.amend(ALICE, "edit", target, "two")
     chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
     chat.amend(ALICE, "edit", target, "three")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from chatserver.domain.messages import reference_key
 from tests.integration.hot_support import (
     ALICE,
@@ -100,10 +102,10 @@ def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> Non
 
 def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> None:
     """A retry after Redis lost everything finds the message in the warm tier (promise P2)."""
-    place = "7:700:M7:abcd"
-    scripts.open_chat(
-        ALICE, BOB, seq=7, ts=700, newest={(ALICE, "r"): place, (BOB, "x"): "6:6:m:dd"}
-    )
+    now = int(time.time() * 1e6)
+    place = f"7:{now}:M7:abcd"
+    newest = {(ALICE, "r"): place, (BOB, "x"): f"6:{now - 1}:m:dd"}
+    scripts.open_chat(ALICE, BOB, seq=7, ts=now, newest=newest)
 
     again, other = scripts.accept(Sending(ALICE, "r"), Sending(BOB, "new"))
 
@@ -111,6 +113,17 @@ def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> N
     assert (other.code, other.seq) == (COMMITTED, 8)
     (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
     assert 86_400 < scripts.redis.ttl(refs) <= 2 * 86_400
+
+
+def test_open_chat_leaves_out_refs_that_are_older_than_a_ref_is_remembered(
+    scripts: Scripts,
+) -> None:
+    """A chat that was idle for a week takes little memory when somebody reads it."""
+    day_ago = int((time.time() - 86_400 - 60) * 1e6)
+    scripts.open_chat(ALICE, BOB, seq=7, ts=day_ago, newest={(ALICE, "r"): f"7:{day_ago}:M7:abcd"})
+
+    assert scripts.redis.keys("{p0}:refs-*") == []
+    assert scripts.redis.hget(scripts.keys.chat(CHAT), f"s:{ALICE}") == b"7"
 
 
 def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
@@ -144,13 +157,14 @@ def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
 def test_open_chat_with_as_many_members_as_allowed(scripts: Scripts) -> None:
     """256 members and 100 newest messages fit into one call."""
     members = [f"u{n}" for n in range(256)]
-    newest = {(ALICE, f"r{n}"): f"{n}:{n}:m:dd" for n in range(1, 101)}
+    now = int(time.time() * 1e6)
+    newest = {(ALICE, f"r{n}"): f"{n}:{now + n}:m:dd" for n in range(1, 101)}
 
     scripts.open_chat(*members, seq=100, ts=100, newest=newest)  # type: ignore[arg-type]  # plain names
 
     assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 256
     (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
-    assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed("100:100:m:dd")
+    assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed(f"100:{now + 100}:m:dd")
 
 
 def test_open_chat_in_an_epoch_that_is_over_is_refused(scripts: Scripts) -> None:

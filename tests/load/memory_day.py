@@ -1,39 +1,45 @@
-"""Memory that one hostile user can occupy in Redis in a day: `python -m tests.load.memory_day`.
+"""What one hostile user can leave in Redis in a day: `python -m tests.load.memory_day`.
 
-Each way of spending is driven against a real Redis until it was charged a day's budget: the burst
-and 86,400 seconds of refill, as if the bucket's clock had been advanced. Messages are persisted at
-once (DynamoDB is healthy), so the backlog is empty at the end. Prints, for each way, how many
-requests that is and how much more memory Redis uses; it must be less than what was charged.
+Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
+86,400 seconds of refill, as if the bucket's clock had been advanced. Requests go through the use
+cases of a gateway, so that what is charged afterwards is what the product charges. Messages are
+persisted at once (DynamoDB is healthy), so the backlog is empty at the end. Prints, for each kind,
+how many requests that is, what was charged, and how much more memory Redis uses, with the inboxes
+of all recipients. Exits with 1 if one leaves more than 20 MB.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import redis
 
 from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
-from chatserver.domain.ids import ChatId, Ref, UserId, derived_chat_id, new_id
-from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.hot.answers import Answer, Answers
 from chatserver.hot.client import open_hot
-from chatserver.protocol import codec, frames
-from chatserver.protocol.memory_costs import ANSWER_BYTES, cost_of, cost_of_send
-from tests.integration.hot_support import EPOCH, GATE, Scripts, Sending, patient
-from tests.support.servers import free_port, redis_client, redis_url_of
+from chatserver.hot.rpc import CALLER
+from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
+from chatserver.service.chats import READERS_TOLD_MAX
+from tests.integration.hot_support import patient
+from tests.load.memory_requests import HOSTILE, LONG_REF, Day
+from tests.support.servers import free_port, redis_url_of
 
 DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000
-HOSTILE = UserId("h" * 64)  # the longest id there is
-OTHERS = [UserId(f"{n:0>8}{'o' * 24}") for n in range(255)]
-LONG = "x" * config.BODY_BYTES_MAX
-_size_of = msgspec.json.encode
+GROUP = 256  # members, the most of a chat with inboxes
+LONG = "😀" * config.BODY_CHARS_MAX  # 16,000 bytes
+GROWING = "\U0001d160" * (config.BODY_CHARS_MAX // 3)  # normalized, each is three characters
 
 
 def day_budget(limits: config.Limits) -> int:
@@ -41,201 +47,216 @@ def day_budget(limits: config.Limits) -> int:
     return int(limits.memory_burst_bytes + limits.memory_bytes_per_s * DAY_S)
 
 
-def used_bytes(scripts: Scripts) -> int:
-    """Return the memory that Redis uses."""
-    return int(scripts.redis.info("memory")["used_memory"])
+Way = Callable[[Day, int], Awaitable[None]]
 
 
-def new_chat(scripts: Scripts, members: int = 2) -> tuple[ChatId, int]:
-    """Create a chat as a user does; return its id and what was charged."""
-    chat = derived_chat_id(HOSTILE, Ref(new_id()))
-    users = OTHERS[: members - 1]
-    scripts.open_chat(HOSTILE, *users, chat=chat)
-    scripts.redis.zadd(scripts.keys.idle(0), {chat: 1_800_000_000})
-    for user in (HOSTILE, *users):
-        scripts.redis.hset(scripts.keys.box(user), f"c:{chat}", "1")
-        seq = scripts.redis.hincrby(scripts.keys.seqs(0), user, 1)
-        inbox = scripts.keys.inbox(user)
-        scripts.redis.xadd(inbox, {chat: "1"}, id=f"{seq}-0", maxlen=1000, approximate=False)
-    frame = frames.CreateChat(1, new_id(), list(users))
-    return chat, cost_of(frame, len(_size_of(frame)))
+def messages(body: str, members: int = 2, **more: Any) -> Way:
+    """Return the sending of messages, a thousand a chat, so that no log is trimmed."""
+    at_once = 1 if len(body) > 1000 or members > 2 else 50
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            if members == 2:
+                chats = [await day.new_direct()]
+            else:  # two with the same members: in turn, each inbox entry names its chat
+                chat, others = await day.new_group(members)
+                chats = [chat, (await day.new_group(members, others))[0]]
+            for number in range(1000 // at_once):
+                await day.say(chats[number % len(chats)], body, at_once, **more)
+                day.count += at_once
+                if day.charged >= budget:
+                    break
+
+    return spend
 
 
-def say(scripts: Scripts, chat: ChatId, body: str, count: int = 1) -> int:
-    """Send messages with a reference of full length each; return what was charged."""
-    batch, charged = [], 0
-    for _ in range(count):
-        ref = new_id() + "r" * 38
-        frame = frames.Send(1, chat, ref, body)
-        charged += cost_of_send(frame, len(_size_of(frame)))
-        tail = codec.encode_message_tail(chat, new_id(), HOSTILE, ref, "text", body, None)
-        batch.append(
-            Sending(HOSTILE, ref, chat, (HOSTILE, OTHERS[0]), GATE, mid=new_id(),
-                    digest="0123abcd", tail=tail.decode())
-        )  # fmt: skip
-    scripts.accept(*batch)
-    scripts.redis.delete(scripts.keys.backlog(0), scripts.keys.checkpoint(0))
-    return charged
+async def react_to_own(day: Day, budget: int) -> None:
+    """React to each of the user's own short messages."""
+    chat = await day.new_direct()
+    for number in itertools.count():
+        await day.say(chat, "hello")
+        await day.change(frames.React(1, chat, 2 * number + 1, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
+        day.count += 1
+        if day.charged >= budget:
+            return
 
 
-def react(scripts: Scripts, chat: ChatId, frame: frames.React) -> None:
-    """Commit a reaction."""
-    keys = scripts.keys
-    mid, kind = new_id(), "reaction"
-    reply = scripts.run(
-        "amend",
-        {
-            "chat": keys.chat(chat),
-            "members": keys.members(chat),
-            "log": keys.log(chat),
-            "refs_even": keys.refs_even(chat),
-            "over": keys.over(chat),
-            "revs": keys.revs(chat),
-            "backlog": keys.backlog(0),
-            "checkpoint": keys.checkpoint(0),
-            "undelivered": keys.undelivered(0),
-            "asides": keys.asides(chat),
-            "refs_odd": keys.refs_odd(chat),
-        },
-        {
-            "epoch": EPOCH,
-            "gateway": "gw-here",
-            "ref_ttl_s": DAY_S,
-            "backlog_max": 1000,
-            "reactions_max": 3,
-            "chat_id": chat,
-            "sender": HOSTILE,
-            "name": format_name(mid, "0123abcd"),
-            "kind": kind,
-            "target": frame.seq,
-            "body": frame.emoji,
-            "tail": codec.encode_entry_tail(
-                chat, mid, HOSTILE, frame.ref, kind, frame.emoji, frame.seq
-            ),
-            "base": b"",
-            "asked": 0,
-            "author": "",
-            "ref": reference_key(HOSTILE, frame.ref),
-            "phase": generation_phase(chat),
-        },
-    )
-    assert reply[0] == 1, reply
-    scripts.redis.delete(keys.backlog(0), keys.checkpoint(0))
+def reactions(members: int) -> Way:
+    """Return reactions to the longest messages of somebody else, a hundred a chat."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            chat, others = await day.new_group(members)
+            for _ in range(100):
+                await day.say_as_others(chat, others[0], LONG, 1)
+            for seq in range(1, 101):
+                await day.change(frames.React(1, chat, seq, new_id() + LONG_REF, "👨‍👩‍👧‍👦"))
+                day.count += 1
+                if day.charged >= budget:
+                    return
+
+    return spend
 
 
-def spend_on_short_messages(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """In chats of a thousand messages, so that no log is ever trimmed."""
-    charged, count = 0, 0
-    while charged < budget:
-        chat, cost = new_chat(scripts)
-        charged += cost
-        for _ in range(10):
-            charged += say(scripts, chat, "hello", 100)
-            count += 100
-            if charged >= budget:
+async def edit(day: Day, budget: int) -> None:
+    """Edit own short messages into the longest ones."""
+    chat, seq = await day.new_direct(), 1
+    while day.charged < budget:
+        await day.say(chat, "hello")
+        seq = 1 + await day.change(frames.Edit(1, chat, seq, new_id() + LONG_REF, LONG))
+        day.count += 1
+
+
+async def hide(day: Day, budget: int) -> None:
+    """Delete messages of others for oneself, as many as one may in each chat."""
+    while day.charged < budget:
+        chat, others = await day.new_group(3)
+        await day.say_as_others(chat, others[0], "hello", 500)
+        for seq in range(1, 501):
+            await day.change(frames.Delete(1, chat, seq, new_id() + LONG_REF, "me"))
+            day.count += 1
+            if day.charged >= budget:
+                return
+
+
+async def mark(day: Day, budget: int) -> None:
+    """Mark each message of others as read where the most members learn of it."""
+    while day.charged < budget:
+        chat, others = await day.new_group(READERS_TOLD_MAX)
+        await day.say_as_others(chat, others[0], "hello", 1000)
+        for seq in range(1, 1001):
+            day.charged += MARK_BYTES
+            await day.chats.mark(HOSTILE, frames.Mark(chat, 1, seq))
+            day.count += 1
+            if day.charged >= budget:
                 break
-    return count, charged
+        await day.persist()
 
 
-def spend_on_long_messages(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """As long as allowed."""
-    chat, charged = new_chat(scripts)
-    count = 0
-    while charged < budget:
-        charged += say(scripts, chat, LONG)
-        count += 1
-    return count, charged
+async def open_directs(day: Day, budget: int) -> None:
+    """Open direct chats with new contacts, and send one message to each."""
+    while day.charged < budget:
+        await day.say(await day.new_direct(), "hello")
+        day.count += 1
 
 
-def spend_on_reactions(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """One to each of the user's own messages."""
-    chat, charged = new_chat(scripts)
-    count = 0
-    while charged < budget:
-        charged += say(scripts, chat, "hello")
-        count += 1
-        frame = frames.React(1, chat, 2 * count - 1, new_id() + "r" * 38, "x" * 16)
-        charged += cost_of(frame, len(_size_of(frame)))
-        react(scripts, chat, frame)
-    return count, charged
+def groups(members: int) -> Way:
+    """Return the creation of groups whose members were in no chat before."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            await day.new_group(members)
+            day.count += 1
+
+    return spend
 
 
-def spend_on_direct_chats(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """Each with a message in it."""
-    charged, count = 0, 0
-    while charged < budget:
-        chat, cost = new_chat(scripts)
-        charged += cost + say(scripts, chat, "hello")
-        count += 1
-    return count, charged
+def invitations(size: int) -> Way:
+    """Return the growth of groups, twice by so many members who were in no chat before."""
+
+    async def spend(day: Day, budget: int) -> None:
+        while day.charged < budget:
+            chat, _ = await day.new_group(3)
+            for version in (2, 3):
+                users = day.contacts(size)
+                frame = frames.Invite(1, chat, new_id() + LONG_REF, list(users))
+                await day.change_group(chat, version, users, frame, is_new=True)
+                day.count += 1
+
+    return spend
 
 
-def spend_on_groups(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """Of 256 members."""
-    charged, count = 0, 0
-    while charged < budget:
-        charged += new_chat(scripts, 256)[1]
-        count += 1
-    return count, charged
+async def set_roles(day: Day, budget: int) -> None:
+    """Change a role again and again, where the most members learn of it."""
+    chat, others = await day.new_group(GROUP)
+    for version in itertools.count(2):
+        frame = frames.SetRole(1, chat, new_id() + LONG_REF, others[0], "admin")
+        await day.change_group(chat, version, others[:1], frame, is_new=False)
+        day.count += 1
+        if day.charged >= budget:
+            return
 
 
-def _url_of(scripts: Scripts) -> str:
-    given = scripts.redis.connection_pool.connection_kwargs
-    return f"redis://{given['host']}:{given['port']}/{given.get('db', 0)}"
+def idle_chats(members: int) -> Way:
+    """Return the reading of chats that have left Redis."""
+
+    async def spend(day: Day, budget: int) -> None:
+        CALLER.set(HOSTILE)
+        while day.charged < budget:
+            chat = derived_chat_id(HOSTILE, Ref(new_id()))
+            await day.read_again(chat, day.contacts(members - 1))
+            day.count += 1
+
+    return spend
 
 
-def spend_on_answers(scripts: Scripts, budget: int) -> tuple[int, int]:
-    """Memory left by HTTP requests with an idempotency key."""
-    count = budget // ANSWER_BYTES + 1
-
-    async def put_all() -> None:
-        async with open_hot(patient(_url_of(scripts))) as hot:
-            answers = Answers(hot)
-            for _ in range(count):
-                chat = derived_chat_id(HOSTILE, Ref(new_id()))
-                ack = frames.Ack(0, new_id(), new_id(), 1, 1_795_000_000_000_000, False, "hot")
-                answer = Answer(new_id()[:22], 201, "application/json", _size_of(ack))
-                await answers.put(chat[:22], answer, HOSTILE)
-
-    asyncio.run(put_all())
-    return count, count * ANSWER_BYTES
+async def keep_answers(day: Day, budget: int) -> None:
+    """Send HTTP requests with an idempotency key: their answers are kept."""
+    answers = Answers(day.hot)
+    for _ in range(budget // ANSWER_BYTES + 1):
+        name = derived_chat_id(HOSTILE, Ref(new_id()))[:22]
+        ack = frames.Ack(0, new_id(), new_id(), 1, 1_795_000_000_000_000, False, "hot")
+        answer = Answer(new_id()[:22], 201, "application/json", msgspec.json.encode(ack))
+        await answers.put(name, answer, HOSTILE)
+        day.charged += ANSWER_BYTES
+        day.count += 1
 
 
-WAYS: dict[str, Callable[[Scripts, int], tuple[int, int]]] = {
-    "short messages": spend_on_short_messages,
-    "long messages": spend_on_long_messages,
-    "messages and reactions": spend_on_reactions,
-    "direct chats": spend_on_direct_chats,
-    "groups of 256": spend_on_groups,
-    "HTTP answers": spend_on_answers,
+WAYS: dict[str, Way] = {
+    "messages of 5 bytes": messages("hello"),
+    "messages of 16 KB": messages(LONG),
+    "messages of 5 KB that grow": messages(GROWING),
+    "messages that expire": messages("hello", expires_s=86_400),
+    "messages to 256 members": messages("hello", GROUP),
+    "16 KB to 256 members": messages(LONG, GROUP),
+    "messages and reactions": react_to_own,
+    "reactions to 16 KB": reactions(3),
+    "reactions in 256 members": reactions(GROUP),
+    "edits of 16 KB": edit,
+    "deletions for oneself": hide,
+    "read marks to 32 members": mark,
+    "direct chats": open_directs,
+    "groups of 20": groups(20),
+    "groups of 256": groups(GROUP),
+    "invitations of 8": invitations(8),
+    "invitations of 99": invitations(frames.INVITE_MAX),
+    "roles in 256 members": set_roles,
+    "idle direct chats": idle_chats(2),
+    "idle groups of 256": idle_chats(GROUP),
+    "HTTP answers": keep_answers,
 }
 
 
-def measure(scripts: Scripts, way: str, budget: int) -> tuple[int, int, int]:
+async def measure(url: str, way: str, budget: int) -> tuple[int, int, int]:
     """Spend a budget; return how many requests it was, what was charged, and what Redis took."""
-    WAYS[way](scripts, 1)  # Redis knows the scripts
-    scripts.redis.flushall()
-    before = used_bytes(scripts)
-    count, charged = WAYS[way](scripts, budget)
-    return count, charged, used_bytes(scripts) - before
+    redis.Redis.from_url(url).flushall()
+    async with open_hot(patient(url)) as hot:
+        day = Day(hot)
+        await WAYS[way](day, 1)  # Redis has the scripts, and its tables
+        day.charged = day.count = day.others_bytes = 0
+        before = await day.used_bytes()
+        await WAYS[way](day, budget)
+        return day.count, day.charged, await day.used_bytes() - before - day.others_bytes
 
 
 def main() -> int:
     """Measure every way; 1 if one leaves more than 20 MB."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=int, default=day_budget(config.Limits()))
-    budget = parser.parse_args().budget
+    parser.add_argument("ways", nargs="*", default=list(WAYS), help="all, unless named")
+    given = parser.parse_args()
     worst = 0
     with tempfile.TemporaryDirectory() as folder:
         server = Server(redis_launch(Path(folder), free_port()))
         server.start()
         try:
-            scripts = Scripts(redis_client(redis_url_of(server)))
-            sys.stdout.write(f"{'way':24}{'requests':>10}{'charged MB':>12}{'Redis MB':>10}\n")
-            for way in WAYS:
-                count, charged, taken = measure(scripts, way, budget)
+            sys.stdout.write(f"{'way':28}{'requests':>10}{'charged MB':>12}{'Redis MB':>10}\n")
+            for way in given.ways:
+                count, charged, taken = asyncio.run(
+                    measure(redis_url_of(server), way, given.budget)
+                )
                 worst = max(worst, taken)
-                row = f"{way:24}{count:>10}{charged / 1e6:>12.1f}{taken / 1e6:>10.1f}\n"
+                row = f"{way:28}{count:>10}{charged / 1e6:>12.1f}{taken / 1e6:>10.1f}\n"
                 sys.stdout.write(row)
                 sys.stdout.flush()
         finally:

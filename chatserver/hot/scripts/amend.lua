@@ -39,7 +39,7 @@
 -- arg phase        integer seconds by which the chat's generations begin earlier
 --
 -- returns {code, ...}
---   1 seq ts   committed; the fan-out is the caller's
+--   1 seq ts size  committed; the fan-out is the caller's. `size`: bytes of the overlay's entry
 --   3 place    known reference (`parse_place`)
 --   4          the chat is not open in this epoch: load it
 --   5          the sender is not a member
@@ -185,7 +185,8 @@ else
   message.reactions = next(reactions) and reactions or nil
   message.rev = seq
 end
-call('HSET', over, target, encode(message))
+local changed = encode(message)
+call('HSET', over, target, changed)
 call('ZADD', revs, seq_text, target)
 
 call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
@@ -198,4 +199,4 @@ call('ZADD', KEYS[10], seq_text, seq_text)
 call('ZREMRANGEBYRANK', KEYS[10], 0, -501)
 if sub(h[3], -2) ~= ':p' then call('HSET', chat_key, 'gate', h[3] .. ':p') end
 call('ZADD', KEYS[9], 'NX', format('%.0f', now / 1000), ARGV[6])
-return {1, seq, ts}
+return {1, seq, ts, #changed}

@@ -25,7 +25,8 @@
 -- arg ref_ttl_s integer how long a retry is recognised
 -- arg phase    integer seconds by which the chat's generations begin earlier
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item arg ref   bytes   digest of sender and reference of a message already committed
+-- item arg ref   bytes   digest of sender and reference of a message already committed; kept if that
+--                        was at most `ref_ttl_s` ago
 -- item arg place bytes   its place (`format_place`)
 -- item arg sender string of a message, who has read up to it; with "#" before it if the message is
 --                        deleted; empty: the entry is not a message
@@ -62,12 +63,17 @@ if head[4] and string.sub(head[4], -1) ~= 'l' then call('HSET', KEYS[1], 'change
 -- what was above the head is lost, and its places are given again
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
-local generation = math.floor((call('TIME')[1] + phase) / ref_ttl_s)
+local now_s = tonumber(call('TIME')[1])
+local remembered = (now_s - ref_ttl_s) * 1000000 -- what is older may be a message of its own again
+local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
 for a = 12 + 2 * count, #ARGV, 3 do
   local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
-  local at = string.format('%d', struct.unpack('>I5', place))
-  if call('HEXISTS', refs_before, ref) == 0 then call('HSETNX', refs, ref, place) end
+  local seq_of, ts_of = struct.unpack('>I5I7', place)
+  local at = string.format('%d', seq_of)
+  if ts_of >= remembered and call('HEXISTS', refs_before, ref) == 0 then
+    call('HSETNX', refs, ref, place)
+  end
   local is_deleted = string.sub(sender, 1, 1) == '#'
   if is_deleted then sender = string.sub(sender, 2) end
   if is_deleted or sender == '' then call('ZADD', KEYS[6], at, at) end

@@ -5,6 +5,7 @@
 -- item arg burst   integer  tokens in a full bucket
 -- item arg rate    string   tokens a second
 -- item arg wanted  integer  how many to take at most; negative: how many to put back
+-- item arg owed    integer  how many to take even if there are fewer: the bucket may go below zero
 --
 -- returns for each item {tokens taken, ms until the bucket has a whole token again; 0: it has one}
 local call = redis.call
@@ -13,7 +14,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local out, n, a = {}, 0, 1
 for k = 1, #KEYS do
   local burst, rate, wanted = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
-  a = a + 3
+  local owed = tonumber(ARGV[a + 3])
+  a = a + 4
   local held = call('HMGET', KEYS[k], 'tokens', 'at')
   local tokens, at = tonumber(held[1]) or burst, tonumber(held[2]) or now
   if now > at then
@@ -21,7 +23,7 @@ for k = 1, #KEYS do
   end
   tokens = math.min(burst, tokens)
   local taken = math.max(0, math.min(wanted, math.floor(tokens)))
-  tokens = math.min(burst, tokens - (wanted < 0 and wanted or taken))
+  tokens = math.min(burst, tokens - (wanted < 0 and wanted or taken) - owed)
   call('HSET', KEYS[k], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
   -- When it would be full again, there is nothing to remember.
   call('PEXPIRE', KEYS[k], math.ceil((burst - tokens) / rate * 1000) + 1000)

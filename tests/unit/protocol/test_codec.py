@@ -326,6 +326,18 @@ def test_join_event_chat_decodes_to_event(epoch: str, seq: int, info: frames.Cha
     assert event == frames.Event(epoch=epoch, seq=seq, kind="chat", chat=info.chat, info=info)
 
 
+def test_chat_event_of_many_members_names_none() -> None:
+    """Every member's inbox keeps a copy: with 256 members it would take megabytes."""
+    users = [f"{n:0>64}" for n in range(256)]
+    info = frames.ChatInfo("g-1", "group", users, "Team", 256, {users[0]: "owner"}, invited=users)
+
+    body = codec.chat_event_body(info)
+    event = msgspec.json.decode(codec.join_event("e", 1, body), type=frames.Event)
+
+    assert event.info == frames.ChatInfo("g-1", "group", [], "Team", 256)
+    assert len(body) < 200
+
+
 @given(
     st.builds(
         frames.Ack,

@@ -70,6 +70,7 @@ class Recorder(ScreenedMessaging):
     """Sending that ends where messages would be committed, to chats that are all one audience."""
 
     retention_s = 0
+    users: tuple[str, ...] = ()
 
     def __init__(self, screening: Screening, in_flight_max: int = 100) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
