@@ -425,7 +425,7 @@ class Attachments(Section):
     image_pixels_max: int = Field(40_000_000, ge=1, description="larger ones get no thumbnail")
     thumb_px: int = Field(480, ge=16, le=2048, description="longer side of a thumbnail")
     thumb_timeout_s: float = Field(
-        10.0, gt=0, le=60, description="an image that takes longer gets no thumbnail"
+        10.0, gt=0, le=60, description="an image that takes more CPU time gets no thumbnail"
     )
     thumb_memory_bytes_max: int = Field(
         1_073_741_824, ge=134_217_728, description="an image that takes more gets no thumbnail"
