@@ -469,7 +469,9 @@ class Auth(Section):
     argon2_memory_kib: int = Field(65_536, ge=8, le=4_194_304, description="of one argon2id")
     argon2_passes: int = Field(3, ge=1, le=100, description="of one argon2id")
     argon2_lanes: int = Field(1, ge=1, le=16, description="of one argon2id")
-    argon2_at_once_max: int = Field(2, ge=1, le=64, description="at once in one process")
+    argon2_at_once_max: int = Field(
+        2, ge=1, le=64, description="at once in one process, besides one past `guesses_burst`"
+    )
     login_wait_s_max: float = Field(
         2.0, gt=0, le=30, description="longest estimated wait for a password check; then refused"
     )

@@ -193,8 +193,8 @@ async def make_thumb(
     """Return the thumbnail that a child process makes of an image; None if it cannot.
 
     Guarantees:
-        Bounded: in CPU time by `cpu_s` or `thumb_timeout_s`, in time by `WAIT_FACTOR` times that, in
-            memory by `thumb_memory_bytes_max`.
+        Bounded: in CPU time by `cpu_s` or `thumb_timeout_s`, in time by `WAIT_FACTOR` times as
+            much, in memory by `thumb_memory_bytes_max`.
         The child has the lowest priority.
         The child has no environment and dies with this process.
         Cancellation: the child is stopped.

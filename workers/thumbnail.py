@@ -19,6 +19,7 @@ import json
 import os
 import resource
 import sys
+from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
@@ -79,8 +80,9 @@ def lower_priority() -> None:
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # Where Linux shares the CPU among sessions (autogroup), the above counts within ours only.
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
-        file.write("19")
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19")
 
 
 def limit(memory_bytes: int, cpu_s: int) -> None:
