@@ -27,7 +27,7 @@ from PIL import Image
 from tests.support.rawchat import Failed, RawChat
 from tests.support.wire import Ended
 
-NICE = 10
+NICE = 5
 GUESSES = 110
 CREATES = 32
 SCANS = 20  # the most that is decoded whatever the number of pixels
