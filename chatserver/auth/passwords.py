@@ -2,8 +2,8 @@
 
 Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so only
 `argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
-are attempts at an account past its budget, run one at a time in a thread and a queue of their own:
-no other login waits for them. On Linux the threads have a lower priority than the event loop.
+are attempts at an account where unknown devices have tried several times, run one at a time in a
+thread and a queue of their own: no other login waits for them. On Linux the threads have a lower priority than the event loop.
 
 An unknown user costs what a known one costs: the password is then checked against a hash of random
 bytes, with the current parameters.
@@ -141,7 +141,7 @@ class Passwords:
         return self._hasher.check_needs_rehash(stored)
 
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
-        lane = self._guess_lane if attempt.is_over_budget else self._lane
+        lane = self._guess_lane if attempt.is_guess else self._lane
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
         loop = asyncio.get_running_loop()
         async with lane.queue.slot(attempt, delay_s):

@@ -62,11 +62,11 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
     assert not passwords.is_outdated(passwords._decoy)
 
 
-async def test_guesses_past_the_budget_take_no_slot_of_other_logins() -> None:
+async def test_guesses_take_no_slot_of_other_logins() -> None:
     """While a guess is hashed, one other guess waits, and other accounts do not."""
     passwords = Passwords(WEAK.model_copy(update={"argon2_at_once_max": 1, "login_delay_s": 0}))
     stored = await passwords.hash("correct horse battery", ATTEMPT)
-    guess = dataclasses.replace(ATTEMPT, is_over_budget=True)
+    guess = dataclasses.replace(ATTEMPT, is_guess=True)
     may_end, check = threading.Event(), passwords._check
     nice: list[int] = []
 
