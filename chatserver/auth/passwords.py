@@ -3,7 +3,7 @@
 Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so only
 `argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
 are attempts at an account where unknown devices have tried several times, run one at a time in a
-thread and a queue of their own: no other login waits for them. On Linux the threads have a lower
+thread and a queue of their own: no other login waits for them. On Linux that thread has a lower
 priority than the event loop.
 
 An unknown user costs what a known one costs: the password is then checked against a hash of random
@@ -39,7 +39,6 @@ T = TypeVar("T")
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
-NICE = 5
 GUESS_NICE = 15
 
 
@@ -74,7 +73,7 @@ class Passwords:
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._lane = _Lane(settings.argon2_at_once_max, settings.login_wait_s_max, NICE)
+        self._lane = _Lane(settings.argon2_at_once_max, settings.login_wait_s_max, 0)
         self._guess_lane = _Lane(1, settings.login_wait_s_max, GUESS_NICE)
         self._delay_s = settings.login_delay_s
         self._decoy = _make_decoy(settings)
