@@ -425,7 +425,7 @@ class Attachments(Section):
     image_pixels_max: int = Field(40_000_000, ge=1, description="larger ones get no thumbnail")
     thumb_px: int = Field(480, ge=16, le=2048, description="longer side of a thumbnail")
     thumb_timeout_s: float = Field(
-        10.0, gt=0, le=60, description="an image that takes longer gets no thumbnail"
+        10.0, gt=0, le=60, description="an image that takes more CPU time gets no thumbnail"
     )
     thumb_memory_bytes_max: int = Field(
         1_073_741_824, ge=134_217_728, description="an image that takes more gets no thumbnail"
@@ -469,7 +469,9 @@ class Auth(Section):
     argon2_memory_kib: int = Field(65_536, ge=8, le=4_194_304, description="of one argon2id")
     argon2_passes: int = Field(3, ge=1, le=100, description="of one argon2id")
     argon2_lanes: int = Field(1, ge=1, le=16, description="of one argon2id")
-    argon2_at_once_max: int = Field(2, ge=1, le=64, description="at once in one process")
+    argon2_at_once_max: int = Field(
+        2, ge=1, le=64, description="at once in one process, besides one guess at an account"
+    )
     login_wait_s_max: float = Field(
         2.0, gt=0, le=30, description="longest estimated wait for a password check; then refused"
     )

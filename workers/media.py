@@ -44,6 +44,7 @@ IDLE_MS = 1000
 LEASE_MORE_S = 20.0  # for S3 and DynamoDB, besides the child
 MESSAGE_BYTES_MAX = 300
 FAST_CPU_S = 2
+WAIT_FACTOR = 3  # a child waits for CPU time while other processes need it
 USER_CPU_S = 5.0
 USER_WINDOW_S = 60.0
 USERS_MAX = 10_000
@@ -109,7 +110,7 @@ class MediaWorker:
         Raises:
             Unavailable: a store is down; start again.
         """
-        lease_s = self._settings.thumb_timeout_s + LEASE_MORE_S
+        lease_s = WAIT_FACTOR * self._settings.thumb_timeout_s + LEASE_MORE_S
         async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
             while True:
                 await self._take_one(reader)
@@ -192,8 +193,9 @@ async def make_thumb(
     """Return the thumbnail that a child process makes of an image; None if it cannot.
 
     Guarantees:
-        Bounded: in time by `thumb_timeout_s`, in CPU time by `cpu_s` or the same, in memory by
-            `thumb_memory_bytes_max`.
+        Bounded: in CPU time by `cpu_s` or `thumb_timeout_s`, in time by `WAIT_FACTOR` times as
+            much, in memory by `thumb_memory_bytes_max`.
+        The child has the lowest priority.
         The child has no environment and dies with this process.
         Cancellation: the child is stopped.
 
@@ -208,10 +210,11 @@ async def make_thumb(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={},
+        start_new_session=True,  # see `thumbnail.lower_priority`
         preexec_fn=die_with_parent(),
     )
     try:
-        async with asyncio.timeout(settings.thumb_timeout_s):
+        async with asyncio.timeout(WAIT_FACTOR * cpu_s):
             out, said = await child.communicate(content)
     except TimeoutError:
         raise TooSlow from None

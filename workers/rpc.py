@@ -2,11 +2,12 @@
 
 At most `CALLS_IN_FLIGHT_MAX` at once, `CALLS_OF_USER_MAX` of them for one user. The others wait
 here, users are served in turn, and a call whose caller has given up is skipped. Calls about more
-than `FEW_USERS` have `BULK_IN_FLIGHT_MAX` slots of their own: a hundred at once would each miss its
-deadline, and slow down all others of this process. Of a user at most
-`WAITING_OF_USER_MAX` wait: more are `rate_limited`. At `TAKEN_MAX` the rest stays in the stream.
-Every operation is idempotent, so a call that dies with this process is made again. One that a
-worker took and cannot begin because it is stopped is answered so, at once.
+than `FEW_USERS` are made one after the other, with a pause as long as the call took, so that they
+use half of this process and of the stores at most; `BULK_WAITING_MAX` of them wait, and further
+ones are `rate_limited`, for they would miss their deadlines after half of the work. Of a user at
+most `WAITING_OF_USER_MAX` wait: more are `rate_limited`. At `TAKEN_MAX` the rest stays in the
+stream. Every operation is idempotent, so a call that dies with this process is made again. One that
+a worker took and cannot begin because it is stopped is answered so, at once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ CALLS_IN_FLIGHT_MAX = 64
 CALLS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 128
 FEW_USERS = 16
-BULK_IN_FLIGHT_MAX = 2
+BULK_IN_FLIGHT_MAX = 1
+BULK_WAITING_MAX = 4
+BULK_PAUSE_S_MAX = 1.0
 TAKEN_MAX = 2_000
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -62,7 +65,9 @@ class RpcWorker:
         self._parts = parts
         self._queue = queue or rpc.CallQueue(parts.hot, name, parts.clock)
         self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
-        self._bulk_slots = FairSlots(BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls")
+        self._bulk_slots = FairSlots(
+            BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX
+        )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._queued: set[asyncio.Task[None]] = set()  # those of them that have no slot yet
@@ -104,7 +109,10 @@ class RpcWorker:
             async with slots.hold(call.user):
                 if (task := asyncio.current_task()) is not None:
                     self._queued.discard(task)
+                started = self._parts.clock.monotonic()
                 await self._answer_now(taken)
+                if slots is self._bulk_slots:
+                    await self._pause(self._parts.clock.monotonic() - started)
         except RateLimited as exc:
             self._queue.fail(call, exc)
         except asyncio.CancelledError:
@@ -112,6 +120,14 @@ class RpcWorker:
             raise
         finally:
             self._places.release()
+
+    async def _pause(self, took_s: float) -> None:
+        """Keep the slot of a call that was answered, unless the worker stops."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._queued.add(task)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
     async def _answer_now(self, taken: rpc.TakenCall) -> None:
         call = taken.call

@@ -17,6 +17,7 @@ from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Unavailable
 from chatserver.hot.figures import FigureLog
+from chatserver.processes import tune_garbage_collector
 from chatserver.push.providers import check_providers
 from chatserver.service.figures import Publisher, Who
 from chatserver.telemetry import metrics
@@ -105,6 +106,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
         tasks.append(asyncio.create_task(watch_loop_lag(parts.clock), name="loop-lag"))
         tasks.append(asyncio.create_task(readiness.watch(parts), name="readiness"))
         tasks.append(asyncio.create_task(_publish_figures(parts, names), name="figures"))
+        tune_garbage_collector()
         log.info("workers.ready", names=names)
         await stop.wait()
         log.info("workers.stopping")

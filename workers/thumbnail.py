@@ -5,17 +5,21 @@ input; on standard output a line of JSON (``width``, ``height`` of the image as 
 seen) and the thumbnail. Any other end than exit code 0 means: no thumbnail.
 
 The image is a stranger's, and decoders have holes. So the process has no secrets in its
-environment, can open no file and no socket, and has a bound on memory and time; an image whose
+environment, can open no file and no socket, has a bound on memory and time, and uses only CPU time
+that no other process needs; an image whose
 header says that it is larger than allowed is not decoded at all. What comes out is encoded here
 from pixels: nothing else of the image survives, neither EXIF nor what was glued behind it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import resource
 import sys
+from pathlib import Path
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SIDE_MAX = 65_536
@@ -70,6 +74,17 @@ def _has_alpha(image: object) -> bool:
     return mode in {"RGBA", "LA", "PA"} or "transparency" in info
 
 
+def lower_priority() -> None:
+    """Run only when no other process needs the CPU; where that is not possible, at nice 19."""
+    os.nice(19)
+    with contextlib.suppress(AttributeError, OSError):  # Linux only
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # Where Linux shares the CPU among sessions (autogroup), the above counts within ours only.
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19")
+
+
 def limit(memory_bytes: int, cpu_s: int) -> None:
     """Bound what this process may use."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -99,6 +114,7 @@ def close_doors() -> None:
 def main() -> int:
     """See the module."""
     pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:5])
+    lower_priority()
     limit(memory_bytes, cpu_s)
     rehearse()
     content = sys.stdin.buffer.read()

@@ -55,7 +55,7 @@ from chatserver.domain.addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
 from chatserver.hot.figures import BacklogLook, FigureLog
-from chatserver.processes import raise_file_limit
+from chatserver.processes import raise_file_limit, tune_garbage_collector
 from chatserver.service.fair_slots import FairSlots
 from chatserver.service.figures import Publisher, Who
 from chatserver.telemetry.looplag import watch_loop_lag
@@ -172,6 +172,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
         app = create_app(settings, clock, parts)
         serve_probes(settings.telemetry.metrics_host, settings.telemetry.metrics_port)
         with listen(api.host, api.port) as listener:
+            tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
             look = BacklogLook(parts.hot, clock)

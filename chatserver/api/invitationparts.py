@@ -13,6 +13,7 @@ from chatserver.hot.directchats import DirectChats
 from chatserver.hot.inbox import Inboxes
 from chatserver.hot.mailbox import Postman
 from chatserver.hot.posting import Poster
+from chatserver.hot.rooms import Rooms
 from chatserver.service.invitations import Invitations
 from chatserver.warm.client import DynamoClient
 from chatserver.warm.invitations import InvitationRows
@@ -31,6 +32,7 @@ def make_invitations(
         rows=InvitationRows(dynamodb.for_feature("membership"), settings.warm),
         graph=SocialGraph(dynamodb.for_feature("social"), settings.warm),
         directs=DirectChats(hot, open_chat),
+        rooms=Rooms(hot),
         contacts=Contacts(hot, settings.chats.new_contacts_per_day),
         devices=Inboxes(hot),
         signals=Poster(Postman(hot), GatewayId("-")),

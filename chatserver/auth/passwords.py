@@ -1,7 +1,10 @@
 """Passwords: argon2id, in threads, a few at a time.
 
 Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so only
-`argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`.
+`argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
+are attempts at an account where unknown devices have tried several times, run one at a time in a
+thread and a queue of their own: no other login waits for them. On Linux that thread has a lower
+priority than the event loop.
 
 An unknown user costs what a known one costs: the password is then checked against a hash of random
 bytes, with the current parameters.
@@ -13,10 +16,14 @@ import asyncio
 import base64
 import functools
 import importlib.resources
+import os
 import secrets
+import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from argon2 import PasswordHasher, Type
@@ -32,6 +39,24 @@ T = TypeVar("T")
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
+GUESS_NICE = 15
+
+
+class _Lane:
+    """A queue and its threads, one for each slot."""
+
+    def __init__(self, slots: int, wait_s_max: float, nice: int) -> None:
+        self.queue = PasswordQueue(slots, wait_s_max, time.monotonic)
+        self.threads = ThreadPoolExecutor(
+            slots, "argon2", initializer=_lower_priority, initargs=(nice,)
+        )
+
+
+def _lower_priority(nice: int) -> None:
+    """Lower the priority of the current thread; elsewhere than on Linux processes have one only."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 class Passwords:
@@ -48,9 +73,8 @@ class Passwords:
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._queue = PasswordQueue(
-            settings.argon2_at_once_max, settings.login_wait_s_max, time.monotonic
-        )
+        self._lane = _Lane(settings.argon2_at_once_max, settings.login_wait_s_max, 0)
+        self._guess_lane = _Lane(1, settings.login_wait_s_max, GUESS_NICE)
         self._delay_s = settings.login_delay_s
         self._decoy = _make_decoy(settings)
 
@@ -117,14 +141,16 @@ class Passwords:
         return self._hasher.check_needs_rehash(stored)
 
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
+        lane = self._guess_lane if attempt.is_guess else self._lane
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
-        async with self._queue.slot(attempt, delay_s):
+        loop = asyncio.get_running_loop()
+        async with lane.queue.slot(attempt, delay_s):
             # The slot is kept until the thread is done, or memory would have no bound.
-            task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+            done = loop.run_in_executor(lane.threads, work, *args)
             try:
-                return await asyncio.shield(task)
+                return await asyncio.shield(done)
             except asyncio.CancelledError:
-                await asyncio.wait([task])
+                await asyncio.wait([done])
                 raise
 
 

@@ -11,9 +11,10 @@ from chatserver.domain.ids import UserId
 class LoginAttempt:
     """One password to check or to hash.
 
-    `source` is the network of a stranger, or the known device. `used` counts what the source has
-    lately tried for this account. `is_over_budget`: unknown devices everywhere have lately guessed
-    too often at this account, so this attempt has to wait.
+    `source` is the network of a stranger, or the known device. `used` counts what the source
+    has lately tried for this account. `is_over_budget`: unknown devices everywhere have lately
+    guessed too often at this account, so this attempt has to wait. `is_guess`: they have tried
+    several times already, so this attempt is checked after those at other accounts.
     """
 
     account: UserId
@@ -21,4 +22,5 @@ class LoginAttempt:
     is_known: bool
     used: int = 0
     is_over_budget: bool = False
+    is_guess: bool = False
     is_counted: bool = False  # in the budget of the account

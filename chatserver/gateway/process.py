@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 
@@ -14,19 +13,12 @@ from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError
 from chatserver.gateway.listener import open_socket
 from chatserver.gateway.server import GatewayServer, end_all
-from chatserver.processes import raise_file_limit
+from chatserver.processes import raise_file_limit, tune_garbage_collector
 from chatserver.telemetry.failpoints import arm_failpoint
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
 PROBES_RETRY_S = 0.5
-
-
-def calm_collector() -> None:
-    """Let the garbage collector look less often: a message leaves no cycles, sessions live long."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
@@ -72,7 +64,7 @@ async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
             settings, server.gateway, SystemClock(), server.make_router
         ) as parts:
             server.use(parts)
-            calm_collector()
+            tune_garbage_collector()
             await server.run(sock, stop, tell_ready)
     await end_all(helpers)
 

@@ -43,6 +43,7 @@ script may touch them together. ``N = crc16(id) % partitions``; ids cannot conta
 | ``{pN}:revoked:<user>`` | hash   | what of the user was ended: ``before``, ``banned``,         |
 |                         |        | ``s:<login>``; expires                                      |
 | ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
+| ``{pN}:room:<user>``    | string | groups that the user may still join; expires                |
 | ``{pN}:login-attempts:<user>:<source>`` | hash | of a network or device for an account: |
 |                         |        | ``tokens``, ``at``; expires when full                       |
 | ``{pN}:guesses:<user>`` | hash   | those of all unknown devices; expires when full             |
@@ -272,6 +273,9 @@ class Keys:
 
     def limit(self, kind: str, subject: str) -> str:
         return f"{{p{self.partition_of(UserId(subject))}}}:limit:{kind}:{subject}"
+
+    def room(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:room:{user}"
 
     def login_attempts(self, user: UserId, source: str) -> str:
         return f"{{p{self.partition_of(user)}}}:login-attempts:{user}:{source}"

@@ -19,6 +19,8 @@ from chatserver.hot.client import HotClient
 from chatserver.hot.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
+GUESSES_FREE = 3  # at an account, before further ones count as guesses
+
 
 class Tries:
     """The buckets."""
@@ -55,13 +57,14 @@ class Tries:
             RateLimited: this source has guessed too often at this account.
             Unavailable: Redis does not answer, and nobody may guess meanwhile.
         """
-        taken, wait_ms, used, has_budget = await self._count(attempt, 1)
+        taken, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
         if not taken:
             raise _too_many("logins", wait_ms)
         return dataclasses.replace(
             attempt,
             used=used,
             is_over_budget=not has_budget,
+            is_guess=not has_budget or guesses >= GUESSES_FREE,
             is_counted=bool(has_budget) and not attempt.is_known,
         )
 
@@ -72,10 +75,10 @@ class Tries:
         except Unavailable:
             return
 
-    async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int]:
+    async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int, int]:
         keys, limits = self._hot.keys, self._settings
         in_budget = attempt.is_counted if sign < 0 else not attempt.is_known
-        taken, wait_ms, used, has_budget = await self._hot.run(
+        taken, wait_ms, used, has_budget, guesses = await self._hot.run(
             load_script("login_attempt"),
             keys={
                 "login_attempts": keys.login_attempts(attempt.account, attempt.source),
@@ -89,7 +92,7 @@ class Tries:
                 "sign": sign,
             },
         )
-        return int(taken), int(wait_ms), int(used), int(has_budget)
+        return int(taken), int(wait_ms), int(used), int(has_budget), int(guesses)
 
 
 def _too_many(kind: str, wait_ms: int) -> RateLimited:

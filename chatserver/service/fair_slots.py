@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 
@@ -20,14 +21,23 @@ RETRY_MS = 1_000
 class FairSlots:
     """At most `total_max` slots are held, at most `user_max` by a user; `waiting_max` wait of each.
 
-    `what` names in errors what is waited for.
+    `what` names in errors what is waited for. `all_waiting_max` bounds the requests of all users
+    that wait, so that none waits for longer than its caller does.
     """
 
-    def __init__(self, total_max: int, user_max: int, waiting_max: int, what: str) -> None:
+    def __init__(
+        self,
+        total_max: int,
+        user_max: int,
+        waiting_max: int,
+        what: str,
+        all_waiting_max: int = sys.maxsize,
+    ) -> None:
         self._free = total_max
         self._user_max = user_max
         self._waiting_max = waiting_max
         self._what = what
+        self._all_waiting_max = all_waiting_max
         self._held: dict[str, int] = {}
         self._line: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
@@ -36,7 +46,7 @@ class FairSlots:
         """Hold a slot for a user.
 
         Raises:
-            RateLimited: `waiting_max` requests of the user wait already.
+            RateLimited: as many requests of the user, or of all users, wait as may.
         """
         await self._acquire(user)
         try:
@@ -48,13 +58,11 @@ class FairSlots:
         if self._free and self._held.get(user, 0) < self._user_max:
             self._give(user)  # nobody in line could have it: slots are given as they become free
             return
+        if len(self._line.get(user, ())) >= self._waiting_max:
+            raise _refuse(f"at most {self._waiting_max} {self._what} of a user may wait")
+        if sum(map(len, self._line.values())) >= self._all_waiting_max:
+            raise _refuse(f"too many {self._what} wait; try again")
         queue = self._line.setdefault(user, deque())
-        if len(queue) >= self._waiting_max:
-            metrics.RATE_LIMITED.labels("requests_in_flight").inc()
-            raise RateLimited(
-                f"at most {self._waiting_max} {self._what} of a user may wait",
-                retry_after_ms=RETRY_MS,
-            )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
@@ -91,3 +99,8 @@ class FairSlots:
             if self._held.get(user, 0) < self._user_max:
                 return user
         return None
+
+
+def _refuse(why: str) -> RateLimited:
+    metrics.RATE_LIMITED.labels("requests_in_flight").inc()
+    return RateLimited(why, retry_after_ms=RETRY_MS)

@@ -8,7 +8,7 @@ nothing to their chats and nothing to their inbox until they accept it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from chatserver.domain.clock import Clock
@@ -57,6 +57,14 @@ class Directs(Protocol):
     async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]: ...
 
 
+class Rooms(Protocol):
+    """How many more groups users may join."""
+
+    async def take(self, users: Collection[UserId]) -> set[UserId]: ...
+
+    async def put(self, rooms: Mapping[UserId, int]) -> None: ...
+
+
 class Contacts(Protocol):
     """New contacts of users, counted by day."""
 
@@ -84,6 +92,7 @@ class Invitations:
         rows: Rows,
         graph: Graph,
         directs: Directs,
+        rooms: Rooms,
         contacts: Contacts,
         devices: Devices,
         signals: Signals,
@@ -95,6 +104,7 @@ class Invitations:
         self._rows = rows
         self._graph = graph
         self._directs = directs
+        self._rooms = rooms
         self._contacts = contacts
         self._devices = devices
         self._signals = signals
@@ -127,20 +137,30 @@ class Invitations:
     async def require_room(self, users: Collection[UserId]) -> None:
         """Check that users may be in one group more.
 
+        Guarantees:
+            Cost: one Redis call for each partition. The groups of a user are counted in DynamoDB
+            once a day, and for each join of a user who is in the most groups.
+
         Raises:
             BadRequest: one is in `chats.per_user_max` groups; the message names them.
         """
-        slots = asyncio.Semaphore(AT_ONCE_MAX)
+        uncounted = list(await self._rooms.take(users))
+        # In parts, so that a request that runs into its deadline leaves less to count.
+        for at in range(0, len(uncounted), AT_ONCE_MAX):
+            await self._count_groups(uncounted[at : at + AT_ONCE_MAX])
 
-        async def check(user: UserId) -> None:
-            async with slots:
-                if await self._count(user, "group") >= self._chats_max:
-                    raise BadRequest(
-                        f"{user}: is in {self._chats_max:,} groups, which is the most "
-                        "(chats.per_user_max); they have to leave one first"
-                    )
-
-        await asyncio.gather(*map(check, users))
+    async def _count_groups(self, users: Collection[UserId]) -> None:
+        counts = await asyncio.gather(*(self._count(user, "group") for user in users))
+        rooms = {
+            user: self._chats_max - 1 - count for user, count in zip(users, counts, strict=True)
+        }
+        await self._rooms.put({user: max(0, room) for user, room in rooms.items()})
+        for user, room in rooms.items():
+            if room < 0:
+                raise BadRequest(
+                    f"{user}: is in {self._chats_max:,} groups, which is the most "
+                    "(chats.per_user_max); they have to leave one first"
+                )
 
     async def require_direct_room(self, user: UserId) -> None:
         """Check that a user may have one direct chat more.

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import psutil
 import pytest
 from PIL import Image
 
@@ -167,6 +168,21 @@ async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
 
     with pytest.raises(TooSlow):
         await make_thumb(out.getvalue(), careless, "large", cpu_s=1)
+
+
+async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
+    """Decoding uses CPU time that no other process needs."""
+    limits = ("1000", "100", str(1 << 30), "10")
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", "workers.thumbnail", *limits), stdin=asyncio.subprocess.PIPE
+    )
+    try:
+        await eventually(lambda: psutil.Process(child.pid).nice() == 19)
+        if hasattr(os, "SCHED_IDLE"):
+            await eventually(lambda: os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
+    finally:
+        child.kill()
+        await child.wait()
 
 
 async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(

@@ -10,9 +10,11 @@ import pytest
 
 from chatserver import config
 from chatserver.domain.ids import ChatId, Ref, UserId, direct_chat_id
+from chatserver.domain.invitations import ListedKind
 from chatserver.errors import BadRequest, Forbidden, NotFound, RateLimited, TooLarge
 from chatserver.protocol import frames
 from chatserver.service.invitations import FROM_ONE_MAX
+from chatserver.warm.invitations import InvitationRows
 from chatserver.warm.quiet import FOR_EVER_MS
 from chatserver.warm.social_graph import SocialGraph
 from tests.integration.warm_support import Tables
@@ -162,6 +164,32 @@ async def test_user_in_as_many_chats_as_allowed_gets_no_other_and_loses_none(
     assert await chats_of(parts, ALICE) == sorted(made)
     await parts.membership.change(ALICE, asked(frames.Leave, made[0]))
     await create(parts)
+
+
+async def test_groups_of_members_are_counted_once_for_many_groups(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group costs no query for each member, and the bound holds nevertheless."""
+    counted: list[str] = []
+    count_chats = InvitationRows.count_chats
+
+    async def count(self: InvitationRows, user: str, kind: ListedKind, limit: int) -> int:
+        counted.append(user)
+        return await count_chats(self, user, kind, limit)
+
+    monkeypatch.setattr(InvitationRows, "count_chats", count)
+    chats = config.Chats(per_user_max=4, invitations="never")
+    async with open_parts(redis_url, tables.settings, chats=chats) as parts:
+        await make_users(parts, ALICE, BOB, CAROL)
+        made = [(await create(parts, BOB, CAROL)).chat for _ in range(4)]
+
+        assert sorted(counted) == [ALICE, BOB, CAROL]
+        with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
+            await create(parts, BOB)
+        await parts.membership.change(BOB, asked(frames.Leave, made[0]))
+        await parts.opener.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
+        with pytest.raises(BadRequest, match=r"chats\.per_user_max"):
+            await parts.opener.create_chat(BOB, Ref(f"b{next(_numbers)}"), [], None)
 
 
 async def test_strangers_who_open_direct_chats_do_not_fill_the_list(parts: WorkerParts) -> None:

@@ -9,7 +9,7 @@ from chatserver.domain.ids import UserId
 from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import RateLimited
 from chatserver.hot.client import open_hot
-from chatserver.hot.tries import Tries
+from chatserver.hot.tries import GUESSES_FREE, Tries
 from tests.support.servers import eventually
 
 # An attempt comes back within a second, and not so fast that a slow machine never runs out.
@@ -74,7 +74,8 @@ async def test_guesses_of_strangers_delay_strangers_and_no_known_device(redis_ur
         again = await tries.begin(stranger("yan", "n0"))
 
         assert [each.is_over_budget for each in begun] == [False] * 4 + [True] * 2
-        assert not known.is_over_budget
+        assert [each.is_guess for each in begun] == [False] * GUESSES_FREE + [True] * 3
+        assert not known.is_over_budget and not known.is_guess
         assert (begun[0].used, again.used, known.used) == (0, 1, 0)
 
 

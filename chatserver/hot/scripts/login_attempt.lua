@@ -10,7 +10,7 @@
 -- arg sign           integer  1: count the attempt; -1: take it back, for the password was right
 --
 -- returns {1 if it may be made, ms until the source has a token, attempts that the source has used,
--- 1 if the account had a token}
+-- 1 if the account had a token, attempts that unknown devices have used at the account}
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -35,10 +35,13 @@ end
 local burst, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
 local is_taken, tokens = take(KEYS[1], burst, rate)
 if not is_taken then
-  return {0, math.ceil((1 - tokens) / rate * 1000), burst, 0}
+  return {0, math.ceil((1 - tokens) / rate * 1000), burst, 0, 0}
 end
 local account_burst, has_budget = tonumber(ARGV[3]), true
+local guesses = 0
 if account_burst > 0 then
-  has_budget = take(KEYS[2], account_burst, tonumber(ARGV[4]))
+  local left
+  has_budget, left = take(KEYS[2], account_burst, tonumber(ARGV[4]))
+  guesses = math.max(0, math.ceil(account_burst - left - 0.000001) - (has_budget and 1 or 0))
 end
-return {1, 0, math.max(0, math.ceil(burst - tokens - 0.000001) - 1), has_budget and 1 or 0}
+return {1, 0, math.max(0, math.ceil(burst - tokens - 0.000001) - 1), has_budget and 1 or 0, guesses}

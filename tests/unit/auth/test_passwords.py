@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import os
+import sys
+import threading
+
 import pytest
 
-from chatserver.auth.passwords import Passwords, common_passwords
+from chatserver.auth.passwords import GUESS_NICE, Passwords, common_passwords
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
 from chatserver.domain.login_attempts import LoginAttempt
@@ -54,3 +60,33 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
     assert not await passwords.verify(None, "correct horse battery", ATTEMPT)
     assert not passwords.is_outdated(stored)
     assert not passwords.is_outdated(passwords._decoy)
+
+
+async def test_guesses_take_no_slot_of_other_logins() -> None:
+    """While a guess is hashed, one other guess waits, and other accounts do not."""
+    passwords = Passwords(WEAK.model_copy(update={"argon2_at_once_max": 1, "login_delay_s": 0}))
+    stored = await passwords.hash("correct horse battery", ATTEMPT)
+    guess = dataclasses.replace(ATTEMPT, is_guess=True)
+    may_end, check = threading.Event(), passwords._check
+    nice: list[int] = []
+
+    def check_slowly(stored: str, password: str) -> bool:
+        if password != "correct horse battery":
+            may_end.wait(10)
+        nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return check(stored, password)
+
+    passwords._check = check_slowly  # type: ignore[method-assign]
+    guesses = [
+        asyncio.create_task(passwords.verify(stored, "wrong password", guess)) for _ in range(2)
+    ]
+    try:
+        async with asyncio.timeout(10):
+            assert await passwords.verify(stored, "correct horse battery", ATTEMPT)
+            assert not any(each.done() for each in guesses)
+    finally:
+        may_end.set()
+    assert await asyncio.gather(*guesses) == [False, False]
+    if sys.platform == "linux":
+        base = os.getpriority(os.PRIO_PROCESS, 0)
+        assert nice == [base, *[max(base, GUESS_NICE)] * 2]

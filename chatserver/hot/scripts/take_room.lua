@@ -1,0 +1,15 @@
+#!lua flags=allow-oom
+-- Takes a place in one more group for each of some users.
+--
+-- item key room  string  groups that the user may still join; absent: not known
+--
+-- returns for each item 1 if a place was taken, 0 if the user's groups have to be counted
+local out = {}
+for k = 1, #KEYS do
+  out[k] = 0
+  if (tonumber(redis.call('GET', KEYS[k])) or 0) > 0 then
+    redis.call('DECR', KEYS[k])
+    out[k] = 1
+  end
+end
+return out
