@@ -229,7 +229,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         apart = Apartness(rows, blocks)
         talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
         invitations = make_invitations(
-            settings, clock, hot, dynamodb, lambda chat: opener.load_chat(chat)
+            settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
         )
         opener = Opener(
             directory,

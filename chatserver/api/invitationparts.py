@@ -16,6 +16,7 @@ from chatserver.hot.posting import Poster
 from chatserver.hot.rooms import Rooms
 from chatserver.service.invitations import Invitations
 from chatserver.warm.client import DynamoClient
+from chatserver.warm.directory import Directory
 from chatserver.warm.invitations import InvitationRows
 from chatserver.warm.social_graph import SocialGraph
 
@@ -25,13 +26,14 @@ def make_invitations(
     clock: Clock,
     hot: HotClient,
     dynamodb: DynamoClient,
+    directory: Directory,
     open_chat: Callable[[ChatId], Awaitable[object]],
 ) -> Invitations:
     """Return the use cases. `open_chat` loads a chat into Redis."""
     return Invitations(
         rows=InvitationRows(dynamodb.for_feature("membership"), settings.warm),
         graph=SocialGraph(dynamodb.for_feature("social"), settings.warm),
-        directs=DirectChats(hot, open_chat),
+        directs=DirectChats(hot, open_chat, directory.find_existing),
         rooms=Rooms(hot),
         contacts=Contacts(hot, settings.chats.new_contacts_per_day),
         devices=Inboxes(hot),

@@ -121,8 +121,8 @@ class Invitations:
         The host application (`is_host`) adds whom it wants.
 
         Guarantees:
-            Cost: a BatchGetItem of two tables for 100 users, and one Redis call for each user that
-            is neither a follower nor trusts the inviter.
+            Cost: a BatchGetItem of two tables for 100 users; one Redis call for each user that is
+            neither a follower nor trusts the inviter, and a BatchGetItem for 100 of them.
         """
         if is_host or self._policy == "never" or not users:
             return set()

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from chatserver.config import Warm
-from chatserver.domain.ids import DIRECT_PREFIX
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId
 from chatserver.domain.membership import Role
 from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
 from chatserver.protocol.frames import MEMBERS_MAX
@@ -144,6 +144,13 @@ class Directory:
         keys = [records.row_key(key, sort) for sort in (key, records.member_key(user))]
         found = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
         return key in found, len(found) == len(keys)
+
+    async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
+        """Return the chats that exist. Consistent; one call for 100 chats."""
+        keys = [records.chat_key(chat) for chat in chats]
+        rows = [records.row_key(key, key) for key in keys]
+        found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
+        return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
 
     async def list_direct(self, chat: str, user: str) -> bool:
         """Put a direct chat into the list of one of its users; False if it is not theirs.

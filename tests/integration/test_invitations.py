@@ -119,6 +119,24 @@ async def test_inviter_whom_the_user_wrote_to_is_no_stranger(parts: WorkerParts)
     assert set((await create(parts, BOB, CAROL)).members) == {ALICE, BOB, CAROL}
 
 
+async def test_strangers_without_a_direct_chat_load_none(
+    parts: WorkerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group of strangers does not try to load a direct chat for each of them."""
+    strangers = [UserId(f"stranger-{number}") for number in range(50)]
+    loaded: list[str] = []
+
+    async def load(chat: ChatId) -> None:
+        loaded.append(chat)
+
+    monkeypatch.setattr(parts.opener, "load_chat", load)
+
+    found = await parts.invitations.find_strangers(ALICE, strangers, is_host=False)
+
+    assert found == set(strangers)
+    assert not loaded
+
+
 async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
     parts: WorkerParts,
 ) -> None:
