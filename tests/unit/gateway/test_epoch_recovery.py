@@ -22,8 +22,17 @@ from chatserver.gateway.desk import Tally
 from chatserver.gateway.session import Session
 from chatserver.gateway.talk import Talk
 from chatserver.protocol import frames
+from chatserver.service.sync import Missed
 from tests.support.servers import eventually
-from tests.unit.gateway.channelworld import ALICE, CHAT, EPOCH, NEXT_EPOCH, Tier, body_of
+from tests.unit.gateway.channelworld import (
+    ALICE,
+    CHAT,
+    EPOCH,
+    NEXT_EPOCH,
+    Tier,
+    body_of,
+    entry_of,
+)
 
 
 class Wire:
@@ -64,6 +73,8 @@ class Office:
         self.snapshots = self.lines = 0
         # One object stands for everything a session reaches through its desk.
         self.parts = self.presence = self.requests = self.places = self.hot = self.chats = self
+        self.sync = self
+        self.missed: list[Missed] = []
         self.sessions: list[Session] = []
         self.channels = Channels(
             self.tier,
@@ -95,6 +106,9 @@ class Office:
     async def announce(self, users: list[UserId]) -> list[InboxState]:
         await asyncio.sleep(0)
         return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=True)]
+
+    async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
+        return [each for each in self.missed if each.seq > after]
 
     async def get_snapshot(
         self, user: UserId, state: InboxState, coverage: Coverage, request: None
@@ -220,6 +234,25 @@ async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_eac
     office.is_warm_down = False
     await eventually(lambda: "too_long" in world.types())
     assert world.types() == ["too_long"]
+
+
+async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: World) -> None:
+    """The removal comes by the inbox and is the last of the chat: nothing older follows it."""
+    office = world.office
+    office.is_warm_down = True
+    office.channels.detach(world.session)
+    world.session.missed_too_much(CHAT)
+    await eventually(lambda: office.lines > 1)
+
+    removal = body_of(entry_of(13, kind="member", user=ALICE, role=""))
+    office.missed = [Missed(Seq(6), removal)]
+    world.session.nudge(Seq(6))
+    await eventually(lambda: world.types() == ["event"])
+    office.is_warm_down = False
+    await eventually(lambda: not office.running("line-"))
+    office.commit()
+
+    assert world.types() == ["event"]
 
 
 async def test_new_epoch_seen_by_many_refreshes_runs_one_recovery(world: World) -> None:
