@@ -124,7 +124,7 @@ class Chat:
             }
 
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
-        """Take a line of the chat list."""
+        """Take a line of the chat list, or of a snapshot."""
         self._take_common(summary)
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
@@ -135,6 +135,9 @@ class Chat:
         )
         if summary.get("peer"):
             changed += self.take_marks(summary["peer"])
+        if summary.get("hidden"):
+            self.log.hide(summary["hidden"])
+            changed.append(MessagesHidden(self.id, tuple(summary["hidden"])))
         if self.log.shown is None and self._listed_top > self.log.top:
             self.needs_history = True
         return changed
