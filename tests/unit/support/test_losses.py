@@ -118,6 +118,22 @@ def never_send_again(story: Story) -> None:
     story.scenes = [s for s in story.scenes if not (isinstance(s, Told) and s.entry == MOVED)]
 
 
+def refuse_again(story: Story) -> None:
+    """The lost entry is refused when it is offered again, to a user who is still a member."""
+    never_send_again(story)
+    story.scenes.append(Answered(3.4, "alice", "duo", "lost", "not_found", device="alice-0"))
+
+
+def test_lost_message_of_a_user_who_left_may_be_refused(story: Story) -> None:
+    """Nobody can send to a chat that they have left; a refusal to a member is no excuse."""
+    refuse_again(story)
+    left = replace(entry(3, "bye", "m8"), kind="member", user="alice", role="")
+    at = index_of(story, Stored)
+    story.scenes[at] = replace(story.scenes[at], entries=(*LOG[:2], left))
+
+    assert "P1" not in {violation.rule for violation in check_story(story)}
+
+
 def lose_what_was_stored(story: Story) -> None:
     """A device knew the place to be stored, and it is another one's now."""
     mark = index_of(story, Watermark)
@@ -146,6 +162,7 @@ def lose_without_a_loss(story: Story) -> None:
 
 FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P1", never_send_again),
+    ("P1", refuse_again),
     ("P1", lose_what_was_stored),
     ("P1", ack_the_lost_place_after_the_reset),
     ("P3", show_the_lost_entry_after_the_reset),
