@@ -145,6 +145,19 @@ def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> No
         assert restarted.chats == ("c2",), kind
 
 
+def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
+    """Redis may have lost the event of an entry before the first that was told."""
+    device = Device()
+    device.event(1, 2)
+    device.event(2, 1, "c2")
+    lines = [{"chat": chat, "kind": "group", "top": 2} for chat in ("c1", "c2")]
+
+    device.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=lines)
+
+    (restarted,) = device.told(events.Restarted)
+    assert restarted.chats == ("c1",)
+
+
 def test_expired_message_has_no_body_from_its_second_on() -> None:
     """The device needs no event to take it away."""
     device = Device()
