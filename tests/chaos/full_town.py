@@ -86,10 +86,12 @@ class FullTown(Town):
 
     async def begin(self) -> None:
         """Open all chats."""
+        start = self.now()
         await super().begin()
         self.chats += await asyncio.gather(
             *(self._open_absent(number) for number in range(ABSENT)), self._open_hall()
         )
+        self._slowest["all chats are open"] = self.now() - start
 
     def _names_of(self, users: range) -> list[str]:
         names = super()._names_of(users)
@@ -152,11 +154,15 @@ class FullTown(Town):
         return tuple(entries[seq] for seq in sorted(entries))
 
     async def _read_all(self, logs: dict[str, tuple[Shown, ...]]) -> None:
+        start = self.now()
         await self._count_unread(logs)
         await super()._read_all(logs)
+        self._slowest["all was read"] = self.now() - start
+        start = self.now()
         await self._read_marks(logs)
         await self._read_watermarks(logs)
         await self._read_pushes(logs)
+        self._slowest["marks, watermarks and pushes"] = self.now() - start
 
     async def _count_unread(self, logs: dict[str, tuple[Shown, ...]]) -> None:
         for device in self.sdk():
