@@ -369,6 +369,11 @@ class Session:
             if turn is not None and turn.is_large:
                 await self._desk.channels.begin(self, turn.chat, turn.since, event.seq)
 
+    def recover_from(self, epoch: Epoch, seq: Seq) -> None:
+        """Go on at a place that is of no more use, and send a snapshot once the inbox is loaded."""
+        self.go_live(epoch, seq, seq)
+        self._recover()
+
     def _recover(self) -> None:
         """Give the device a new start, by the one task that does so."""
         if not self._is_recovering:
@@ -408,6 +413,8 @@ class Session:
         before = self._cursor
         try:
             state = await self.announce()
+            if not state.is_known:
+                raise Unavailable("the user's chats are not loaded yet")
             # As of now: what comes while the snapshot is read is sent after it, not lost.
             entry = await self._desk.channels.open_for(self.user, state.head)
             self.life.stage, self._seen_head, self.life.is_held = Stage.OPENING, 0, True

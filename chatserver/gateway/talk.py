@@ -17,7 +17,7 @@ import structlog
 
 from chatserver.domain.companions import is_session_chat
 from chatserver.domain.cursors import Coverage
-from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
+from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.logins import Claims
 from chatserver.domain.messages import Draft
@@ -377,6 +377,10 @@ class Talk:
             )
         )
         self._life.is_welcomed = True
+        if coverage is not Coverage.CURRENT and not state.is_known:
+            assert frame.cursor is not None
+            self._session.recover_from(Epoch(frame.cursor.epoch), Seq(frame.cursor.seq))
+            return
         if coverage is not Coverage.CURRENT:
             self._answer(
                 await self._desk.requests.get_snapshot(self._session.user, state, coverage, None)
