@@ -240,6 +240,12 @@ class Outbox:
                 return max(others, key=lambda deed: deed.seq)
         return None
 
+    def ask_no_more(self, ref: str) -> None:
+        """A repeat was refused for good, as in a chat that we left: only a new epoch asks again."""
+        deed = self._deeds.get(ref)
+        if deed is not None:
+            self._probe_at.pop(_probe_of(deed), None)
+
     def times(self) -> list[float]:
         """Return when what was put off is to be offered again, or something is to be asked."""
         put_off = [deed.not_before for deed in self._queued.values() if deed.not_before > 0]

@@ -479,7 +479,7 @@ class ClientState:
         if number in self._probes:
             self._probes.discard(number)
             if not error.temporary:
-                self.outbox.drop(ref)  # it was acked; of a chat that we left nobody says more
+                self.outbox.ask_no_more(ref)
         elif error.temporary and not _is_too_late(deed, error):
             self.outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
         elif deed is not None:

@@ -9,7 +9,8 @@ story with `Lost` scenes, and only for what happened before the device was reset
 * a device may have been shown an entry that is not there any more, and may be shown what comes in
   its place;
 * a change of a lost message may be refused when it is offered again: its target is gone;
-* what is offered again by a user who has left the chat meanwhile may be refused.
+* what is offered again may be refused if its user has left the chat meanwhile, or if it changes a
+  message that was deleted meanwhile.
 
 `forget_lost` returns the story without these scenes, and with each moved ack at its new place. All
 rules then apply to the rest as if nothing had been lost.
@@ -60,7 +61,7 @@ class _Eras:
         self._at: dict[tuple[str, int], Shown] = {}
         self._of: dict[tuple[str, str, str], Shown] = {}
         self._asked: dict[tuple[str, str, str], Asked] = {}
-        self._refused: set[tuple[str, str, str]] = set()
+        self._refused: dict[tuple[str, str, str], str] = {}  # the code
         self._stays: dict[str, Stays] = {}
         self._marks: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
         resets: dict[str, list[float]] = defaultdict(list)
@@ -73,8 +74,8 @@ class _Eras:
                         self._of[scene.chat, entry.sender, entry.ref] = entry
                 case Asked():
                     self._asked[scene.chat, scene.user, scene.ref] = scene
-                case Answered(code="not_found"):
-                    self._refused.add((scene.chat, scene.user, scene.ref))
+                case Answered(code=code) if code:
+                    self._refused[scene.chat, scene.user, scene.ref] = code
                 case Watermark():
                     self._marks[scene.device, scene.chat].append(scene)
                 case StartedOver(is_new_epoch=True):
@@ -144,10 +145,13 @@ class _Eras:
         final = self._of.get(key)
         if final is not None:
             return msgspec.structs.replace(answer, seq=final.seq, ts=final.ts, mid=final.mid)
-        if key in self._refused and self._has_been_out(answer.user, answer.chat):
+        code, asked = self._refused.get(key), self._asked.get(key)
+        if code == "not_found" and self._has_been_out(answer.user, answer.chat):
             return None
-        asked = self._asked.get(key)
         is_change = asked is not None and asked.kind in _CHANGES
+        target = self._at.get((answer.chat, asked.target)) if asked is not None else None
+        if code == "conflict" and is_change and target is not None and target.deleted:
+            return None
         if is_change and asked is not None and (asked.chat, asked.target) in self._lost_places:
             return None
         return answer

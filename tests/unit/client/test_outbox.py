@@ -155,3 +155,17 @@ def test_hide_is_kept_until_its_own_repeat_is_acked_as_stored() -> None:
     assert box.next_probe(PROBE_S) is None
     box.acked("h", (3, 0, ""), PROBE_S, is_stored=True)
     assert (len(box), box.times()) == (0, [])
+
+
+def test_deed_that_is_refused_when_it_is_asked_about_waits_for_a_new_epoch() -> None:
+    """In a chat that we left nobody says that it is stored; Redis may still lose it."""
+    box = box_of("a")
+    offered(box)
+    box.acked("a", place(1), 0.0, is_stored=False)
+    assert box.next_probe(PROBE_S) is not None
+
+    box.ask_no_more("a")
+
+    assert (len(box), box.times()) == (1, [])
+    box.new_epoch()
+    assert offered(box) == ["a"]

@@ -134,6 +134,24 @@ def test_lost_message_of_a_user_who_left_may_be_refused(story: Story) -> None:
     assert "P1" not in {violation.rule for violation in check_story(story)}
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
+    story: Story, deleted: bool
+) -> None:
+    """A change that is sent again meets the message as it is by then."""
+    asked = Asked(1.1, "alice", "duo", "edit", "edit", "better", target=1)
+    change = Answered(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
+    story.scenes[0:0] = [asked, change]
+    story.scenes.append(Answered(3.4, "alice", "duo", "edit", "conflict", device="alice-0"))
+    at = index_of(story, Stored)
+    first = replace(LOG[0], deleted=deleted, body="" if deleted else LOG[0].body)
+    story.scenes[at] = replace(story.scenes[at], entries=(first, *LOG[1:]))
+
+    found = "P1" in {violation.rule for violation in check_story(story)}
+
+    assert found is not deleted
+
+
 def lose_what_was_stored(story: Story) -> None:
     """A device knew the place to be stored, and it is another one's now."""
     mark = index_of(story, Watermark)
