@@ -62,6 +62,7 @@ class Chat:
         self._me = me
         self._marks_max = bounds.marks_max
         self._listed_top = 0
+        self._is_begun_by_event = False
         self._listed: _Listed | None = None
         self._old_marks: set[str] = set()  # users whose marks are of an epoch that is over
 
@@ -124,7 +125,7 @@ class Chat:
             }
 
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
-        """Take a line of the chat list."""
+        """Take a line of the chat list, or of a snapshot."""
         self._take_common(summary)
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
@@ -135,6 +136,9 @@ class Chat:
         )
         if summary.get("peer"):
             changed += self.take_marks(summary["peer"])
+        if summary.get("hidden"):
+            self.log.hide(summary["hidden"])
+            changed.append(MessagesHidden(self.id, tuple(summary["hidden"])))
         if self.log.shown is None and self._listed_top > self.log.top:
             self.needs_history = True
         return changed
@@ -161,6 +165,9 @@ class Chat:
         self.log.suspect()
         self._old_marks = set(self.marks)
         self._listed_top, self._listed = 0, None
+        # Where an event of the lost epoch was the first of the chat, one before it may be missing.
+        self.needs_history = self.needs_history or self._is_begun_by_event
+        self._is_begun_by_event = False
 
     def verified(self, found: Verified) -> list[Event]:
         """Take how far the log is still the same; return what the application is to be told."""
@@ -183,6 +190,8 @@ class Chat:
     def take_entry(self, entry: Entry) -> Iterator[Event]:
         """Take an entry that was pushed."""
         if not self.log.is_suspect:
+            if self.log.shown is None and entry.seq > 1:
+                self._is_begun_by_event = True
             self.log.begin(entry.seq - 1)
         if self.log.joins(entry.seq):
             self.log.put(entry)
@@ -208,7 +217,7 @@ class Chat:
                     self.log.begin(page[-1].seq)
             elif self.log.shown is None:
                 self.log.begin(0)
-            self.needs_history = False
+            self.needs_history = self._is_begun_by_event = False
         else:
             self.log.put_page(page)
         yield from self.tell()

@@ -46,6 +46,7 @@ class ChatLog:
         self._entries: dict[int, Entry] = {}
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of changes to it
         self._hidden: set[int] = set()  # messages that we deleted for ourselves
+        self._former_hidden: set[int] = set()  # those of an epoch that is over
         self._former: dict[int, str] = {}  # seq → mid of what was known before the new epoch
         self._former_entries: dict[int, Entry] = {}
         self._newest: int | None = None  # top of the first page that was compared
@@ -110,6 +111,12 @@ class ChatLog:
         self.shown = at
         self.pass_by(at)
 
+    def end(self, at: int) -> None:
+        """Undo `begin`, if nothing was told since: a snapshot says that more is to be read."""
+        if self.shown == at and not self._entries and not self.is_suspect:
+            self.shown = None
+            self.top = self.pushed = 0
+
     def pass_by(self, seq: int) -> None:
         """What is pushed from here on lies above `seq`."""
         self.pushed = max(self.pushed, seq)
@@ -139,8 +146,8 @@ class ChatLog:
         return seq in self._hidden
 
     def hide(self, seqs: list[int]) -> None:
-        """Show these messages as deleted. Those that are not kept come as such from the server."""
-        self._hidden.update(seq for seq in seqs if seq in self._entries)
+        """Show these messages as deleted, also where a page that was read before has their text."""
+        self._hidden.update(seqs)
 
     def put_page(self, page: list[Entry]) -> None:
         """Keep a page of history, if it joins what is kept."""
@@ -208,6 +215,7 @@ class ChatLog:
         if self.shown is not None and not self.is_suspect:
             self._former |= {seq: entry.mid for seq, entry in self._entries.items()}
             self._former_entries = dict(self._entries)
+            self._former_hidden |= self._hidden
             self.is_suspect = True
         self._entries.clear()
         self._changes.clear()
@@ -240,12 +248,15 @@ class ChatLog:
         self.is_suspect = False
         self._former.clear()
         self._former_entries.clear()
+        self._former_hidden.clear()
         return Verified(agreed, withdrawn, is_cut, is_sure)
 
     def _take_back(self, agreed: int) -> None:
         """Keep what was known up to `agreed`, down to a copy with a change that is gone."""
         for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
             entry = self._former_entries[seq]
+            if seq in self._former_hidden:
+                self._hidden.add(seq)
             if entry.rev <= agreed:
                 self.put(entry)
             elif seq not in self._entries:

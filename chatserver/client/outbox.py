@@ -47,6 +47,11 @@ class Deed:
     number: int = 0
 
     @property
+    def is_hide(self) -> bool:
+        """True if it deletes a message for us alone, which no `stored` of the chat covers."""
+        return self.fields["type"] == "delete" and self.fields.get("for") == "me"
+
+    @property
     def is_stored_wanted(self) -> bool:
         """True if the application wants to hear only when it is stored."""
         return bool(self.fields.get("durability") == "stored")
@@ -63,7 +68,8 @@ class Outbox:
         self._in_flight: dict[str, Deed] = {}
         self._acked: dict[str, dict[str, Deed]] = {}  # by chat
         self._last_number = 0
-        self._probe_at: dict[str, float] = {}  # chat → when to ask whether its acked are stored
+        # When to ask whether what was acked is stored: of a chat (ref empty), or of a hide.
+        self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
         return len(self._deeds)
@@ -99,7 +105,7 @@ class Outbox:
         self._deeds[deed.ref] = deed
         if deed.stage is Stage.ACKED:
             self._acked.setdefault(deed.chat, {})[deed.ref] = deed
-            self._probe_at[deed.chat] = 0.0
+            self._probe_at[_probe_of(deed)] = 0.0
         else:
             deed.stage = Stage.QUEUED
             self._queued[deed.ref] = deed
@@ -128,11 +134,13 @@ class Outbox:
         if deed is None:
             return None
         deed.seq, deed.ts, deed.mid = place
-        self._move(deed, Stage.ACKED)
-        self._probe_at.setdefault(deed.chat, now + PROBE_S)
         is_news, deed.is_told = not deed.is_told, True
         if is_stored:
-            self.stored(deed.chat, deed.seq, now)
+            # Nothing else is: what was acked before it may be lost, and of an epoch that is over.
+            self.drop(ref)
+        elif deed.stage is not Stage.ACKED:
+            self._move(deed, Stage.ACKED)
+            self._probe_at.setdefault(_probe_of(deed), now + PROBE_S)
         return deed if is_news else None
 
     def put_off(self, ref: str, until: float) -> None:
@@ -153,8 +161,9 @@ class Outbox:
         acked = self._acked.get(chat)
         if acked is None:
             return
-        self._probe_at[chat] = now + PROBE_S
-        for ref in [ref for ref, deed in acked.items() if deed.seq <= upto]:
+        if (chat, "") in self._probe_at:
+            self._probe_at[chat, ""] = now + PROBE_S
+        for ref in [ref for ref, d in acked.items() if d.seq <= upto and not d.is_hide]:
             self.drop(ref)
 
     def disconnected(self) -> None:
@@ -189,43 +198,59 @@ class Outbox:
     def _leave(self, deed: Deed) -> None:
         self._queued.pop(deed.ref, None)
         self._in_flight.pop(deed.ref, None)
+        self._probe_at.pop((deed.chat, deed.ref), None)
         acked = self._acked.get(deed.chat)
         if acked is not None:
             acked.pop(deed.ref, None)
+            if all(other.is_hide for other in acked.values()):
+                self._probe_at.pop((deed.chat, ""), None)
             if not acked:
                 del self._acked[deed.chat]
-                self._probe_at.pop(deed.chat, None)
 
     def unstored(self, chats_max: int) -> dict[str, int]:
         """Return chats with acked deeds and the newest place of these; the latest chats."""
-        newest = list(self._acked.items())[-chats_max:]
-        return {chat: max(deed.seq for deed in deeds.values()) for chat, deeds in newest}
+        newest: dict[str, int] = {}
+        for chat, deeds in reversed(self._acked.items()):
+            seqs = [deed.seq for deed in deeds.values() if not deed.is_hide]
+            if seqs and len(newest) < chats_max:
+                newest[chat] = max(seqs)
+        return newest
 
     def will_be_told(self, chats: Iterable[str], now: float) -> None:
         """The server was asked about these chats and will send `stored`: do not ask again yet."""
         for chat in chats:
-            if chat in self._acked:
-                self._probe_at[chat] = now + PROBE_S
+            if (chat, "") in self._probe_at:
+                self._probe_at[chat, ""] = now + PROBE_S
 
     # ── asking whether it is stored ─────────────────────────────────────────────────────────────
 
     def next_probe(self, now: float) -> Deed | None:
-        """Return an acked send to offer again with the wish to hear when it is stored.
+        """Return an acked deed to offer again: its `stored` may have been lost.
 
-        The watermark that says so may have come while we were away. The same ref changes nothing,
-        and the answer covers all before it in its chat.
+        The same ref changes nothing. After the ack of a repeat comes how far the chat is stored;
+        that of a hide says whether this one is.
         """
-        for chat, at in list(self._probe_at.items()):
-            if at > now:
-                continue
-            sends = [d for d in self._acked[chat].values() if d.fields["type"] == "send"]
-            if sends:
-                self._probe_at[chat] = now + PROBE_AGAIN_S
-                return max(sends, key=lambda deed: deed.seq)
-            del self._probe_at[chat]  # only a send can ask; the next watermark covers these
+        for (chat, ref), at in self._probe_at.items():
+            if at <= now:
+                self._probe_at[chat, ref] = now + PROBE_AGAIN_S
+                acked = self._acked[chat]
+                if ref:
+                    return acked[ref]
+                others = (deed for deed in acked.values() if not deed.is_hide)
+                return max(others, key=lambda deed: deed.seq)
         return None
+
+    def ask_no_more(self, ref: str) -> None:
+        """A repeat was refused for good, as in a chat that we left: only a new epoch asks again."""
+        deed = self._deeds.get(ref)
+        if deed is not None:
+            self._probe_at.pop(_probe_of(deed), None)
 
     def times(self) -> list[float]:
         """Return when what was put off is to be offered again, or something is to be asked."""
         put_off = [deed.not_before for deed in self._queued.values() if deed.not_before > 0]
         return [*put_off, *self._probe_at.values()]
+
+
+def _probe_of(deed: Deed) -> tuple[str, str]:
+    return deed.chat, deed.ref if deed.is_hide else ""

@@ -76,6 +76,7 @@ class ClientState:
         self._offers: dict[int, str] = {}  # number of a deed's frame → ref
         self._probes: set[int] = set()
         self._named_unstored: dict[str, int] = {}  # in the last hello
+        self._begun: dict[str, int] = {}  # chats of which the last welcome told first, and where
         self._watched: dict[str, None] = {}
         self._is_reset_coming = False  # then what is acked has to be offered first
         self._is_paused = False
@@ -148,6 +149,7 @@ class ClientState:
         self.is_online = True
         self._connection += 1
         self._is_behind = False
+        is_fresh = self.cursor is None
         if self.cursor is None:
             self.cursor = Cursor(welcome["epoch"], welcome["seq"])
         self._is_reset_coming = self.cursor.epoch != welcome["epoch"]
@@ -158,7 +160,7 @@ class ClientState:
         users = list(self._watched)
         for start in range(0, len(users), WATCH_MAX):
             self._frames.append({"type": "watch", "users": users[start : start + WATCH_MAX]})
-        self._take_large(welcome.get("large", []))
+        self._take_large(welcome.get("large", []), is_fresh=is_fresh)
         self.spoken.reconnected(now)
         self.tick(now)
         return self._connection
@@ -383,6 +385,10 @@ class ClientState:
             self._requests.forget(frame["id"])
             self._is_syncing = False
         listed = {summary["chat"]: summary.get("top", 0) for summary in frame["chats"]}
+        for name, seq in self._begun.items():
+            if name in self.chats:
+                self.chats[name].log.end(seq)
+        self._begun.clear()
         if is_new:
             self.outbox.new_epoch()
             for chat in self.chats.values():
@@ -399,12 +405,17 @@ class ClientState:
 
     # ── large chats: no inbox events, the place in the chat is the cursor ───────────────────────
 
-    def _take_large(self, heads: list[Any]) -> None:
+    def _take_large(self, heads: list[Any], *, is_fresh: bool) -> None:
         """Take `welcome.large`: each large chat, and the place after which its events begin."""
+        self._begun.clear()
         for head in heads:
             if isinstance(head, dict):
                 chat = self.chat(head["chat"])
                 chat.is_large = True
+                if self._is_reset_coming:
+                    continue  # into another epoch, of which the snapshot says where chats stand
+                if chat.log.shown is None and not is_fresh:
+                    self._begun[chat.id] = head["seq"]
                 chat.log.begin(head["seq"])
                 chat.log.pass_by(head["seq"])
                 self.catch_up.want(chat)
@@ -436,7 +447,7 @@ class ClientState:
                 break
             number = self._number(probe.ref)
             self._probes.add(number)
-            self._frames.append({**probe.fields, "durability": "stored", "id": number})
+            self._frames.append({**probe.fields, "id": number})
 
     def _number(self, ref: str) -> int:
         number = self._requests.next_id()
@@ -467,6 +478,8 @@ class ClientState:
         deed = self.outbox.find(ref)
         if number in self._probes:
             self._probes.discard(number)
+            if not error.temporary:
+                self.outbox.ask_no_more(ref)
         elif error.temporary and not _is_too_late(deed, error):
             self.outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
         elif deed is not None:

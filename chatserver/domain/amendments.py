@@ -38,6 +38,14 @@ class Outcome(enum.Enum):
     RESTRAINED = 12  # the sender may not write
 
 
+class Hide(enum.Enum):
+    """What became of a message that its reader deletes for themselves; values of `hide.lua`."""
+
+    KNOWN = 0  # it was hidden
+    NEW = 1
+    STORED = 3  # it was hidden, and the directory has it
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Amended:
     """What became of an amendment. `seq` is its place; of `ELSEWHERE`, the chat's head.

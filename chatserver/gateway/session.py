@@ -59,6 +59,7 @@ class Session:
         "_is_recovering",
         "_lines",
         "_seen_head",
+        "_unreported",
         "attention",
         "device",
         "id",
@@ -75,7 +76,10 @@ class Session:
         self._cursor = DeviceCursor(Epoch(""), Seq(0))
         self._seen_head = 0
         self._is_pumping = self._is_recovering = self._is_loading = False
-        self._lines: set[ChatId] = set()  # large chats whose line is being read
+        # Large chats whose line is being read, and by which task.
+        self._lines: dict[ChatId, object] = {}
+        # Up to which seq, of which epoch, the device is to be told what is stored of a chat.
+        self._unreported: dict[tuple[Epoch, ChatId], Seq] = {}
         self.life = Life()
         self.on_live: Callable[[], None] = lambda: None  # what was held may go on
         self.standing: Standing | None = None  # from a good hello on
@@ -199,29 +203,42 @@ class Session:
         would drop messages that are lost.
         """
         epoch = self._desk.parts.hot.whole_epoch
-        if self.life.stage is LIVE and self._cursor.epoch == epoch:
+        if self.life.is_live and self._cursor.epoch == epoch:
             self._connection.send_frame(frame)
 
     def report_stored(self, unstored: Mapping[str, int]) -> None:
         """Send how far these chats are stored: now, and when they are up to the places named."""
-        self._desk.spawn(self._report_stored(unstored), f"stored-{self.id}")
-
-    async def _report_stored(self, unstored: Mapping[str, int]) -> None:
-        epoch = self._cursor.epoch
+        epoch, is_reporting = self._cursor.epoch, bool(self._unreported)
         for chat, seq in unstored.items():
+            key = epoch, ChatId(chat)
+            self._unreported[key] = Seq(max(seq, self._unreported.get(key, 0)))
+        if self._unreported and not is_reporting:
+            self._desk.spawn(self._report_stored(), f"stored-{self.id}", self._unreported.clear)
+
+    async def _report_stored(self) -> None:
+        """Report chat after chat; retry while a tier is down."""
+        wait_s = RETRY_S
+        while self._unreported and self.life.stage is not Stage.OVER:
+            key = epoch, chat = next(iter(self._unreported))
             try:
-                reader = await self._desk.parts.members.get_reader(ChatId(chat), self.user)
+                reader = await self._desk.parts.members.get_reader(chat, self.user)
             except NotFound:
+                self._unreported.pop(key)
                 continue
             except ChatError as exc:
-                log.warning("session.stored_unknown", chat=chat, error=exc.message)
+                if wait_s == RETRY_S:
+                    log.warning("session.stored_delayed", chat=chat, error=exc.message)
+                await asyncio.sleep(jittered(wait_s, 0.5, 1.5))
+                wait_s = min(2 * wait_s, RETRY_S_MAX)
+                self._unreported[key] = self._unreported.pop(key)  # the others come first
                 continue
+            seq = Seq(min(self._unreported.pop(key), reader.head))
             if self._cursor.epoch != epoch:
-                return  # its seqs may be other messages now
+                continue  # its seqs may be other messages now
             if reader.stored:
                 self.stored(text_frame(codec.encode(frames.Stored(chat, reader.stored))))
-            if reader.stored < min(seq, reader.head):
-                self._wait_for_stored(ChatId(chat), Seq(min(seq, reader.head)), epoch)
+            if reader.stored < seq:
+                self._wait_for_stored(chat, seq, epoch)
 
     def _wait_for_stored(self, chat: ChatId, seq: Seq, epoch: Epoch) -> None:
         """Send `stored` when the chat is stored up to `seq`, while this session and epoch last."""
@@ -246,22 +263,26 @@ class Session:
         if self.life.stage is LIVE and not self._is_current(self._cursor):
             self._recover()  # its snapshot has the line of every chat
         elif chat not in self._lines:
-            self._lines.add(chat)
-            self._desk.spawn(self._send_line(chat), f"line-{self.id}")
+            task = self._lines[chat] = object()
+            self._desk.spawn(self._send_line(chat, task), f"line-{self.id}")
 
-    async def _send_line(self, chat: ChatId) -> None:
+    async def _send_line(self, chat: ChatId, task: object) -> None:
         """Send the chat's line, and everything after it.
 
         Guarantees:
             One task per chat: `_lines` has the chat until its line is read.
             Nothing of another epoch: a `reset` or `too_long` that comes meanwhile replaces it.
+            Nothing after the end: where the inbox comes to the chat's end as a large one, or to the
+            user's removal, that takes the chat out of `_lines`, and the line is not sent.
         """
         cursor = self._cursor
         try:
             found, line = await self._read_line(chat, cursor)
         finally:
-            self._lines.discard(chat)
-        if line is not None and self._is_current(cursor):
+            is_wanted = self._lines.get(chat) is task
+            if is_wanted:
+                del self._lines[chat]
+        if line is not None and is_wanted and self._is_current(cursor):
             self._answer(frames.TooLong(frames.Cursor(cursor.epoch, cursor.seq), [line]))
             if found is not None:
                 self._desk.channels.attach(self, found)
@@ -338,6 +359,7 @@ class Session:
         """Send an event of the inbox; one that turns a chat large or small between its two ways."""
         turn = read_turn(event.body, self.user)
         if turn is not None and not turn.is_large:
+            self._lines.pop(turn.chat, None)
             await self._desk.channels.finish(self, turn, event.seq)
         if self.life.stage is not LIVE or cursor is not self._cursor:
             return
@@ -346,6 +368,11 @@ class Session:
             self._connection.send_text(codec.join_event(cursor.epoch, event.seq, event.body))
             if turn is not None and turn.is_large:
                 await self._desk.channels.begin(self, turn.chat, turn.since, event.seq)
+
+    def recover_from(self, epoch: Epoch, seq: Seq) -> None:
+        """Go on at a place that is of no more use, and send a snapshot once the inbox is loaded."""
+        self.go_live(epoch, seq, seq)
+        self._recover()
 
     def _recover(self) -> None:
         """Give the device a new start, by the one task that does so."""
@@ -386,6 +413,8 @@ class Session:
         before = self._cursor
         try:
             state = await self.announce()
+            if not state.is_known:
+                raise Unavailable("the user's chats are not loaded yet")
             # As of now: what comes while the snapshot is read is sent after it, not lost.
             entry = await self._desk.channels.open_for(self.user, state.head)
             self.life.stage, self._seen_head, self.life.is_held = Stage.OPENING, 0, True

@@ -17,7 +17,7 @@ import structlog
 
 from chatserver.domain.companions import is_session_chat
 from chatserver.domain.cursors import Coverage
-from chatserver.domain.ids import ChatId, DeviceId, Seq, Ts, UserId
+from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.logins import Claims
 from chatserver.domain.messages import Draft
@@ -249,6 +249,8 @@ class Talk:
                 found = await self._answer_to(frame)
                 if found is not None:
                     self._answer(found)
+                if isinstance(frame, frames.Edit | frames.Delete | frames.React):
+                    self._report_again(frame.chat, found)
             except ChatError as exc:
                 self._refuse(request, exc)
             finally:
@@ -258,6 +260,14 @@ class Talk:
             self._refuse(request, ChatError("the request failed; it is our fault"))
 
         self._desk.spawn(answer(), f"request-{self._session.id}", crashed)
+
+    def _report_again(self, chat: str, answer: msgspec.Struct | None) -> None:
+        """Report how far a chat is stored after a repeat, of which that may have been lost.
+
+        What somebody deletes for themselves has no place in the chat: its ack says whether it is.
+        """
+        if isinstance(answer, frames.Ack) and answer.dup and answer.mid:
+            self._session.report_stored({chat: answer.seq})
 
     async def _answer_to(
         self, frame: Request | frames.Watch | frames.Auth
@@ -367,6 +377,10 @@ class Talk:
             )
         )
         self._life.is_welcomed = True
+        if coverage is not Coverage.CURRENT and not state.is_known:
+            assert frame.cursor is not None
+            self._session.recover_from(Epoch(frame.cursor.epoch), Seq(frame.cursor.seq))
+            return
         if coverage is not Coverage.CURRENT:
             self._answer(
                 await self._desk.requests.get_snapshot(self._session.user, state, coverage, None)
@@ -458,6 +472,8 @@ class Talk:
         self._connection.send_text(
             codec.encode_ack(draft.request_id, draft.ref, mid, seq, ts, dup=dup, durability="hot")
         )
+        if dup:
+            self._session.report_stored({draft.chat: seq})  # it may have been reported long ago
 
     def refused(self, draft: Draft, error: ChatError) -> None:
         """Tell the client why not, or that nobody knows."""

@@ -3,14 +3,14 @@
 Data: ``{pN}:over:<chat>`` (hash, seq → JSON) holds the entries that were changed or lost their
 text, as they are now; ``{pN}:revs:<chat>`` (zset) when each may leave it. Bound: two for each entry
 of the log and of the backlog, at most. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds what a user
-deleted for himself: at most `HIDDEN_MAX` a chat.
+deleted for himself: at most `HIDDEN_MAX` a chat; ``!`` is the newest of them in the backlog.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.messages import format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
@@ -111,8 +111,8 @@ class Hidden:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> bool:
-        """Hide a message from its reader, on its way to the directory; False if it was hidden.
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
+        """Hide a message from its reader, on its way to the directory.
 
         Raises:
             TooLarge: the user hides as many messages of the chat as one may.
@@ -139,7 +139,7 @@ class Hidden:
             raise TooLarge(f"seq: at most {HIDDEN_MAX} messages of a chat can be deleted for you")
         if code == _FULL:
             raise Overloaded(_BACKLOG_FULL)
-        return code == 1
+        return Hide(code)
 
     async def list_hidden(
         self, user: UserId, chats: Sequence[ChatId]

@@ -366,6 +366,13 @@ class WarmCalls:
         self._gateway = gateway
         self._timeout_s = timeout_s
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        hot.on_epoch.append(self._give_up)
+
+    def _give_up(self) -> None:
+        """End every wait: Redis is in another epoch and may have lost the calls or the answers."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(Unavailable("warm tier: Redis was restarted, try again"))
 
     def answered(self, answer: Answer) -> None:
         """Take an answer from the mailbox; one that nobody waits for any more is dropped."""

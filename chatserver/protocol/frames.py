@@ -781,7 +781,10 @@ class Ok(ServerFrame, tag="ok", frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the chat list. `top` is the newest seq; `peer` the other side's marks (direct)."""
+    """A line of the chat list. `top` is the newest seq; `peer` the other side's marks (direct).
+
+    `hidden`, in a snapshot only: what the user deleted for themselves.
+    """
 
     chat: str
     kind: ChatKind
@@ -793,6 +796,7 @@ class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     last: Message | None = None
     peer: Marks | None = None
     ended: bool = False
+    hidden: list[int] = []
 
 
 class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):

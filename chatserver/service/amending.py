@@ -14,9 +14,9 @@ devices alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol
 
-from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Mid, MidSource, Ref, Seq, UserId
 from chatserver.domain.inboxes import Place
 from chatserver.domain.messages import Audience, ChatHead, digest_of, is_same_send, parse_place
@@ -50,7 +50,7 @@ class Commits(Protocol):
 class Hider(Protocol):
     """What users deleted for themselves."""
 
-    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> bool: ...
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide: ...
 
 
 class Audiences(Protocol):
@@ -207,13 +207,14 @@ class Amending:
         await self._audiences.get_for_member(chat, user)
         if seq > (await self._heads.get_head(chat)).seq:
             raise NotFound(NO_MESSAGE)
-        is_new = await self._hider.hide(user, chat, seq)
-        if is_new:
+        outcome = await self._hider.hide(user, chat, seq)
+        if outcome is Hide.NEW:
             body = codec.hidden_event_body(chat, [seq])
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
                     self._told.nudge(place.user, place.seq, place.gateways)
-        return frames.Ack(frame.id, frame.ref, "", seq, 0, not is_new, "hot")
+        durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
+        return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
 
 
 def _ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.Ack:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+import msgspec
+
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
 from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
@@ -322,8 +324,16 @@ class Chats:
     async def get_snapshot(
         self, user: UserId, state: InboxState
     ) -> tuple[frames.Cursor, list[frames.ChatSummary]]:
-        """Return where a device starts again: the inbox's head and the newest chats."""
+        """Return where a device starts again: the inbox's head and the newest chats.
+
+        Each has what the user deleted for themselves: the device may have missed the events.
+        """
         chats, _ = await self.list_page(user, None, SNAPSHOT_CHATS)
+        names = [ChatId(line.chat) for line in chats]
+        hidden = await self._views.list_hidden(user, names) if self._views else {}
+        for number, name in enumerate(names):
+            if seqs := hidden.get(name):
+                chats[number] = msgspec.structs.replace(chats[number], hidden=sorted(seqs))
         return frames.Cursor(state.epoch, state.head), chats
 
     async def mark(self, user: UserId, frame: frames.Mark) -> None:

@@ -94,6 +94,7 @@ class FullStack:
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
         }
         self.crowd = [f"crowd{number}" for number in range(CROWD_MAX)]
+        self.reviving: set[str] = set()  # names of processes that a fault starts again by itself
         self.fleet: Fleet
 
     def _redis_url(self, link: str) -> str:
@@ -140,6 +141,8 @@ class FullStack:
         """
         while True:
             for server in (*self.stack.workers.values(), self.fleet):
+                if server.launch.name in self.reviving:
+                    continue
                 if server.process is not None and server.process.poll() is not None:
                     server.process = None
                     with contextlib.suppress(AssertionError):  # the next look tries again

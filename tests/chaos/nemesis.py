@@ -242,6 +242,13 @@ class Nemesis(Actions):
 
     async def _revive(self, worker: Any, pause_s: float) -> None:
         """Start a worker again, however often it ends because a server is down."""
+        self._full.reviving.add(worker.launch.name)
+        try:
+            await self._start_again(worker, pause_s)
+        finally:
+            self._full.reviving.discard(worker.launch.name)
+
+    async def _start_again(self, worker: Any, pause_s: float) -> None:
         if worker.process is not None:
             await asyncio.to_thread(worker.stop)
         await asyncio.sleep(pause_s)

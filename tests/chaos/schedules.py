@@ -57,7 +57,7 @@ class Result(msgspec.Struct, frozen=True):
         return f"{text}\n    {folder / f'seed-{self.seed}'}\n{shown}"
 
 
-async def run_seed(full: FullStack, seed: int, kinds: set[str], ignored: set[str]) -> Result:
+async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
     """Perform the schedule of a seed and judge it."""
     start = time.monotonic()
     folder = full.folder / f"seed-{seed}"
@@ -69,7 +69,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str], ignored: set[str
     asyncio.get_running_loop().call_later(SEED_S - 1, lambda: stuck.extend(list_tasks()))
     keeper = asyncio.create_task(full.keep_running(), name="keeper")
     try:
-        async with asyncio.timeout(SEED_S), FullTown(full, folder, seed, ignored) as town:
+        async with asyncio.timeout(SEED_S), FullTown(full, folder, seed) as town:
             nemesis = Nemesis(town)
             await town.begin()
             try:
@@ -101,7 +101,7 @@ def list_tasks() -> list[str]:
 # ── one job ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def serve(kinds: set[str], ignored: set[str], kept: Path) -> None:
+async def serve(kinds: set[str], kept: Path) -> None:
     """Run the seeds that come by stdin, one a line; answer each with a line on stdout."""
     loop = asyncio.get_running_loop()
     seed = await loop.run_in_executor(None, sys.stdin.readline)
@@ -111,7 +111,7 @@ async def serve(kinds: set[str], ignored: set[str], kept: Path) -> None:
             async with open_full_stack(folder) as full:
                 problem = ""
                 while seed and not problem:
-                    result = await run_seed(full, int(seed), kinds, ignored)
+                    result = await run_seed(full, int(seed), kinds)
                     problem = result.problem
                     if problem:
                         keep(folder, kept / f"seed-{result.seed}", result)
@@ -171,7 +171,6 @@ class Jobs:
             "--only",
             ",".join(sorted(self._args.kinds)) or "none",
         ]
-        argv += ["--ignore", self._args.ignore]
         pipe = asyncio.subprocess.PIPE
         with (self._args.folder / f"job-{number}.log").open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
@@ -210,9 +209,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="stacks at a time")
     parser.add_argument("--only", default="", help="kinds of faults, with commas; default: all")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, with commas")
-    parser.add_argument(
-        "--ignore", default="", help="rules of the checker to leave out, with commas"
-    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "schedules")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -228,7 +224,7 @@ def main() -> int:
     """Run the command."""
     args = parse_args()
     if args.serve:
-        asyncio.run(serve(args.kinds, set(args.ignore.split(",")), args.folder))
+        asyncio.run(serve(args.kinds, args.folder))
         return 0
     start = time.monotonic()
     jobs = Jobs(args)

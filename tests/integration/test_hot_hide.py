@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chatserver.domain.amendments import Hide
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.hot.amending import Hidden
 from chatserver.hot.backlog import Backlog, HideEntry
@@ -41,7 +42,7 @@ def test_hide_is_kept_and_in_the_backlog(scripts: Scripts) -> None:
         0,
     ]
 
-    assert scripts.hash(scripts.keys.hidden(ALICE)) == {CHAT: "12,2"}
+    assert scripts.hash(scripts.keys.hidden(ALICE))[CHAT] == "12,2"
     assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 2
 
 
@@ -62,10 +63,23 @@ def test_hide_with_a_full_backlog_is_refused(scripts: Scripts) -> None:
     assert scripts.hash(scripts.keys.hidden(ALICE)) == {}
 
 
+def test_hide_again_is_stored_once_the_backlog_is_persisted_up_to_it(scripts: Scripts) -> None:
+    """The newest of the user's hides counts: what is before it is persisted, too."""
+    backlog, checkpoint = scripts.keys.backlog(0), scripts.keys.checkpoint(0)
+    hide(scripts, 1)
+    hide(scripts, 2)
+    first, last = (name for name, _ in scripts.redis.xrange(backlog))
+
+    scripts.redis.hset(checkpoint, "id", first)
+    assert hide(scripts, 1) == 0
+    scripts.redis.hset(checkpoint, "id", last)
+    assert hide(scripts, 1) == 3
+
+
 async def test_hidden_is_read_back_by_chat(hot: HotClient, scripts: Scripts) -> None:
     """As the persister and as the reader see it; of others nothing."""
     hidden = Hidden(hot)
-    assert await hidden.hide(ALICE, CHAT, Seq(5))
+    assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
     await hidden.open_hidden(ALICE, {CHAT: [7], ChatId("c2"): [1, 2]})
 
     found = await hidden.list_hidden(ALICE, [CHAT, ChatId("c2"), ChatId("c3")])

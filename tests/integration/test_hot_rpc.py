@@ -327,6 +327,22 @@ async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -
             await asyncio.wait_for(calls.load_chat(CHAT), 20)
 
 
+async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
+    start_redis: StartRedis,
+) -> None:
+    """The call or its answer may be lost: whoever asked asks again, and not after the deadline."""
+    server = start_redis("no")
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        waiting = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60.0).load_chat(CHAT))
+        await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+
+        server.kill()
+        server.start()
+
+        with pytest.raises(Unavailable, match="restarted"):
+            await asyncio.wait_for(waiting, 30)
+
+
 async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis) -> None:
     """Whoever runs it starts it again."""
     server = start_redis("no")

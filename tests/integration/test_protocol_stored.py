@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.rawchat import RawChat
+from tests.support.servers import eventually
 from tests.support.stack import PATIENT, Stack, open_stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]
@@ -59,3 +60,35 @@ async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_askin
             await stranger.start(unstored={chat: 3})
             await stranger.ask("chats", deadline_s=DEADLINE_S)
             assert stranger.of_type("stored") == []
+
+
+async def test_repeat_of_what_is_stored_is_followed_by_stored(
+    resumable: Stack, new_name: NewName
+) -> None:
+    """The first `stored` may have been lost: a repeat under the same ref brings it again."""
+    bob = new_name("bob")
+    await resumable.add_users([bob])
+    if not resumable.workers.get("persist"):
+        resumable.start_worker("persist")
+    async with resumable.chat_of(new_name("alice")) as alice:
+        answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
+        chat = answer["chat"]["chat"]
+        send = {"chat": chat, "ref": "r1", "body": "hello"}
+        edit = {"chat": chat, "ref": "r2", "seq": 1, "body": "bye"}
+        hide = {"chat": chat, "ref": "r3", "seq": 1, "for": "me"}
+        await alice.ask("send", **send, deadline_s=DEADLINE_S)
+        await alice.ask("edit", **edit, deadline_s=DEADLINE_S)
+        await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+        await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, "stored")
+
+        for kind, fields in (("send", send), ("edit", edit)):
+            alice.frames.clear()
+            again = await alice.ask(kind, **fields, deadline_s=DEADLINE_S)
+            assert again["dup"], kind
+            await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, f"of {kind}")
+
+        async def is_hide_stored() -> bool:
+            ack = await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+            return bool(ack["dup"] and ack["durability"] == "stored")
+
+        await eventually(is_hide_stored, DEADLINE_S, "the hide is stored")

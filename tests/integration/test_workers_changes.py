@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatserver.domain.amendments import Amended, Amendment
+from chatserver.domain.amendments import Amended, Amendment, Hide
 from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 from chatserver.domain.messages import Audience, digest_of
 from chatserver.errors import Unavailable
@@ -275,9 +275,10 @@ async def test_hidden_goes_to_the_directory_and_comes_back(
     team = await make_group(parts, ALICE, BOB)
     hidden = Hidden(parts.hot)
     for seq in (5, 9):
-        assert await hidden.hide(BOB, team.chat, Seq(seq))
-    assert not await hidden.hide(BOB, team.chat, Seq(5))
+        assert await hidden.hide(BOB, team.chat, Seq(seq)) is Hide.NEW
+    assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.KNOWN
     await persist(parts)
+    assert await hidden.hide(BOB, team.chat, Seq(5)) is Hide.STORED
     await parts.hot.call("DEL", parts.hot.keys.hidden(BOB), parts.hot.keys.box(BOB))
 
     await parts.opener.load_user(BOB)

@@ -8,7 +8,9 @@ story with `Lost` scenes, and only for what happened before the device was reset
   be stored; the entry itself must still be there, once;
 * a device may have been shown an entry that is not there any more, and may be shown what comes in
   its place;
-* a change of a lost message may be refused when it is offered again: its target is gone.
+* a change of a lost message may be refused when it is offered again: its target is gone;
+* what is offered again may be refused if its user has left the chat meanwhile, or if it changes a
+  message that was deleted meanwhile.
 
 `forget_lost` returns the story without these scenes, and with each moved ack at its new place. All
 rules then apply to the rest as if nothing had been lost.
@@ -31,6 +33,7 @@ from tests.support.story import (
     Scene,
     Shown,
     StartedOver,
+    Stays,
     Stored,
     Story,
     Told,
@@ -58,16 +61,21 @@ class _Eras:
         self._at: dict[tuple[str, int], Shown] = {}
         self._of: dict[tuple[str, str, str], Shown] = {}
         self._asked: dict[tuple[str, str, str], Asked] = {}
+        self._refused: dict[tuple[str, str, str], str] = {}  # the code
+        self._stays: dict[str, Stays] = {}
         self._marks: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
         resets: dict[str, list[float]] = defaultdict(list)
         for scene in story.scenes:
             match scene:
                 case Stored():
+                    self._stays[scene.chat] = Stays(story.chats.get(scene.chat, ()), scene.entries)
                     for entry in scene.entries:
                         self._at[scene.chat, entry.seq] = entry
                         self._of[scene.chat, entry.sender, entry.ref] = entry
                 case Asked():
                     self._asked[scene.chat, scene.user, scene.ref] = scene
+                case Answered(code=code) if code:
+                    self._refused[scene.chat, scene.user, scene.ref] = code
                 case Watermark():
                     self._marks[scene.device, scene.chat].append(scene)
                 case StartedOver(is_new_epoch=True):
@@ -133,14 +141,24 @@ class _Eras:
         end = next((t for t in self._ends.get(answer.device, ()) if t > answer.t), None)
         if end is None or self._is_known_stored(answer, end):
             return answer
-        final = self._of.get((answer.chat, answer.user, answer.ref))
+        key = (answer.chat, answer.user, answer.ref)
+        final = self._of.get(key)
         if final is not None:
             return msgspec.structs.replace(answer, seq=final.seq, ts=final.ts, mid=final.mid)
-        asked = self._asked.get((answer.chat, answer.user, answer.ref))
+        code, asked = self._refused.get(key), self._asked.get(key)
+        if code == "not_found" and self._has_been_out(answer.user, answer.chat):
+            return None
         is_change = asked is not None and asked.kind in _CHANGES
+        target = self._at.get((answer.chat, asked.target)) if asked is not None else None
+        if code == "conflict" and is_change and target is not None and target.deleted:
+            return None
         if is_change and asked is not None and (asked.chat, asked.target) in self._lost_places:
             return None
         return answer
+
+    def _has_been_out(self, user: str, chat: str) -> bool:
+        stays = self._stays.get(chat)
+        return stays is not None and any(end is not None for _, end in stays.of.get(user, ()))
 
     def _is_known_stored(self, answer: Answered, end: float) -> bool:
         return any(

@@ -374,6 +374,9 @@ async def bring_up(server: Server) -> None:
     """As `start`, from the event loop, without holding the loop up.
 
     Not in a thread: a child of ours dies with the thread that started it.
+
+    Raises:
+        AssertionError: it ended, or was not ready in time.
     """
     launch = server.launch
 
@@ -382,18 +385,23 @@ async def bring_up(server: Server) -> None:
         server.start()
         server.launch = launch
 
-    async def is_ready() -> bool:
+    has_ended = False
+
+    async def is_over() -> bool:
+        nonlocal has_ended
         # Asked first: one that was ready may have ended since, as a test wants it.
         if await asyncio.to_thread(launch.is_ready):
             return True
         process = server.process
         if process is None or process.poll() is not None:
-            assert _was_held_up(server), f"it ended:\n{server.tail()}"
-            begin()
-        return False
+            has_ended = not _was_held_up(server)
+            if not has_ended:
+                begin()
+        return has_ended
 
     begin()
-    await eventually(is_ready, deadline_s=START_S, what=f"{launch.name} is ready")
+    await eventually(is_over, deadline_s=START_S, what=f"{launch.name} is ready")
+    assert not has_ended, f"{launch.name} ended:\n{server.tail()}"
 
 
 async def read_metric(port: int, name: str) -> float:

@@ -1,24 +1,43 @@
 #!lua
 -- Notes that a user deleted a message for himself, and puts that into the backlog.
 --
--- key hidden      hash    chat to the seqs that the user does not see, comma separated
+-- key hidden      hash    chat to the seqs that the user does not see, comma separated; `!`: the last of
+--                         them in the backlog
 -- key backlog     stream  what is not yet persisted
--- key checkpoint  hash    `waiting`: how much the backlog holds
+-- key checkpoint  hash    `waiting`: how much the backlog holds; `id`: up to which entry it is persisted
 -- arg chat_id     string
 -- arg user        string
 -- arg seq         integer
 -- arg hidden_max  integer of one chat
 -- arg backlog_max integer refuse when so much waits
 --
--- returns 1 if it is hidden now, 0 if it was, 2 if the user hides too many, 6 if the backlog is full
+-- returns 1 if it is hidden now, 0 if it was, 3 if it was and all that the user hid is persisted, 2 if
+-- the user hides too many, 6 if the backlog is full
 local call = redis.call
+
+local function parse(id)
+  local ms, number = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(number)
+end
+
+local function is_persisted()
+  local last, done = call('HGET', KEYS[1], '!'), call('HGET', KEYS[3], 'id')
+  if not last then return true end
+  if not done then return false end
+  local ms, number = parse(last)
+  local done_ms, done_number = parse(done)
+  return ms < done_ms or ms == done_ms and number <= done_number
+end
+
 local chat, seq = ARGV[1], ARGV[3]
 local list = call('HGET', KEYS[1], chat)
-if list and string.find(',' .. list .. ',', ',' .. seq .. ',', 1, true) then return 0 end
+if list and string.find(',' .. list .. ',', ',' .. seq .. ',', 1, true) then
+  return is_persisted() and 3 or 0
+end
 local _, commas = string.gsub(list or '', ',', '')
 if list and commas + 1 >= tonumber(ARGV[4]) then return 2 end
 if tonumber(call('HGET', KEYS[3], 'waiting') or 0) >= tonumber(ARGV[5]) then return 6 end
 call('HSET', KEYS[1], chat, list and list .. ',' .. seq or seq)
-call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'x', seq)
+call('HSET', KEYS[1], '!', call('XADD', KEYS[2], '*', 'c', chat, 'u', ARGV[2], 'x', seq))
 call('HINCRBY', KEYS[3], 'waiting', 1)
 return 1

@@ -272,6 +272,8 @@ class FakeSession:
         if answer is not None:
             self.pump()
             self.to_client.append(answer)
+            if answer.get("dup"):
+                self.tell_stored(self._server.store(frame["chat"]))
 
     def _answer(self, frame: Fields) -> Fields | None:
         server = self._server

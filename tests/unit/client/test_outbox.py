@@ -110,8 +110,8 @@ def test_full_outbox_refuses_and_drops_nothing() -> None:
     assert len(box) == 1
 
 
-def test_old_ack_without_a_watermark_is_asked_about_with_the_newest_send() -> None:
-    """The watermark may have come while we were away; one answer covers the chat."""
+def test_old_ack_without_a_watermark_is_asked_about_with_the_newest_deed() -> None:
+    """The watermark may have come while we were away; what follows the answer covers the chat."""
     box = box_of("a", "b")
     box.put(deed("c", kind="edit"))
     offered(box)
@@ -121,6 +121,51 @@ def test_old_ack_without_a_watermark_is_asked_about_with_the_newest_send() -> No
     assert box.next_probe(PROBE_S - 0.1) is None
     probe = box.next_probe(PROBE_S)
     assert probe is not None
-    assert probe.ref == "b"
+    assert probe.ref == "c"
     assert box.next_probe(PROBE_S) is None
     assert box.times() == [PROBE_S + PROBE_AGAIN_S]
+
+
+def test_ack_of_a_stored_deed_says_nothing_of_those_before_it() -> None:
+    """It may be of a new epoch, and what was acked before be lost in the old one."""
+    box = box_of("a", "b")
+    offered(box)
+    box.acked("a", place(1), 0.0, is_stored=False)
+
+    box.acked("b", place(8), 0.0, is_stored=True)
+
+    assert [left.ref for left in box] == ["a"]
+
+
+def test_hide_is_kept_until_its_own_repeat_is_acked_as_stored() -> None:
+    """It is no entry of the chat: what is stored of the chat says nothing of it."""
+    hide = Deed("h", "c1", {"type": "delete", "chat": "c1", "ref": "h", "seq": 3, "for": "me"})
+    box = box_of("a")
+    box.put(hide)
+    offered(box)
+    box.acked("a", place(4), 0.0, is_stored=False)
+    box.acked("h", (3, 0, ""), 0.0, is_stored=False)
+    assert box.unstored(100) == {"c1": 4}
+
+    box.stored("c1", 9, 1.0)
+
+    assert [left.ref for left in box] == ["h"]
+    assert box.unstored(100) == {}
+    assert box.next_probe(PROBE_S) is hide
+    assert box.next_probe(PROBE_S) is None
+    box.acked("h", (3, 0, ""), PROBE_S, is_stored=True)
+    assert (len(box), box.times()) == (0, [])
+
+
+def test_deed_that_is_refused_when_it_is_asked_about_waits_for_a_new_epoch() -> None:
+    """In a chat that we left nobody says that it is stored; Redis may still lose it."""
+    box = box_of("a")
+    offered(box)
+    box.acked("a", place(1), 0.0, is_stored=False)
+    assert box.next_probe(PROBE_S) is not None
+
+    box.ask_no_more("a")
+
+    assert (len(box), box.times()) == (1, [])
+    box.new_epoch()
+    assert offered(box) == ["a"]

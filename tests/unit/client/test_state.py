@@ -17,7 +17,7 @@ from chatserver.errors import (
     Unavailable,
 )
 from chatserver.protocol.frames import LARGE_MAX
-from tests.unit.client.device import Device, entry, failure
+from tests.unit.client.device import Device, entry, failure, page
 
 
 def test_chat_knows_who_is_muted_and_its_slow_mode() -> None:
@@ -104,6 +104,58 @@ def test_message_hidden_by_us_reads_as_deleted() -> None:
     (message,) = device.state.chats["c1"].log.messages()
     assert (message.body, message.deleted) == ("", True)
     assert device.told(events.MessagesHidden)
+
+
+@pytest.mark.parametrize("kind", ["reset", "too_long"])
+def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: str) -> None:
+    """The snapshot says what the user deleted elsewhere; what was hidden before stays so."""
+    device = Device()
+    for seq in (1, 2, 3, 4):
+        device.event(seq, seq)
+    device.take(type="event", epoch="e1", seq=5, kind="hidden", chat="c1", hidden=[1])
+
+    line = {"chat": "c1", "kind": "group", "top": 4, "hidden": [2]}
+    cursor = {"epoch": "e2" if kind == "reset" else "e1", "seq": 9}
+    device.take(type=kind, cursor=cursor, chats=[line])
+    for history in device.asked("history"):
+        device.take(**page(history, 3, 4, more=True))
+
+    log = device.state.chats["c1"].log
+    assert [(each.seq, each.deleted) for each in log.messages()] == [
+        (1, True),
+        (2, True),
+        (3, False),
+        (4, False),
+    ]
+
+
+def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> None:
+    """The device was added while it was away: what was said until then is for it as well."""
+    for kind, epoch in (("reset", "e2"), ("too_long", "e1")):
+        device = Device()
+        device.event(1, 1)
+        device.state.disconnected(device.now)
+        welcome = {"user": "alice", "epoch": epoch, "seq": 9, "large": [{"chat": "c2", "seq": 35}]}
+        device.connection = device.state.connected(welcome, device.now)
+
+        line = {"chat": "c2", "kind": "group", "top": 35}
+        device.take(type=kind, cursor={"epoch": epoch, "seq": 9}, chats=[line])
+
+        (restarted,) = device.told(events.Restarted)
+        assert restarted.chats == ("c2",), kind
+
+
+def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
+    """Redis may have lost the event of an entry before the first that was told."""
+    device = Device()
+    device.event(1, 2)
+    device.event(2, 1, "c2")
+    lines = [{"chat": chat, "kind": "group", "top": 2} for chat in ("c1", "c2")]
+
+    device.take(type="reset", cursor={"epoch": "e2", "seq": 0}, chats=lines)
+
+    (restarted,) = device.told(events.Restarted)
+    assert restarted.chats == ("c1",)
 
 
 def test_expired_message_has_no_body_from_its_second_on() -> None:

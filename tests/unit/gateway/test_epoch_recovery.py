@@ -22,8 +22,17 @@ from chatserver.gateway.desk import Tally
 from chatserver.gateway.session import Session
 from chatserver.gateway.talk import Talk
 from chatserver.protocol import frames
+from chatserver.service.sync import Missed
 from tests.support.servers import eventually
-from tests.unit.gateway.channelworld import ALICE, CHAT, EPOCH, NEXT_EPOCH, Tier, body_of
+from tests.unit.gateway.channelworld import (
+    ALICE,
+    CHAT,
+    EPOCH,
+    NEXT_EPOCH,
+    Tier,
+    body_of,
+    entry_of,
+)
 
 
 class Wire:
@@ -60,10 +69,12 @@ class Office:
         self.tasks: set[asyncio.Task[None]] = set()
         self.tier = Tier(top=12)
         self.is_warm_down = False
-        self.is_up = True
+        self.is_up = self.is_loaded = True
         self.snapshots = self.lines = 0
         # One object stands for everything a session reaches through its desk.
         self.parts = self.presence = self.requests = self.places = self.hot = self.chats = self
+        self.sync = self.warm = self
+        self.missed: list[Missed] = []
         self.sessions: list[Session] = []
         self.channels = Channels(
             self.tier,
@@ -94,7 +105,13 @@ class Office:
 
     async def announce(self, users: list[UserId]) -> list[InboxState]:
         await asyncio.sleep(0)
-        return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=True)]
+        return [InboxState(self.whole_epoch, Seq(0), Seq(1), is_known=self.is_loaded)]
+
+    async def load_user(self, user: UserId) -> None:
+        raise Unavailable("warm tier: not asked")
+
+    async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Missed]:
+        return [each for each in self.missed if each.seq > after]
 
     async def get_snapshot(
         self, user: UserId, state: InboxState, coverage: Coverage, request: None
@@ -220,6 +237,39 @@ async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_eac
     office.is_warm_down = False
     await eventually(lambda: "too_long" in world.types())
     assert world.types() == ["too_long"]
+
+
+async def test_no_snapshot_is_made_of_chats_that_are_not_loaded(world: World) -> None:
+    """A Redis that was emptied knows only some chats of a user: the `reset` waits for them all."""
+    office = world.office
+    office.is_loaded = False
+    office.lose_redis(top=3)
+
+    with structlog.testing.capture_logs() as logs:
+        await office.beat(3)
+        await eventually(lambda: "session.snapshot_delayed" in [each["event"] for each in logs])
+    assert (office.snapshots, world.types()) == (0, [])
+    office.is_loaded = True
+    await eventually(lambda: world.types() == ["reset"])
+
+
+async def test_line_that_is_read_while_the_user_is_removed_is_not_sent(world: World) -> None:
+    """The removal comes by the inbox and is the last of the chat: nothing older follows it."""
+    office = world.office
+    office.is_warm_down = True
+    office.channels.detach(world.session)
+    world.session.missed_too_much(CHAT)
+    await eventually(lambda: office.lines > 1)
+
+    removal = body_of(entry_of(13, kind="member", user=ALICE, role=""))
+    office.missed = [Missed(Seq(6), removal)]
+    world.session.nudge(Seq(6))
+    await eventually(lambda: world.types() == ["event"])
+    office.is_warm_down = False
+    await eventually(lambda: not office.running("line-"))
+    office.commit()
+
+    assert world.types() == ["event"]
 
 
 async def test_new_epoch_seen_by_many_refreshes_runs_one_recovery(world: World) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Place
 from chatserver.domain.messages import ChatHead, format_place
@@ -45,7 +45,7 @@ class World:
 
     outcomes: list[Amended] = dataclasses.field(default_factory=lambda: [DONE])
     stored: list[frames.Message] = dataclasses.field(default_factory=list)
-    is_new: bool = True
+    outcome: Hide = Hide.NEW
     asked: list[tuple[Amendment, bytes, int]] = dataclasses.field(default_factory=list)
     reads: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     fanned_out: list[tuple[ChatId, Seq, UserId]] = dataclasses.field(default_factory=list)
@@ -60,9 +60,9 @@ class World:
         self.asked.append((amendment, base, asked))
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
 
-    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> bool:
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
         self.hidden.append((user, chat, seq))
-        return self.is_new
+        return self.outcome
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         return ChatHead(Seq(7), is_open=True)
@@ -237,15 +237,19 @@ def test_change_with_a_text_that_is_not_allowed_reaches_nobody(frame: AnyChange)
 # for oneself
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_delete_for_me_tells_the_user_s_own_devices_once(is_new: bool) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "durability"), [(Hide.NEW, "hot"), (Hide.KNOWN, "hot"), (Hide.STORED, "stored")]
+)
+def test_delete_for_me_tells_the_user_s_own_devices_once(
+    outcome: Hide, durability: Literal["hot", "stored"]
+) -> None:
     """Nothing is added to the chat, and nobody else is told."""
-    world = World(is_new=is_new)
+    is_new, world = outcome is Hide.NEW, World(outcome=outcome)
 
     ack = world.change(frames.Delete(1, CHAT, 5, "r1", "me"))
 
     assert world.hidden == [(ALICE, CHAT, 5)]
-    assert ack == frames.Ack(1, "r1", "", 5, 0, not is_new, "hot")
+    assert ack == frames.Ack(1, "r1", "", 5, 0, not is_new, durability)
     assert world.nudged == ([ALICE] if is_new else [])
     assert [user for user, _ in world.events] == ([ALICE] if is_new else [])
     assert not world.asked and not world.fanned_out

@@ -118,6 +118,40 @@ def never_send_again(story: Story) -> None:
     story.scenes = [s for s in story.scenes if not (isinstance(s, Told) and s.entry == MOVED)]
 
 
+def refuse_again(story: Story) -> None:
+    """The lost entry is refused when it is offered again, to a user who is still a member."""
+    never_send_again(story)
+    story.scenes.append(Answered(3.4, "alice", "duo", "lost", "not_found", device="alice-0"))
+
+
+def test_lost_message_of_a_user_who_left_may_be_refused(story: Story) -> None:
+    """Nobody can send to a chat that they have left; a refusal to a member is no excuse."""
+    refuse_again(story)
+    left = replace(entry(3, "bye", "m8"), kind="member", user="alice", role="")
+    at = index_of(story, Stored)
+    story.scenes[at] = replace(story.scenes[at], entries=(*LOG[:2], left))
+
+    assert "P1" not in {violation.rule for violation in check_story(story)}
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
+    story: Story, deleted: bool
+) -> None:
+    """A change that is sent again meets the message as it is by then."""
+    asked = Asked(1.1, "alice", "duo", "edit", "edit", "better", target=1)
+    change = Answered(1.2, "alice", "duo", "edit", "", 3, 1_003, "m9", "alice-0")
+    story.scenes[0:0] = [asked, change]
+    story.scenes.append(Answered(3.4, "alice", "duo", "edit", "conflict", device="alice-0"))
+    at = index_of(story, Stored)
+    first = replace(LOG[0], deleted=deleted, body="" if deleted else LOG[0].body)
+    story.scenes[at] = replace(story.scenes[at], entries=(first, *LOG[1:]))
+
+    found = "P1" in {violation.rule for violation in check_story(story)}
+
+    assert found is not deleted
+
+
 def lose_what_was_stored(story: Story) -> None:
     """A device knew the place to be stored, and it is another one's now."""
     mark = index_of(story, Watermark)
@@ -146,6 +180,7 @@ def lose_without_a_loss(story: Story) -> None:
 
 FAULTS: list[tuple[str, Callable[[Story], None]]] = [
     ("P1", never_send_again),
+    ("P1", refuse_again),
     ("P1", lose_what_was_stored),
     ("P1", ack_the_lost_place_after_the_reset),
     ("P3", show_the_lost_entry_after_the_reset),
