@@ -142,12 +142,15 @@ class ChatLog:
         """Show these messages as deleted. Those that are not kept come as such from the server."""
         self._hidden.update(seq for seq in seqs if seq in self._entries)
 
-    def put_page(self, page: list[Entry]) -> None:
-        """Keep a page of history, if it joins what is kept."""
+    def put_page(self, page: list[Entry], before: int | None = None) -> None:
+        """Keep a page of history, if it joins what is kept.
+
+        The page before an entry joins it, whatever lies between: what does is not ours to read.
+        """
         if not page or self.is_suspect:
             return
         if self._entries:
-            joins = page[-1].seq >= self.bottom - 1
+            joins = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
         else:
             joins = self.shown is None or page[-1].seq >= self.shown
         if joins:
