@@ -110,7 +110,7 @@ async def open_gateway_parts(
         presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
         watchers = Watchers(hot, gateway, settings.gateway.online_ttl_s)
         hidden = Hidden(hot)
-        members = MemberCheck(hot, audiences)
+        members = MemberCheck(hot, audiences, warm)
         views = Views(log, hidden, members)
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
         screening = None
@@ -138,7 +138,6 @@ async def open_gateway_parts(
             settings.presence.watched_max,
         )
         tokens = Tokens(settings.auth, clock)
-        members = MemberCheck(hot, audiences)
         host_keys = KeyRing(settings.auth, KeySets(hot), warm.load_keys, tokens.use_key_set, clock)
         yield GatewayParts(
             hot=hot,
@@ -156,6 +155,7 @@ async def open_gateway_parts(
                 router,
                 body,
                 charge,
+                members,
             ),
             chats=Chats(
                 inboxes,

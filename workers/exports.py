@@ -171,6 +171,7 @@ class ExportWorker:
                     "read": member.read,
                     "received": member.received,
                     "deleted_for_me": list(member.hidden),
+                    "earlier_periods": [list(period) for period in member.periods],
                 }
                 for chat, member in page.items
             ]

@@ -26,6 +26,7 @@ from chatserver.hot.amending import Amendments, Hidden
 from chatserver.hot.answers import Answers
 from chatserver.hot.audience import Audiences
 from chatserver.hot.blocks import Blocks
+from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.files import MediaJobs, SendableFiles
 from chatserver.hot.hooks import HookFeed
@@ -47,6 +48,7 @@ from chatserver.service.apartness import Apartness
 from chatserver.service.coldlog import ColdLog
 from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.erasing import TextEraser
+from chatserver.service.former_members import FormerMembers
 from chatserver.service.invitations import Invitations
 from chatserver.service.keyring import KeyFetcher
 from chatserver.service.membership import Membership
@@ -124,6 +126,7 @@ class WorkerParts:
     key_fetcher: KeyFetcher
     hot_membership: HotMembership
     membership: Membership
+    memberships: Memberships
     turnover: Turnover
     subscriptions: PushSubscriptions
     quiet: QuietChats
@@ -342,7 +345,9 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 apart=apart,
                 clock=clock,
                 invitations=invitations,
+                former=FormerMembers(memberships, ChatLog(hot), older, Hidden(hot), clock),
             ),
+            memberships=memberships,
             turnover=turnover,
             subscriptions=PushSubscriptions(
                 dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
@@ -361,7 +366,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 hot_membership,
                 turnover,
                 blocks,
-                MemberCheck(hot, audiences),
+                MemberCheck(hot, audiences, memberships),
                 inboxes,
                 Poster(postman, nobody),
                 hook_feed.feed,

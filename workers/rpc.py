@@ -185,6 +185,9 @@ class RpcWorker:
                     operation.ts,
                 )
                 return _encode(rpc.WarmPage(run.messages, run.tier))
+            case rpc.FindPeriods():
+                memberships = self._parts.memberships
+                return _encode(await memberships.find_periods(operation.chat, operation.user))
             case rpc.Block():
                 user, other = UserId(operation.user), UserId(operation.other)
                 moderation = self._parts.moderation

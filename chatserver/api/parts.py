@@ -65,6 +65,7 @@ from chatserver.service.coldlog import ColdLog
 from chatserver.service.companions import Companions
 from chatserver.service.companionsessions import CompanionSessions
 from chatserver.service.finding import Finding
+from chatserver.service.former_members import FormerMembers
 from chatserver.service.history import History
 from chatserver.service.invitations import Invitations
 from chatserver.service.keeping import Keeping
@@ -240,11 +241,13 @@ def _put_together(
     limits = Limits(hot, settings.limits, ALL_KINDS)
     charge = limits.charge_memory
     audiences, settling = Audiences(hot, opener.load_chat, charge), Settling(hot, postman)
-    watchers, views = Watchers(hot, me, online_ttl_s), Views(log, hidden)
+    watchers = Watchers(hot, me, online_ttl_s)
     memberships, hot_membership = (
         Memberships(dynamodb.for_feature("membership"), settings.warm),
         HotMembership(hot),
     )
+    members = MemberCheck(hot, audiences, memberships)
+    views = Views(log, hidden, members)
     turnover = Turnover(
         memberships,
         hot_membership,
@@ -271,7 +274,6 @@ def _put_together(
         body,
         charge,
     )
-    members = MemberCheck(hot, audiences)
     holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
     membership = Membership(
         memberships,
@@ -281,6 +283,7 @@ def _put_together(
         apart=apart,
         clock=clock,
         invitations=invitations,
+        former=FormerMembers(memberships, log, older, hidden, clock),
     )
     history = History(log, older, members, clock, views, pages)
     files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
@@ -325,6 +328,7 @@ def _put_together(
             poster,
             body,
             charge,
+            members,
         ),
         chats=Chats(
             inboxes,

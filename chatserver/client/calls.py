@@ -219,7 +219,8 @@ class Calls(Moderating, Talking):
         """
         fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
         page = await self._ask(fields, deadline_s)
-        self._state.take_history(page, is_newest=before is None and after is None)
+        is_newest = before is None and after is None
+        self._state.take_history(page, is_newest=is_newest, before=before)
         entries = [parse_entry(fields) for fields in page["messages"]]
         return HistoryPage(entries, page["tier"], page["more"])
 

@@ -208,7 +208,9 @@ class Chat:
         self.log.hide(seqs)
         return [MessagesHidden(self.id, tuple(seqs))]
 
-    def take_page(self, page: list[Entry], *, is_newest: bool) -> Iterator[Event]:
+    def take_page(
+        self, page: list[Entry], *, is_newest: bool, before: int | None = None
+    ) -> Iterator[Event]:
         """Take a page that the application asked for. It has read it: no event repeats it."""
         if is_newest:
             if page:
@@ -219,7 +221,7 @@ class Chat:
                 self.log.begin(0)
             self.needs_history = self._is_begun_by_event = False
         else:
-            self.log.put_page(page)
+            self.log.put_page(page, before)
         yield from self.tell()
 
     def tell(self) -> Iterator[Event]:

@@ -149,12 +149,15 @@ class ChatLog:
         """Show these messages as deleted, also where a page that was read before has their text."""
         self._hidden.update(seqs)
 
-    def put_page(self, page: list[Entry]) -> None:
-        """Keep a page of history, if it joins what is kept."""
+    def put_page(self, page: list[Entry], before: int | None = None) -> None:
+        """Keep a page of history, if it joins what is kept.
+
+        The page before an entry joins it, whatever lies between: what does is not ours to read.
+        """
         if not page or self.is_suspect:
             return
         if self._entries:
-            joins = page[-1].seq >= self.bottom - 1
+            joins = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
         else:
             joins = self.shown is None or page[-1].seq >= self.shown
         if joins:

@@ -284,11 +284,11 @@ class ClientState:
         for summary in page["chats"]:
             self._emit(self.chat(summary["chat"]).take_summary(summary))
 
-    def take_history(self, page: Fields, *, is_newest: bool) -> None:
+    def take_history(self, page: Fields, *, is_newest: bool, before: int | None = None) -> None:
         """Take a page of history that the application asked for."""
         chat = self.chat(page["chat"])
         entries = [parse_entry(fields) for fields in page["messages"]]
-        self._emit(chat.take_page(entries, is_newest=is_newest))
+        self._emit(chat.take_page(entries, is_newest=is_newest, before=before))
         self.catch_up.want(chat)
 
     def take_info(self, info: Fields) -> None:

@@ -21,6 +21,7 @@ class Amendment:
     target: Seq
     body: str
     tail: bytes
+    is_of_earlier_period: bool = False  # the sender was a member when the message was sent
 
 
 class Outcome(enum.Enum):

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from chatserver.domain.ids import Seq, UserId
+from chatserver.domain.periods import Period, Periods
 from chatserver.errors import BadRequest, Forbidden, NotFound
 
 ChatKind = Literal["direct", "group", "companion"]
@@ -37,11 +38,43 @@ _MANAGERS = frozenset({"owner", "admin"})
 
 
 class Reader(NamedTuple):
-    """What a member may read of a chat: `first` to `head`. The warm tier has it to `stored`."""
+    """What a member may read of a chat: `first` to `head`, and their earlier periods.
+
+    The warm tier has the chat up to `stored`. `periods` is None until it was looked up; with
+    `first` 1 there is nothing to look up.
+    """
 
     first: Seq
     head: Seq
     stored: Seq = Seq(0)
+    periods: Periods | None = None
+
+    @property
+    def lacks_periods(self) -> bool:
+        """True if the member may have earlier periods that were not looked up."""
+        return self.first > 1 and self.periods is None
+
+    def is_readable(self, seq: int) -> bool:
+        """Return whether the member may read an entry, as far as is known."""
+        return any(period.first <= seq <= period.last for period in self._list_periods())
+
+    def find_period_before(self, seq: int) -> Period | None:
+        """Return the newest period that begins before `seq`."""
+        found = [period for period in self._list_periods() if period.first < seq]
+        return found[-1] if found else None
+
+    def find_period_after(self, seq: int) -> Period | None:
+        """Return the oldest period that ends after `seq`."""
+        return next((period for period in self._list_periods() if period.last > seq), None)
+
+    def _list_periods(self) -> Periods:
+        # With `history: all` the current one begins at 1 and holds all others.
+        earlier = (
+            Period(first, min(last, self.first - 1))
+            for first, last in self.periods or ()
+            if first < self.first
+        )
+        return (*earlier, Period(self.first, self.head))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

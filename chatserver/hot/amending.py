@@ -86,6 +86,7 @@ class Amendments:
                 "author": author,
                 "ref": reference_key(sender, amendment.ref),
                 "phase": generation_phase(chat),
+                "readable": "1" if amendment.is_of_earlier_period else "",
             },
             is_commit=True,
         )

@@ -7,14 +7,22 @@ between the directory and Redis is finished by another (`workers.repair`).
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
 from chatserver.domain.membershipchanges import MembershipChange
-from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
+from chatserver.domain.messages import (
+    ChatHead,
+    format_name,
+    generation_phase,
+    parse_place,
+    reference_key,
+)
 from chatserver.domain.moderation import parse_standing
+from chatserver.domain.periods import Periods
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.audience import Audiences
 from chatserver.hot.client import HotClient
@@ -23,6 +31,7 @@ from chatserver.hot.turns import Turn
 
 OVERDUE_MAX = 100  # per look
 LOADS_MAX = 3
+PERIODS_CACHED_MAX = 10_000
 _CLOSED = 0
 
 
@@ -154,19 +163,35 @@ class HotMembership:
             key = self._keys.turnover(chat)
             await self._hot.call("HDEL", key, *(turn.field for turn in turns))
 
-    async def find_head(self, chat: ChatId) -> Seq | None:
+    async def find_head(self, chat: ChatId) -> ChatHead | None:
         """Return the newest seq of a chat; None if it is not open."""
-        gate, seq = await self._hot.call("HMGET", self._keys.chat(chat), "gate", "seq")
+        key = self._keys.chat(chat)
+        gate, seq, stored = await self._hot.call("HMGET", key, "gate", "seq", "stored")
         epoch = self._hot.epoch_of(self._keys.partition_of(chat))
-        return Seq(int(seq)) if (gate or b"").startswith(f"{epoch}:".encode()) else None
+        if not (gate or b"").startswith(f"{epoch}:".encode()):
+            return None
+        return ChatHead(Seq(int(seq)), is_open=True, stored=int(stored or 0))
+
+
+class PeriodSource(Protocol):
+    """Earlier membership periods, in the directory."""
+
+    async def find_periods(self, chat: ChatId, user: UserId) -> Periods: ...
 
 
 class MemberCheck:
-    """Says who may read a chat, and what of it."""
+    """Says who may read a chat, and what of it. Without `periods` nobody has earlier periods."""
 
-    def __init__(self, hot: HotClient, audiences: Audiences) -> None:
+    def __init__(
+        self, hot: HotClient, audiences: Audiences, periods: PeriodSource | None = None
+    ) -> None:
         self._hot = hot
         self._audiences = audiences
+        self._periods = periods
+        # Fixed while the user is the member who joined there, so never out of date.
+        self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
+            collections.OrderedDict()
+        )
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         """Return what of a chat a member may read.
@@ -196,3 +221,24 @@ class MemberCheck:
         else:
             raise Unavailable(f"chat {chat}: could not be opened, try again")
         raise NotFound(NOT_A_MEMBER)
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        """Return what a member may read, their earlier periods included.
+
+        Guarantees:
+            Cost: nothing for one who reads from the start, else one GetItem for each membership;
+            the newest `PERIODS_CACHED_MAX` of this process are cached.
+
+        Raises:
+            Unavailable: the directory does not answer.
+        """
+        if not reader.lacks_periods or self._periods is None:
+            return reader
+        key = (chat, user, reader.first)
+        periods = self._cache.get(key)
+        if periods is None:
+            periods = await self._periods.find_periods(chat, user)
+            self._cache[key] = periods
+            if len(self._cache) > PERIODS_CACHED_MAX:
+                self._cache.popitem(last=False)
+        return reader._replace(periods=periods)

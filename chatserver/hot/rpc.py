@@ -26,6 +26,7 @@ import structlog
 from chatserver.domain.attachments import File
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
+from chatserver.domain.periods import Periods
 from chatserver.errors import (
     BadRequest,
     ChatError,
@@ -107,6 +108,13 @@ class ReadHistory(Operation, tag="history"):
     after: int | None
     limit: int
     ts: int | None
+
+
+class FindPeriods(Operation, tag="periods"):
+    """A member's earlier periods in a chat; see `chatserver.domain.periods`."""
+
+    chat: str
+    user: str
 
 
 class Block(Operation, tag="block"):
@@ -217,6 +225,7 @@ AnyOperation = (
     | CreateChat
     | ChangeChat
     | ReadHistory
+    | FindPeriods
     | LoadFile
     | Block
     | ListBlocks
@@ -303,7 +312,7 @@ class BlocksPage(msgspec.Struct):
 
 # What a full Redis still takes: reads, and what protects a user.
 _NEEDED_WHEN_FULL = (
-    LoadUser, LoadKeys, LoadChat, LoadFile, ReadHistory, Block, ListBlocks, Report,
+    LoadUser, LoadKeys, LoadChat, LoadFile, ReadHistory, FindPeriods, Block, ListBlocks, Report,
     ListCompanions, GetSession, ListSessions,
 )  # fmt: skip
 
@@ -422,6 +431,11 @@ class WarmCalls:
         """See `ReadHistory`; with the tier that it came from."""
         payload = await self._call(ReadHistory(chat, before, after, limit, ts))
         return msgspec.msgpack.decode(payload, type=WarmPage)
+
+    async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
+        """See `FindPeriods`."""
+        payload = await self._call(FindPeriods(chat, user))
+        return msgspec.msgpack.decode(payload, type=Periods)
 
     async def load_file(self, file: str) -> File | None:
         """See `LoadFile`."""

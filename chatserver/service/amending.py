@@ -13,6 +13,7 @@ devices alone.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NoReturn, Protocol
 
@@ -33,6 +34,7 @@ from chatserver.errors import (
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import REACTIONS_MAX
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
+from chatserver.service.views import ReaderSource
 
 TRIES_MAX = 4
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -112,8 +114,10 @@ class Amending:
         told: Told,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
+        readers: ReaderSource | None = None,
     ) -> None:
         self._charge = charge
+        self._readers = readers
         self._body_bounds = body_bounds
         self._commits = commits
         self._hider = hider
@@ -175,9 +179,21 @@ class Amending:
                 case Outcome.NOT_MEMBER:
                     self._audiences.drop(chat)
                     raise NotFound(NOT_A_MEMBER)
+                case Outcome.NO_MESSAGE if await self._is_of_earlier_period(amendment):
+                    amendment = dataclasses.replace(amendment, is_of_earlier_period=True)
                 case _ as refusal:
                     _refuse(refusal, kind)
         raise Unavailable("seq: the message could not be read as it is now, try again")
+
+    async def _is_of_earlier_period(self, amendment: Amendment) -> bool:
+        """Return whether the commit has yet to be told that the sender may see the message."""
+        if self._readers is None or amendment.is_of_earlier_period:
+            return False
+        chat, user = amendment.chat, amendment.sender
+        span = await self._readers.get_reader(chat, user)
+        if amendment.target >= span.first:
+            return False
+        return (await self._readers.add_periods(chat, user, span)).is_readable(amendment.target)
 
     def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> Amendment:
         mid = self._mids.next()

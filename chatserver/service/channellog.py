@@ -15,8 +15,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
-from chatserver.protocol.frames import INT_MAX
-from chatserver.service.views import NO_CHANGES, View, Views, has_changes
+from chatserver.service.views import ALL, NO_CHANGES, NOTHING, View, Views, has_changes
 
 
 class LargeLog(Protocol):
@@ -65,7 +64,7 @@ class ChannelLog:
         found = self._bodies(chat, entries, view)
         if not has_changes(entries) or await self._log.shows_all(chat):
             return large, found
-        bare = self._bodies(chat, entries, dataclasses.replace(view, first=INT_MAX))
+        bare = self._bodies(chat, entries, dataclasses.replace(view, span=NOTHING))
         return large, [
             each if each.body == other.body else _withhold(each, entry, other.body)
             for each, entry, other in zip(found, entries, bare, strict=True)
@@ -78,8 +77,8 @@ class ChannelLog:
         entries = await self._log.list_after(chat, after, limit)
         if not entries:
             return []
-        first = await self._views.find_first(user, chat) if has_changes(entries) else Seq(1)
-        view = await self._views.open(user, chat, [entry.seq for entry in entries], first)
+        span = await self._views.find_span(user, chat, entries) if has_changes(entries) else ALL
+        view = await self._views.open(user, chat, [entry.seq for entry in entries], span)
         return self._bodies(chat, entries, view)
 
     def _bodies(

@@ -296,8 +296,11 @@ class Chats:
         return None
 
     async def _may_see(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether a message is the user's to read; it may be of before he joined."""
-        return seq >= audience.joined[user] or await self._hot.shows_all(audience.chat)
+        """Return whether a message is the user's to read; it may be of before they joined."""
+        chat = audience.chat
+        if seq >= audience.joined[user] or await self._hot.shows_all(chat):
+            return True
+        return self._views is not None and await self._views.is_readable(user, chat, seq)
 
     async def _open_view(self, user: UserId, chat: ChatId, seqs: Sequence[int]) -> View:
         return await self._views.open(user, chat, seqs) if self._views and seqs else NO_CHANGES

@@ -21,6 +21,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead
+from chatserver.domain.periods import Periods
 from chatserver.errors import BadRequest
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.frames import INT_MAX, Message
@@ -86,13 +87,17 @@ class MemberCheck(Protocol):
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
 
 class Memberships(Protocol):
     """The directory: which chats there are, and which of many a user may read."""
 
     async def get_chat(self, chat: str) -> Any: ...
 
-    async def find_firsts(self, user: str, chats: Collection[str]) -> Mapping[str, int]: ...
+    async def find_spans(
+        self, user: str, chats: Collection[str]
+    ) -> Mapping[str, tuple[int, Periods]]: ...
 
 
 class Heads(Protocol):
@@ -150,8 +155,8 @@ class Finding:
             himself. Each message as it is now: it has every change that was acked before the call.
             The page is full while more exists, but for the bound on its work
             (`chatserver.warm.paging`).
-            Cost: a Query, and two Redis calls; a search of up to 15 small reads for who joined
-            later and may not read what was before.
+            Cost: a Query, and two Redis calls; for who joined later and may not read what was
+            before, a GetItem and a search of up to 15 small reads.
 
         Raises:
             NotFound: no such chat, or the reader is not a member.
@@ -222,7 +227,8 @@ class Finding:
         if reader is None:
             await self._memberships.get_chat(chat)
         else:
-            sight.spans[chat] = await self._members.get_reader(chat, reader)
+            span = await self._members.get_reader(chat, reader)
+            sight.spans[chat] = await self._members.add_periods(chat, reader, span)
         await sight.choose([chat])
         return sight
 
@@ -231,7 +237,8 @@ class Finding:
 
         What is below would be left out anyway; this saves going through it.
         """
-        first = sight.spans[chat].first
+        oldest = sight.spans[chat].find_period_after(0)
+        first = 1 if oldest is None else oldest.first
         if first <= 1:
             return 0
         run = await self._log.read_history(chat, None, first - 1, 1, None)
@@ -275,10 +282,13 @@ class _Sight:
 
     async def _find_spans(self, chats: Collection[str]) -> dict[str, Reader]:
         if self._reader is None:
-            firsts: Mapping[str, int] = dict.fromkeys(chats, 1)
+            spans: Mapping[str, tuple[int, Periods]] = dict.fromkeys(chats, (1, ()))
         else:
-            firsts = await self._memberships.find_firsts(self._reader, chats) if chats else {}
-        return {chat: Reader(Seq(first), Seq(INT_MAX)) for chat, first in firsts.items()}
+            spans = await self._memberships.find_spans(self._reader, chats) if chats else {}
+        return {
+            chat: Reader(Seq(first), Seq(INT_MAX), periods=periods)
+            for chat, (first, periods) in spans.items()
+        }
 
     async def see(self, messages: Sequence[Message]) -> list[Message | None]:
         """Return messages as the reader sees them now, None for what he does not.
@@ -303,7 +313,7 @@ class _Sight:
 
     def _is_for_reader(self, message: Message) -> bool:
         span = self.spans[message.chat]
-        return is_message(message) and span.first <= message.seq <= span.head
+        return is_message(message) and span.is_readable(message.seq)
 
     async def _open_views(self, messages: Sequence[Message]) -> dict[str, View]:
         seqs: dict[ChatId, list[int]] = {}

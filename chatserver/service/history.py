@@ -2,10 +2,14 @@
 
 A page is contiguous in seq, and that is proven, not assumed: what does not join is not served. The
 warm and the cold tier are joined by `chatserver.service.oldertiers`.
+
+A reader who left and joined again reads several periods. A page is of one of them; the page before
+its oldest message is the end of the period before, the one after its newest the next one's start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -55,6 +59,8 @@ class MemberCheck(Protocol):
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
@@ -64,6 +70,7 @@ class Page:
     tier: Tier
     has_more: bool
     stored: int = 0  # up to where the warm tier has the chat
+    withheld: frozenset[int] = frozenset()  # messages of which changes came without their text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,11 +103,14 @@ class History:
         """Return a page of the chat before or after a seq, or the newest one.
 
         Guarantees:
-            Contiguous: no hole and no repeat within a page, nor between a page and the next.
-            Nothing beyond what the reader may read: neither of before he joined, unless the chat
-            shows all, nor of after he left while this was read (promise P7).
+            Contiguous: no hole and no repeat within a page, nor between a page and the next, but
+            for a time at which the reader was no member.
+            Nothing beyond what the reader may read: neither of a time at which they were no
+            member, unless the chat shows all, nor of after they left while this was read (P7).
             As now: it has every change that was acked before the call (promise P10, I15).
-            Cost: two to four Redis calls; one of the older tiers where the hot one ends.
+            Cost: two to four Redis calls; one of the older tiers where the hot one ends; see
+            `MemberCheck.add_periods` where the page begins at the seq at which the reader joined,
+            or below it.
 
         Raises:
             BadRequest: both `before` and `after` are given.
@@ -111,38 +121,68 @@ class History:
             raise BadRequest("before, after: give one of them, not both")
         chat = ChatId(frame.chat)
         span = await self._members.get_reader(chat, reader)
-        if frame.after is not None:
-            after = max(frame.after, span.first - 1)
-            limit, ts = min(frame.limit, self._pages.items_max, span.head - after), frame.ts
-            if limit <= 0:
-                return Page([], "hot", has_more=False, stored=span.stored)
-            if after != frame.after:
-                ts = None  # it was a hint for another place
-            return await self._page_after(reader, chat, after, limit, ts, span.first)
-        end = span.head + 1
-        before = end if frame.before is None else min(frame.before, end)
-        limit = min(frame.limit, self._pages.items_max, before - span.first)
+        read = self._read_after if frame.after is not None else self._read_before
+        page = await read(reader, frame, span)
+        if page.withheld and span.lacks_periods:
+            with contextlib.suppress(Unavailable):
+                span = await self._members.add_periods(chat, reader, span)
+            if any(span.is_readable(seq) for seq in page.withheld):
+                page = await read(reader, frame, span)
+        return page
+
+    async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+        chat = ChatId(frame.chat)
+        assert frame.after is not None
+        if frame.after < span.first - 1:
+            span = await self._members.add_periods(chat, reader, span)
+        period = span.find_period_after(frame.after)
+        if period is None:
+            return Page([], "hot", has_more=False, stored=span.stored)
+        after = max(frame.after, period.first - 1)
+        limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
             return Page([], "hot", has_more=False, stored=span.stored)
+        ts = frame.ts if after == frame.after else None  # else it was a hint for another place
+        return await self._page_after(reader, chat, after, limit, ts, span)
+
+    async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+        chat = ChatId(frame.chat)
+        end = span.head + 1
+        wanted = end if frame.before is None else min(frame.before, end)
+        limit = min(frame.limit, self._pages.items_max)
+        is_whole = True
+        if wanted - limit <= span.first:
+            try:
+                span = await self._members.add_periods(chat, reader, span)
+            except Unavailable:
+                if wanted <= span.first:
+                    raise
+                is_whole = False  # there may be more; whoever asks for it is told
+        period = span.find_period_before(wanted)
+        if period is None:
+            return Page([], "hot", has_more=False, stored=span.stored)
+        before = min(wanted, period.last + 1)
+        limit = min(limit, before - period.first)
         ts = frame.ts if before == frame.before else None
-        return await self._page_before(reader, chat, before, limit, ts, span.first)
+        page = await self._page_before(reader, chat, before, limit, ts, span)
+        return page if is_whole else dataclasses.replace(page, has_more=bool(page.messages))
 
     async def _open_view(
-        self, reader: UserId, chat: ChatId, first: int, limit: int, floor: int
+        self, reader: UserId, chat: ChatId, first: int, limit: int, span: Reader
     ) -> View:
         if self._views is None:
             return NO_CHANGES
-        return await self._views.open(reader, chat, range(max(1, first), first + limit), floor)
+        return await self._views.open(reader, chat, range(max(1, first), first + limit), span)
 
     async def _page_before(
-        self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, floor: int
+        self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
         head = await self._hot.get_head(chat)
         # Beyond the head means up to the head as read: what was committed since is not asked for.
         below = Seq(min(before, head.seq + 1))
         entries = await self._hot.list_before(chat, below, limit)
         top = below - 1
-        view = await self._open_view(reader, chat, top - limit + 1, limit, floor)
+        view = await self._open_view(reader, chat, top - limit + 1, limit, span)
         rows = _contiguous_down_from(top, self._hot_rows(entries, view))
         tier: Tier = "hot"
         first = rows[0].seq if rows else top + 1
@@ -155,17 +195,17 @@ class History:
             rows, tier = older + rows, found.tier
         kept = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
         kept.reverse()
-        has_more = bool(kept) and kept[0].seq > floor
-        return Page([row.json for row in kept], tier, has_more, head.stored)
+        has_more = bool(kept) and span.find_period_before(kept[0].seq) is not None
+        return _page(kept, tier, has_more, head, view)
 
     async def _page_after(
-        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, floor: int
+        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
         head = await self._hot.get_head(chat)
         if after >= head.seq:
             return Page([], "hot", has_more=False, stored=head.stored)
         entries = await self._hot.list_after(chat, Seq(after), limit)
-        view = await self._open_view(reader, chat, after + 1, limit, floor)
+        view = await self._open_view(reader, chat, after + 1, limit, span)
         rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
@@ -182,7 +222,7 @@ class History:
                 newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
                 rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
         rows = _within_bytes(rows, self._pages.bytes_max)
-        return Page([row.json for row in rows], tier, rows[-1].seq < head.seq, head.stored)
+        return _page(rows, tier, rows[-1].seq < head.seq, head, view)
 
     def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
         now_s = self._clock.time()
@@ -194,6 +234,11 @@ class History:
     def _older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
         now_s = self._clock.time()
         return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
+
+
+def _page(rows: list[_Row], tier: Tier, has_more: bool, head: ChatHead, view: View) -> Page:
+    withheld = frozenset(view.withheld)
+    return Page([row.json for row in rows], tier, has_more, head.stored, withheld)
 
 
 def _unexplained(seq: int) -> Unavailable:

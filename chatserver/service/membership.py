@@ -24,9 +24,8 @@ it, because each of them finds the change in the row. So Redis is never more tha
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol, assert_never
 
 import msgspec
@@ -38,12 +37,20 @@ from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import jittered
 from chatserver.domain.membership import Changes, Group, Role
 from chatserver.domain.messages import digest_of
-from chatserver.domain.moderation import MUTE_OVER, format_mute
-from chatserver.domain.text import parse_name
-from chatserver.errors import BadRequest, Conflict, NotFound, Unavailable
+from chatserver.domain.moderation import format_mute
+from chatserver.domain.periods import FormerMember
+from chatserver.errors import Conflict, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
+from chatserver.service.change_requests import (
+    digest_of_request,
+    format_settings,
+    format_told_mute,
+    list_named_users,
+    parse_settings,
+)
 from chatserver.service.changes import ChangedMember, ChangeRecord, encode_record
+from chatserver.service.former_members import FormerMembers, former_of
 from chatserver.service.inturn import InTurn
 from chatserver.service.invitations import Invitations
 from chatserver.service.turnover import ChangedChat, Turnover
@@ -88,6 +95,7 @@ class ChangingDirectory(Protocol):
         large: int = 0,
         muted: Mapping[str, int | None] | None = None,
         banned: Mapping[str, str] | None = None,
+        former: Mapping[str, FormerMember] | None = None,
     ) -> Any: ...
 
 
@@ -121,7 +129,10 @@ class Membership:
         apart: Apartness | None = None,
         clock: Clock | None = None,
         invitations: Invitations | None = None,
+        *,
+        former: FormerMembers,
     ) -> None:
+        self._former = former
         self._invitations = invitations
         self._apart = apart
         self._clock = clock or SystemClock()
@@ -156,7 +167,7 @@ class Membership:
             Unavailable: it may have been done.
         """
         chat = ChatId(frame.chat)
-        settings = _settings_of(frame)
+        settings = parse_settings(frame)
         invitation = None
         try:
             async with asyncio.timeout(CHANGE_S):
@@ -215,7 +226,7 @@ class Membership:
         invitation: Invitation | None,
     ) -> _Made | None:
         """Return what members have to be told of."""
-        digest = _digest_of(frame)
+        digest = digest_of_request(frame)
         for number in range(TRIES_MAX):
             record, members = await self._read(
                 chat, actor, frame, [] if invitation is None else [invitation.inviter]
@@ -238,7 +249,9 @@ class Membership:
             changes = await self._plan(group, actor, frame, asked, invitation)
             if not changes and not settings:
                 return None
-            made = await self._commit(record, group, actor, frame, digest, changes, settings)
+            made = await self._commit(
+                record, group, members, actor, frame, digest, changes, settings
+            )
             if made is not None:
                 return made
             await asyncio.sleep(jittered(min(WAIT_S_MAX, 0.01 * 2**number), 0))
@@ -247,7 +260,7 @@ class Membership:
     async def _read(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, others: Collection[str] = ()
     ) -> tuple[Any, Any]:
-        users = {actor, *_named_in(frame), *others}
+        users = {actor, *list_named_users(frame), *others}
         try:
             return await self._directory.read(chat, users)
         except NotFound:
@@ -262,7 +275,7 @@ class Membership:
             return False
         # As a load from the warm tier remembers it: by the entry, not by the request.
         kind = "update" if isinstance(frame, frames.UpdateChat) else "member"
-        if known not in {digest, "", digest_of(kind, _body_of(frame), None)}:
+        if known not in {digest, "", digest_of(kind, format_settings(frame), None)}:
             raise Conflict("ref: was used before for something else")
         return True
 
@@ -271,7 +284,7 @@ class Membership:
     ) -> set[UserId]:
         match frame:
             case frames.Invite() | frames.Join() | frames.AcceptInvitation() | frames.BanMember():
-                users = _named_in(frame) or [actor]
+                users = list_named_users(frame) or [actor]
                 return {UserId(user) for user in await self._directory.find_banned(chat, users)}
             case _:
                 return set()
@@ -336,6 +349,7 @@ class Membership:
         self,
         record: ChangedChat,
         group: Group,
+        members: Mapping[str, Any],
         actor: UserId,
         frame: frames.AnyChange,
         digest: str,
@@ -348,12 +362,14 @@ class Membership:
             await self._turnover.see_off(record, changes)
         note = await self._hot.begin(chat, HOLD_S)
         # The least seq at which they can join; the script says which it is.
-        joined = await self._turnover.open(chat) + 1
+        head = await self._turnover.open(chat)
+        joined = head.seq + 1
         added: dict[str, tuple[Role, int]] = {
             user: (role, joined + index)
             for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
+        former = await self._former.restore(chat, added)
         muted = self._mutes_of(frame)
         roles: dict[str, Role] = {
             user: role
@@ -364,10 +380,20 @@ class Membership:
         banned = {frame.user: str(actor)} if isinstance(frame, frames.BanMember) else {}
         large, turn = self._turn(record, group.count + len(added) - len(removed))
         strangers = {user for user in changes if user not in group.roles}
-        change = self._describe(actor, frame, digest, changes, strangers, settings, turn, muted)
+        still_muted = {
+            user: each.muted_until for user, each in former.items() if each.muted_until is not None
+        }
+        change = self._describe(
+            actor, frame, digest, changes, strangers, settings, turn, {**muted, **still_muted}
+        )
         change.joined = joined
+        for index, each in enumerate(change.members):
+            if each.user in removed:
+                member = members[each.user]
+                former[each.user] = former_of(member, joined + index, each.mid, head.stored)
+        text = encode_record(change)
         written = await self._directory.commit(
-            record, encode_record(change), added, roles, removed, settings, large, muted, banned
+            record, text, added, roles, removed, settings, large, muted, banned, former
         )
         if written is None:
             await self._hot.end(note)
@@ -415,13 +441,13 @@ class Membership:
                 role or "",
                 user in strangers,
                 (format_mute(muted[user]) or ":") if user in muted else "",
-                _told_mute(muted[user]) if user in muted else None,
+                format_told_mute(muted[user]) if user in muted else None,
                 is_ban,
             )
             for user, role in changes.items()
         ]
         update_mid = self._mids.next() if settings else ""
-        body = _body_of(frame)
+        body = format_settings(frame)
         return ChangeRecord(
             actor,
             frame.ref,
@@ -432,56 +458,3 @@ class Membership:
             body,
             turn,
         )
-
-
-def _named_in(frame: frames.AnyChange) -> Sequence[str]:
-    match frame:
-        case frames.Invite():
-            return frame.users
-        case (
-            frames.Remove()
-            | frames.SetRole()
-            | frames.MuteMember()
-            | frames.BanMember()
-            | frames.UnbanMember()
-        ):
-            return [frame.user]
-        case _:
-            return []
-
-
-def _settings_of(frame: frames.AnyChange) -> dict[str, str | int]:
-    """Return the settings that a request changes. Raises BadRequest, TooLarge."""
-    if not isinstance(frame, frames.UpdateChat):
-        return {}
-    settings: dict[str, str | int] = {}
-    if frame.name is not None:
-        settings["name"] = parse_name(frame.name)
-    if frame.joining is not None:
-        settings["joining"] = frame.joining
-    if frame.history is not None:
-        settings["history"] = frame.history
-    if frame.slow_s is not None:
-        settings["slow_s"] = frame.slow_s
-    if frame.retention_s is not None:
-        settings["retention_s"] = frame.retention_s
-    if not settings:
-        raise BadRequest("name, joining, history, slow_s, retention_s: give at least one")
-    return settings
-
-
-def _told_mute(until: int | None) -> int:
-    """Return what the entry says: of one who may write again, that the time was over long ago."""
-    return MUTE_OVER if until is None else until
-
-
-def _body_of(frame: frames.AnyChange) -> str:
-    """Return the body of the entry: the settings other than the name, as JSON."""
-    given = {name: value for name, value in _settings_of(frame).items() if name != "name"}
-    return msgspec.json.encode(given).decode() if given else ""
-
-
-def _digest_of(frame: frames.AnyChange) -> str:
-    """Return what tells whether two requests under one reference ask for the same."""
-    asked = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
-    return hashlib.blake2b(asked, digest_size=8).hexdigest()

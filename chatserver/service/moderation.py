@@ -122,6 +122,8 @@ class Readers(Protocol):
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
 
 class Moderation:
     """The use cases. One per process that may talk to the directory."""
@@ -241,7 +243,9 @@ class Moderation:
         """
         reason = parse_note(reason, "reason")
         reader = await self._readers.get_reader(chat, user)
-        if not reader.first <= seq <= reader.head:
+        if seq < reader.first:
+            reader = await self._readers.add_periods(chat, user, reader)
+        if not reader.is_readable(seq):
             raise NotFound(NO_MESSAGE)
         now = self._clock.time()
         if await self._rows.put_report(chat, seq, user, reason, now):

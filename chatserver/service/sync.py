@@ -125,15 +125,19 @@ class Sync:
         messages: Mapping[tuple[ChatId, Seq], LogEntry],
         views: Mapping[ChatId, View],
     ) -> dict[ChatId, View]:
-        """Return the views of chats with changes, which say where the user joined."""
+        """Return the views of chats with changes, which say what the user may read."""
         source = self._views
         if source is None:
             return {}
-        chats = {chat for (chat, _), entry in messages.items() if has_changes([entry])}
-        firsts = await asyncio.gather(*(source.find_first(user, chat) for chat in chats))
+        changes: dict[ChatId, list[LogEntry]] = {}
+        for (chat, _), entry in messages.items():
+            if has_changes([entry]):
+                changes.setdefault(chat, []).append(entry)
+        found = (source.find_span(user, chat, entries) for chat, entries in changes.items())
+        spans = await asyncio.gather(*found)
         return {
-            chat: dataclasses.replace(views.get(chat, NO_CHANGES), first=first)
-            for chat, first in zip(chats, firsts, strict=True)
+            chat: dataclasses.replace(views.get(chat, NO_CHANGES), span=span)
+            for chat, span in zip(changes, spans, strict=True)
         }
 
     async def _read_messages(

@@ -18,7 +18,7 @@ from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery, MarkResult, Place
 from chatserver.domain.membershipchanges import MembershipChange
-from chatserver.domain.messages import Audience
+from chatserver.domain.messages import Audience, ChatHead
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
@@ -47,6 +47,8 @@ class ChangedDirectory(Protocol):
     async def list_first(self, chat: str, limit: int) -> tuple[Any, Sequence[Any]]: ...
 
     async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None: ...
+
+    async def fix_left(self, chat: str, user: str, mid: str, seq: int) -> None: ...
 
     async def clear_change(self, chat: str, version: int) -> None: ...
 
@@ -77,7 +79,7 @@ class HotChanges(Protocol):
 
     async def forget_turnover(self, chat: ChatId, turns: Sequence[Any]) -> None: ...
 
-    async def find_head(self, chat: ChatId) -> Seq | None: ...
+    async def find_head(self, chat: ChatId) -> ChatHead | None: ...
 
 
 class Boxes(Protocol):
@@ -174,12 +176,12 @@ class Turnover:
         await self.tell(record)
 
     async def bring(self, record: ChangedChat) -> None:
-        """Make in Redis the change that the chat's row keeps, and store where members joined.
+        """Make in Redis the change that the chat's row keeps; store where members came and went.
 
         Guarantees:
             When it returns, no commit sees the membership as it was before (promise P7), and the
-            directory has the exact seq at which each new member joined: a chat that is loaded
-            again shows them nothing older.
+            directory has the exact seq at which each member joined or left: a chat that is loaded
+            again shows them nothing older, and one who comes again nothing of between.
 
         Raises:
             Unavailable: Redis does not answer, or the chat cannot be opened.
@@ -199,6 +201,10 @@ class Turnover:
         if first > noted.joined and change.newcomers:
             joined = [(user, first + index) for user, index in change.newcomers.items()]
             await self._directory.fix_joined(chat, joined)
+        if first not in (0, noted.joined):
+            for index, member in enumerate(noted.members):
+                if not member.role and not member.is_new:
+                    await self._directory.fix_left(chat, member.user, member.mid, first + index)
         if noted.update_mid:
             await self.restrict(record)
 
@@ -224,8 +230,8 @@ class Turnover:
             await self._load_chat(chat)
         raise Unavailable(f"chat {chat}: could not be opened, try again")
 
-    async def open(self, chat: ChatId) -> Seq:
-        """Return the newest seq of a chat, loaded into Redis if need be.
+    async def open(self, chat: ChatId) -> ChatHead:
+        """Return where a chat stands, loaded into Redis if need be.
 
         Raises:
             Unavailable: Redis does not answer, or the chat cannot be opened.

@@ -1,7 +1,7 @@
 """A reader's view of a chat's entries: edits applied, entries outside their access removed.
 
-Not theirs is what they deleted for themselves, and the text of a change whose message is from
-before they joined (`history: joined`): the entry keeps its place and loses its body.
+Not theirs is what they deleted for themselves, and the text of a change whose message is from a
+time at which they were no member (`history: joined`): the entry keeps its place and loses its body.
 
 What a tier holds of an entry may be older than a change that was acked: the hot log keeps entries
 as they came, the warm tier learns of a change some time later. The overlay has every change until
@@ -15,13 +15,17 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import structlog
+
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
-from chatserver.errors import NotFound
+from chatserver.errors import NotFound, Unavailable
 from chatserver.protocol import codec, expiry
 from chatserver.protocol.entries import tombstone_of
 from chatserver.protocol.frames import INT_MAX, Message
+
+log = structlog.get_logger()
 
 _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 
@@ -29,6 +33,16 @@ _CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
 def has_changes(entries: Iterable[LogEntry]) -> bool:
     """Return whether an entry says what another one is now. Nothing is parsed."""
     return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
+
+
+def may_see_changes(span: Reader, target: int) -> bool:
+    """Return whether a reader sees what an edit or a reaction says of message `target`."""
+    return target >= span.first or span.is_readable(target)
+
+
+def _target_of(entry: LogEntry) -> int:
+    message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+    return message.target or 0
 
 
 class OverlaySource(Protocol):
@@ -46,27 +60,35 @@ class HiddenSource(Protocol):
 
 
 class ReaderSource(Protocol):
-    """A user's read access to a chat: whether, and from which seq."""
+    """A user's read access to a chat: whether, from which seq, and in which earlier periods."""
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
+
+ALL = Reader(Seq(1), Seq(INT_MAX))
+NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
     """The changes to a part of a chat, and what its reader does not see.
 
-    `first`: changes of messages below it come without their text.
+    Changes of messages that are older than what `span` allows come without their text; `withheld`
+    collects these messages.
     """
 
     overlay: Mapping[int, bytes]
     hidden: frozenset[int]
-    first: int = 1
+    span: Reader = ALL
+    withheld: set[int] = dataclasses.field(default_factory=set, init=False, compare=False)
 
     def see_entry(self, entry: LogEntry, now_s: float) -> bytes:
         """Return the tail of a log's entry. One that nothing happened to is not parsed."""
         value = self.overlay.get(entry.seq)
         tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
-        if self.hidden or (self.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
+        if self.hidden or (self.span.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
             message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
             if self._is_hidden(message):
                 return codec.tail_of(tombstone_of(message, message.rev))
@@ -85,7 +107,9 @@ class View:
         return expiry.as_of(message, now_s)
 
     def _is_hidden(self, message: Message) -> bool:
-        if message.kind in _CHANGES_WITH_TEXT and (message.target or 0) < self.first:
+        target = message.target or 0
+        if message.kind in _CHANGES_WITH_TEXT and not may_see_changes(self.span, target):
+            self.withheld.add(target)
             return True
         seq = message.target if message.kind == "edit" else message.seq
         return seq in self.hidden
@@ -104,27 +128,57 @@ class Views:
         self._hidden = hidden
         self._readers = readers
 
-    async def open(self, reader: UserId, chat: ChatId, seqs: Sequence[int], first: int = 1) -> View:
-        """Return how `reader` sees these entries, who may read from `first` on.
+    async def open(
+        self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
+    ) -> View:
+        """Return how `reader` sees these entries, who may read `span`.
 
         Costs two Redis calls, at once.
         """
         overlay, hidden = await asyncio.gather(
             self._overlays.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
         )
-        return View(overlay, hidden.get(chat, frozenset()), first)
+        return View(overlay, hidden.get(chat, frozenset()), span)
 
-    async def find_first(self, reader: UserId, chat: ChatId) -> Seq:
-        """Return the first seq that `reader` may read. Costs one Redis call.
+    async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
+        """Return what `reader` may read of a chat, as far as changes among `entries` need it.
 
-        Beyond every seq for somebody who is no member any more: where they joined is forgotten.
+        Nothing for somebody who is no member any more. Earlier periods that cannot be looked up are
+        left out: a change of an old message is not worth holding up what is new.
+
+        Guarantees:
+            Cost: one Redis call; see `add_periods` for changes of messages of before they joined.
         """
         if self._readers is None:
-            return Seq(1)
+            return ALL
         try:
-            return (await self._readers.get_reader(chat, reader)).first
+            span = await self._readers.get_reader(chat, reader)
         except NotFound:
-            return Seq(INT_MAX)
+            return NOTHING
+        if any(_target_of(entry) < span.first for entry in entries if has_changes([entry])):
+            return await self._try_to_add_periods(chat, reader, span)
+        return span
+
+    async def is_readable(self, reader: UserId, chat: ChatId, seq: int) -> bool:
+        """Return whether a member may read an entry; False if that cannot be looked up now.
+
+        Raises:
+            NotFound: no such chat, or not a member.
+        """
+        if self._readers is None:
+            return False
+        span = await self._readers.get_reader(chat, reader)
+        if seq < span.first:
+            span = await self._try_to_add_periods(chat, reader, span)
+        return span.is_readable(seq)
+
+    async def _try_to_add_periods(self, chat: ChatId, reader: UserId, span: Reader) -> Reader:
+        assert self._readers is not None
+        try:
+            return await self._readers.add_periods(chat, reader, span)
+        except Unavailable as exc:
+            log.warning("views.periods_unavailable", chat=chat, error=exc.message)
+            return span
 
     async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
         """Return how those see these entries who hid none of them. Costs one Redis call."""

@@ -20,6 +20,7 @@ from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import DIRECT_PREFIX
 from chatserver.domain.membership import Role
+from chatserver.domain.periods import FormerMember, Periods
 from chatserver.errors import NotFound
 from chatserver.warm import moderation, records
 from chatserver.warm.batches import get_items
@@ -32,8 +33,6 @@ from chatserver.warm.tables import DirectoryField as Field
 
 CHANGED_MAX: Final = 99  # members in one change: a transaction takes 100 actions
 _FIXES_IN_FLIGHT_MAX = 16
-LEFT_PREFIX: Final = "left#"  # row of a user: what they chose for themselves in a chat they left
-LEFT_S: Final = 365 * 86_400
 
 
 class Memberships:
@@ -116,8 +115,26 @@ class Memberships:
         items = await get_items(self._client, self._table, keys)
         return {moderation.Ban.decode(item).user for item in items}
 
-    async def find_firsts(self, user: str, chats: Collection[str]) -> dict[str, int]:
-        """Return, of those of `chats` that a user is a member of, the first seq that he may read.
+    async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
+        """Return what is kept of those of `users` who left the chat. Consistent."""
+        keys = [records.left_key(chat, user) for user in users]
+        items = await get_items(self._client, self._table, keys)
+        return dict(map(records.decode_former, items))
+
+    async def find_periods(self, chat: str, user: str) -> Periods:
+        """Return a member's earlier periods; none of one who is no member. Consistent."""
+        request = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "ConsistentRead": True,
+        }
+        row: Item | None = (await self._client.call("get_item", request)).get("Item")
+        return () if row is None else Member.decode(row).periods
+
+    async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
+        """Return, of those of `chats` that a user is a member of, what they may read.
+
+        That is everything from the first seq on, and their earlier periods.
 
         Guarantees:
             Consistent.
@@ -128,19 +145,19 @@ class Memberships:
             keys += [records.row_key(key, key), records.row_key(key, records.member_key(user))]
         items = await get_items(self._client, self._table, keys)
         shows_all: dict[str, bool] = {}
-        joined: dict[str, int] = {}
+        joined: dict[str, tuple[int, Periods]] = {}
         for item in items:
             if item[Field.PK] != item[Field.SK]:
                 member = Member.decode(item)
-                joined[member.chat] = max(1, member.joined)
+                joined[member.chat] = (max(1, member.joined), member.periods)
             elif records.is_ready(item):
                 chat = Chat.decode(item)
                 shows_all[chat.chat] = chat.history == "all"
                 if user in chat.users:
-                    joined.setdefault(chat.chat, 1)
+                    joined.setdefault(chat.chat, (1, ()))
         return {
-            chat: 1 if shows_all[chat] else first
-            for chat, first in joined.items()
+            chat: (1, ()) if shows_all[chat] else span
+            for chat, span in joined.items()
             if chat in shows_all
         }
 
@@ -155,13 +172,15 @@ class Memberships:
         large: int = 0,
         muted: Mapping[str, int | None] | None = None,
         banned: Mapping[str, str] | None = None,
+        former: Mapping[str, FormerMember] | None = None,
     ) -> Chat | None:
         """Write a change of `chat`, as it was read; None if another change came before.
 
         `added` are new members, with the least chat seq at which they join; `roles` new roles of
         those who are members; `removed` those who no longer are; `settings` name, joining, history,
         slow_s, retention_s; `muted` members and until when they may not write, or None; `banned`
-        are users who may not come back, and who says so.
+        are users who may not come back, and who says so; `former` is what is kept of those who are
+        removed, and what those begin with who were members before.
         `large` is the version with which the chat has become a large one, 0 if it is none then.
 
         Guarantees:
@@ -179,9 +198,8 @@ class Memberships:
             large=large,
             **settings,  # type: ignore[arg-type]  # the frame's types have checked the values
         )
-        kept = await self._read_kept(chat.chat, added, removed)
         actions = [self._move_chat(after, settings)]
-        actions += self._move_members(chat.chat, added, roles, removed, kept)
+        actions += self._move_members(chat.chat, added, roles, removed, former or {})
         actions += [self._mute(chat.chat, user, until) for user, until in (muted or {}).items()]
         actions += [self._ban(chat.chat, user, by) for user, by in (banned or {}).items()]
         try:
@@ -275,13 +293,24 @@ class Memberships:
         added: Mapping[str, tuple[Role, int]],
         roles: Mapping[str, Role],
         removed: Collection[str],
-        kept: Mapping[str, Item],
+        former: Mapping[str, FormerMember],
     ) -> list[dict[str, Any]]:
         actions: list[dict[str, Any]] = []
         for user, (role, joined) in added.items():
-            row = Member(chat, user, role, joined, read=joined - 1, received=joined - 1)
-            item = {**kept.get(user, {}), **row.encode()}
-            actions.append({"Put": {"TableName": self._table, "Item": item}})
+            known = former.get(user, FormerMember())
+            row = Member(
+                chat,
+                user,
+                role,
+                joined,
+                read=joined - 1,
+                received=joined - 1,
+                hidden=known.hidden,
+                muted_until=known.muted_until,
+                quiet_until=known.quiet_until,
+                periods=known.periods,
+            )
+            actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
         for user, role in roles.items():
             update = {
                 "TableName": self._table,
@@ -295,29 +324,10 @@ class Memberships:
         for user in removed:
             key = self._member_row(chat, user)
             actions.append({"Delete": {"TableName": self._table, "Key": key}})
-            if user in kept:
-                item = self._left_row(chat, user) | kept[user]
-                item[Field.EXPIRES_AT] = {"N": str(int(self._clock.time()) + LEFT_S)}
+            if user in former:
+                item = records.encode_former(chat, user, former[user])
                 actions.append({"Put": {"TableName": self._table, "Item": item}})
         return actions
-
-    async def _read_kept(
-        self, chat: str, added: Collection[str], removed: Collection[str]
-    ) -> dict[str, Item]:
-        """Return what users chose for themselves in a chat that they leave, or come back to."""
-        keys = [self._left_row(chat, user) for user in added]
-        keys += [self._member_row(chat, user) for user in removed]
-        kept: dict[str, Item] = {}
-        for row in await get_items(self._client, self._table, keys):
-            own: Item = {name: row[name] for name in (Field.HIDDEN, Field.QUIET) if name in row}
-            if own:
-                is_left = row[Field.SK]["S"].startswith(LEFT_PREFIX)
-                name, prefix = (Field.PK, "u#") if is_left else (Field.SK, records.MEMBER_PREFIX)
-                kept[row[name]["S"].removeprefix(prefix)] = own
-        return kept
-
-    def _left_row(self, chat: str, user: str) -> Item:
-        return records.row_key(records.user_key(user), LEFT_PREFIX + chat)
 
     def _member_row(self, chat: str, user: str) -> Item:
         return records.row_key(records.chat_key(chat), records.member_key(user))
@@ -349,6 +359,24 @@ class Memberships:
             "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
         }
         await self._client.call("update_item", request)
+
+    async def fix_left(self, chat: str, user: str, mid: str, seq: int) -> None:
+        """Note at which chat seq entry `mid` ended a membership, now that it is known. Idempotent.
+
+        A later end of another membership of the user stays.
+        """
+        request = {
+            "TableName": self._table,
+            "Key": records.left_key(chat, user),
+            "UpdateExpression": "SET #left = :seq",
+            "ConditionExpression": "#mid = :mid",
+            "ExpressionAttributeNames": {"#left": Field.LEFT, "#mid": Field.MID},
+            "ExpressionAttributeValues": {":seq": {"N": str(seq)}, ":mid": {"S": mid}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
 
     async def clear_change(self, chat: str, version: int) -> None:
         """Note that the hot tier has the change to `version`; does nothing if another followed."""

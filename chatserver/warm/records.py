@@ -8,7 +8,9 @@
 |          |             |              | members users? joining? history? change?      |
 |          |             |              | large?`                                       |
 | `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
-|          |             |              | muted_until?`                                 |
+|          |             |              | quiet? muted_until? periods?`                 |
+| `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
+| Member`  |             |              | muted_until? periods?`                        |
 
 Ids contain no ``#``, so no two records share a key. A user's and a chat's own row repeat the `PK`
 as `SK`: index `by_member` has the keys turned round, and a common `SK` would make all of them one
@@ -23,6 +25,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
+from chatserver.domain.periods import FormerMember, Period, Periods, format_periods, parse_periods
 from chatserver.errors import CorruptData
 from chatserver.warm.client import Item
 from chatserver.warm.tables import DirectoryField as Field
@@ -31,6 +34,7 @@ FORMING = "forming"  # its members are being written; it does not exist for anyb
 READY = "ready"
 
 MEMBER_PREFIX = "m#"
+LEFT_PREFIX = "left#"  # row of a user: a chat that they left
 AFTER_MEMBERS = "m$"  # '$' follows '#': greater than every member's key, and none itself
 
 
@@ -183,7 +187,7 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 class Member:
     """A user in a chat, with the chat seqs at which he joined and up to which he read.
 
-    `hidden` are the seqs of what he deleted for himself.
+    `hidden` are the seqs of what he deleted for himself, `periods` those of earlier memberships.
     """
 
     chat: str
@@ -194,6 +198,8 @@ class Member:
     received: int = 0
     hidden: tuple[int, ...] = ()
     muted_until: int | None = None  # seconds since 1970, 0 for ever; None: may write
+    quiet_until: int | None = None  # ms since 1970: no pushes until then
+    periods: Periods = ()
 
     def encode(self) -> Item:
         """Return the row."""
@@ -202,11 +208,7 @@ class Member:
         item[Field.JOINED] = {"N": str(self.joined)}
         item[Field.READ] = {"N": str(self.read)}
         item[Field.RECEIVED] = {"N": str(self.received)}
-        if self.hidden:
-            item[Field.HIDDEN] = {"NS": [str(seq) for seq in self.hidden]}
-        if self.muted_until is not None:
-            item[Field.MUTED_UNTIL] = {"N": str(self.muted_until)}
-        return item
+        return item | _encode_kept(self)
 
     @classmethod
     def decode(cls, item: Item) -> Member:
@@ -221,9 +223,65 @@ class Member:
             joined=_number(item, Field.JOINED),
             read=_number(item, Field.READ),
             received=_number(item, Field.RECEIVED),
-            hidden=tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"]))),
-            muted_until=_number(item, Field.MUTED_UNTIL) if Field.MUTED_UNTIL in item else None,
+            hidden=_hidden_of(item),
+            muted_until=_find_number(item, Field.MUTED_UNTIL),
+            quiet_until=_find_number(item, Field.QUIET),
+            periods=_periods_of(item),
         )
+
+
+def left_key(chat: str, user: str) -> Item:
+    """Return the key of the row of a chat that a user left."""
+    return row_key(user_key(user), LEFT_PREFIX + chat)
+
+
+def encode_former(chat: str, user: str, former: FormerMember) -> Item:
+    """Return the row of a user who left a chat."""
+    item = left_key(chat, user)
+    item[Field.JOINED] = {"N": str(former.last.first)}
+    item[Field.LEFT] = {"N": str(former.last.last)}
+    item[Field.MID] = {"S": former.mid}
+    item[Field.STORED] = {"N": str(former.stored)}
+    return item | _encode_kept(former)
+
+
+def decode_former(item: Item) -> tuple[str, FormerMember]:
+    """Return the user of a row, and what is kept of their membership. Raises CorruptData."""
+    former = FormerMember(
+        last=Period(_find_number(item, Field.JOINED) or 1, _find_number(item, Field.LEFT) or 0),
+        mid=_find_text(item, Field.MID) or "",
+        stored=_find_number(item, Field.STORED) or 0,
+        periods=_periods_of(item),
+        hidden=_hidden_of(item),
+        quiet_until=_find_number(item, Field.QUIET),
+        muted_until=_find_number(item, Field.MUTED_UNTIL),
+    )
+    return _id_of(item, Field.PK, "u#"), former
+
+
+def _encode_kept(kept: Member | FormerMember) -> Item:
+    """Return what stays of a membership that ends and begins again."""
+    item: Item = {}
+    if kept.hidden:
+        item[Field.HIDDEN] = {"NS": [str(seq) for seq in kept.hidden]}
+    if kept.quiet_until is not None:
+        item[Field.QUIET] = {"N": str(kept.quiet_until)}
+    if kept.muted_until is not None:
+        item[Field.MUTED_UNTIL] = {"N": str(kept.muted_until)}
+    if kept.periods:
+        item[Field.PERIODS] = {"S": format_periods(kept.periods)}
+    return item
+
+
+def _hidden_of(item: Item) -> tuple[int, ...]:
+    return tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"])))
+
+
+def _periods_of(item: Item) -> Periods:
+    try:
+        return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
+    except ValueError as exc:
+        raise CorruptData(f"directory: {_where(item)} has no periods") from exc
 
 
 def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
@@ -243,6 +301,10 @@ def _text(item: Item, name: str) -> str:
 
 def _find_text(item: Item, name: str) -> str | None:
     return _text(item, name) if name in item else None
+
+
+def _find_number(item: Item, name: str) -> int | None:
+    return _number(item, name) if name in item else None
 
 
 def _number(item: Item, name: str) -> int:

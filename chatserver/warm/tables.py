@@ -128,6 +128,10 @@ class DirectoryField:
     RECEIVED: Final = "received"  # chat seq
     HIDDEN: Final = "hidden"  # seqs that the member deleted for himself
     MUTED_UNTIL: Final = "muted_until"  # of a member: seconds since 1970, 0 for ever
+    PERIODS: Final = "periods"  # of a member: earlier periods of membership, "3-10,20-31"
+    LEFT: Final = "left"  # of a former member: chat seq of the entry that says so
+    MID: Final = "mid"  # of that entry
+    STORED: Final = "stored"  # of a former member: what of the chat was stored then
     SLOW_S: Final = "slow_s"  # of a chat: slow mode
     RETENTION_S: Final = "retention_s"  # of a chat: its messages end so long after they were sent
     BLOCKED: Final = "blocked"  # of a direct chat: which of its users block the other

@@ -91,6 +91,7 @@ class Chat:
                 "author": author,
                 "ref": reference_key(sender, ref),
                 "phase": generation_phase(CHAT),
+                "readable": "",
             },
         )
         return reply

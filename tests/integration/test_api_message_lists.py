@@ -107,7 +107,7 @@ async def test_deleted_message_leaves_the_active_ones_in_the_table(
 async def test_sent_is_what_the_user_may_still_read(
     caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
 ) -> None:
-    """Not of chats that he left, nor of before he came back, unless the chat shows all."""
+    """Not of chats that they left; of one that they joined again, what they sent before, too."""
     mine, theirs = caller(alice.user), caller(bob.user)
     left, back, open_ = [await make_group(mine, bob.user) for _ in range(3)]
     for chat, text in ((pair, "direct"), (left, "left"), (back, "before"), (open_, "early")):
@@ -123,14 +123,15 @@ async def test_sent_is_what_the_user_may_still_read(
 
     async def has_rejoined() -> bool:
         # The directory's `joined` is the least it can be until Redis has given the place.
-        return await bodies(theirs, "/v1/me/sent") == ["after", "early", "direct"]
+        return await bodies(theirs, "/v1/me/sent") == ["after", "early", "before", "direct"]
 
     await eventually(has_rejoined, deadline_s=60, what="the list is what he may read")
 
     since = {"from": placed["ts"]}
     assert await bodies(theirs, "/v1/me/sent", **since) == ["after"]
-    assert await bodies(theirs, f"/v1/chats/{back}/messages/between") == ["after"]
-    assert await bodies(theirs, f"/v1/chats/{back}/messages/between", order="oldest") == ["after"]
+    between = f"/v1/chats/{back}/messages/between"
+    assert await bodies(theirs, between) == ["after", "before"]
+    assert await bodies(theirs, between, order="oldest") == ["before", "after"]
     for path in ("between", "active", "1", "around/1", "by-mid/x?seq=1"):
         answer = await theirs.get(f"/v1/chats/{left}/messages/{path}")
         assert problem_of(answer) == (404, "not_found"), path

@@ -6,7 +6,7 @@ import pytest
 
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
-from chatserver.domain.ids import new_id
+from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
 from chatserver.protocol import frames
 from chatserver.service.finding import Span
@@ -152,6 +152,31 @@ async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: F
     assert [message.seq for message in oldest.items] == [seqs[0]]
     with pytest.raises(NotFound):
         await finding.list_files(carol, chat, Span(), 2, None)
+
+
+async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_they_were_out(
+    store: FileWorld,
+) -> None:
+    """By the message, by what is stored, and in the list of files."""
+    _, alice, bob, _ = await store.meet()
+    host, change = store.api.chats, store.api.membership.change
+    create = frames.CreateChat(0, new_id(), [bob], "Trip")
+    chat = ChatId((await host.create_chat(alice, create, is_host=True)).chat)
+    seen = await store.upload(alice, chat, b"seen")
+    first = await store.send(alice, chat, seen.id)
+    await change(bob, frames.Leave(0, chat, new_id()))
+    secret = await store.upload(alice, chat, b"secret")
+    second = await store.send(alice, chat, secret.id)
+    await change(alice, frames.Invite(0, chat, new_id(), [bob]), is_host=True)
+    await store.persist()
+
+    for how in ({"seq": first.seq}, {}):
+        assert (await store.load(bob, seen.id, **how))[1] == b"seen"
+    for how in ({"seq": second.seq}, {}):
+        with pytest.raises(NotFound):
+            await store.load(bob, secret.id, **how)
+    page = await store.api.finding.list_files(bob, chat, Span(), 10, None)
+    assert [message.seq for message in page.items] == [first.seq]
 
 
 async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: str) -> None:

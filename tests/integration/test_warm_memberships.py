@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
+from chatserver.domain.membership import Role
+from chatserver.domain.periods import FormerMember, Period
 from chatserver.errors import NotFound
 from chatserver.warm.directory import Directory
 from chatserver.warm.memberships import CHANGED_MAX, Memberships
@@ -43,10 +46,7 @@ async def test_commit_writes_members_settings_and_change_at_once(
         chat, "what", {"dave": ("admin", 8)}, {"bob": "admin"}, ["carol"], {"name": "Bouldering"}
     )
 
-    assert [operation for operation, _ in tables.faults.requests] == [
-        "BatchGetItem",
-        "TransactWriteItems",
-    ]
+    assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
     assert found == {"alice": Member(CHAT, "alice", "owner")}
     stored, members = await directory.get_chat_with_members(CHAT)
     assert written == stored
@@ -131,6 +131,30 @@ async def test_fix_joined_only_rises_and_passes_over_who_left(
     (dave,) = [each for each in await directory.list_members(CHAT) if each.user == "dave"]
     assert dave.joined == 9
     assert len(await directory.list_members(CHAT)) == 4
+
+
+async def test_what_is_kept_of_one_who_left_is_their_row_again(memberships: Memberships) -> None:
+    """Periods, own settings and a mute; the end is fixed by the entry that ended it alone."""
+    former = FormerMember(Period(20, 27), "m2", 25, (Period(3, 9),), (4, 5), 7, 0)
+    chat, _ = await memberships.read(CHAT, [])
+    chat = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
+    assert chat is not None
+
+    await memberships.fix_left(CHAT, "bob", "m1", 99)
+    await memberships.fix_left(CHAT, "bob", "m2", 28)
+    await memberships.fix_left(CHAT, "nobody", "m2", 28)
+    found = await memberships.list_former(CHAT, ["bob", "carol"])
+    gone = await memberships.find_periods(CHAT, "bob")
+    again = found["bob"].close(is_confirmed=True, now_s=NOW)
+    added: dict[str, tuple[Role, int]] = {"bob": ("member", 40)}
+    await memberships.commit(chat, "2", added, {}, [], {}, former={"bob": again})
+
+    assert found == {"bob": dataclasses.replace(former, last=Period(20, 28))}
+    periods = (Period(3, 9), Period(20, 28))
+    assert (gone, await memberships.find_periods(CHAT, "bob")) == ((), periods)
+    _, members = await memberships.read(CHAT, ["bob"])
+    assert members["bob"] == Member(CHAT, "bob", "member", 40, 39, 39, (4, 5), 0, 7, periods)
+    assert await memberships.find_spans("bob", [CHAT]) == {CHAT: (40, periods)}
 
 
 async def test_clear_change_leaves_a_later_one_alone(memberships: Memberships) -> None:

@@ -37,6 +37,7 @@
 --                          user, even if its time is over
 -- arg ref          bytes   digest of sender and reference
 -- arg phase        integer seconds by which the chat's generations begin earlier
+-- arg readable     string  "1": the message is of an earlier membership of the sender
 --
 -- returns {code, ...}
 --   1 seq ts size  committed; the fan-out is the caller's. `size`: bytes of the overlay's entry
@@ -108,7 +109,10 @@ if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then ret
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
 -- of before the sender joined, and not the sender's to see
-if not is_erasure and h[4] ~= 'all' and tonumber(target) < (tonumber(joined) or 0) then return {11} end
+if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
+    and tonumber(target) < (tonumber(joined) or 0) then
+  return {11}
+end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
   -- `base` holds if no change of the message can have come and gone since it was read: all that

@@ -83,7 +83,9 @@ for i = 0, count - 1 do
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
     elseif ARGV[14 + 4 * i] == '1' then
-      call('HSET', KEYS[2], user, role .. ':' .. seq)
+      -- one who was muted before they left is still muted
+      local name, given = string.match(role, '^(%a+)(.*)$')
+      call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
     else
       local name, given = string.match(role, '^(%a+)(.*)$')

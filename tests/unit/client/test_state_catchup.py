@@ -294,3 +294,20 @@ def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() 
     device.state.take_chats({"chats": [{"chat": "c1", "top": 6, "read": 3, "unread": 3}]})
 
     assert (chat.read, chat.unread) == (3, 3)
+
+
+def test_older_page_across_a_time_out_of_the_group_is_kept() -> None:
+    """What lies between is not the user's to read; a page from elsewhere is still left out."""
+    device = Device()
+    newest, older = [entry(20), entry(21)], [entry(3), entry(4)]
+    device.state.take_history({"chat": "c1", "messages": newest}, is_newest=True)
+    log = device.state.chats["c1"].log
+
+    device.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=10)
+    assert (log.bottom, log.shown) == (20, 21)
+    device.state.take_history({"chat": "c1", "messages": older}, is_newest=False, before=20)
+
+    assert [message.seq for message in log.messages()] == [3, 4, 20, 21]
+    assert (log.bottom, log.shown, log.has_hole) == (3, 21, False)
+    device.event(1, 22)
+    assert [message.seq for message in log.messages()] == [3, 4, 20, 21, 22]

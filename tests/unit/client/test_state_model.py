@@ -85,6 +85,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.others_say(LARGE, 1, "bob")
         self.flow(0, 0)
         self.newest: set[int] = set()  # numbers of questions for the newest page
+        self.before: dict[int, int] = {}  # number of a question for an older page → its `before`
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────
 
@@ -266,7 +267,9 @@ class ClientMachine(RuleBasedStateMachine):
         if has_before and bottom:
             fields["before"] = bottom  # type: ignore[assignment]  # one of them is given
         number = self.client.ask(fields, self.now, self.now + 30)
-        if "before" not in fields:
+        if "before" in fields:
+            self.before[number] = bottom
+        else:
             self.newest.add(number)
 
     @rule()
@@ -303,6 +306,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.cut(is_late=False)
         self.late.clear()
         self.newest.clear()
+        self.before.clear()
         self.client = ClientState("phone", BOUNDS)
         record.restore(self.client, place, deeds)
 
@@ -320,7 +324,8 @@ class ClientMachine(RuleBasedStateMachine):
             if isinstance(answer, dict) and "chats" in answer:
                 self.client.take_chats(answer)
             elif isinstance(answer, dict):
-                self.client.take_history(answer, is_newest=number in self.newest)
+                is_newest, before = number in self.newest, self.before.pop(number, None)
+                self.client.take_history(answer, is_newest=is_newest, before=before)
         self.untaken.extend(self.client.take_told())
         if len(self.untaken) >= BOUNDS.events_max:
             self.client.pause(self.now, is_paused=True)

@@ -65,6 +65,9 @@ class KnownAudiences:
         audience = await self.get_for_member(chat, user)
         return Reader(Seq(audience.users[user] + 1), Seq(2**53))
 
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        return reader._replace(periods=())
+
     async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
         audience = await self.get(chat)
         if user not in audience.users:

@@ -12,6 +12,7 @@ import pytest
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead
+from chatserver.domain.periods import Period, Periods
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec
 from chatserver.protocol.frames import INT_MAX, Message
@@ -39,6 +40,7 @@ class World:
     overlay: dict[int, bytes] = dataclasses.field(default_factory=dict)
     hidden: frozenset[int] = frozenset()
     persisted_meanwhile: list[Message] = dataclasses.field(default_factory=list)
+    periods: Periods = ()
     calls: list[str] = dataclasses.field(default_factory=list)
 
     def finding(self) -> Finding:
@@ -77,9 +79,11 @@ class World:
         self.calls.append("items again")
         return {(m.chat, m.ts): m for m in self.stored if (m.chat, m.ts) in places}
 
-    async def find_firsts(self, user: str, chats: Collection[str]) -> Mapping[str, int]:
+    async def find_spans(
+        self, user: str, chats: Collection[str]
+    ) -> Mapping[str, tuple[int, Periods]]:
         self.calls.append("firsts")
-        return {chat: first for chat, first in self.firsts.items() if chat in chats}
+        return {chat: (first, self.periods) for chat, first in self.firsts.items() if chat in chats}
 
     async def get_chat(self, chat: str) -> Any:
         if chat not in self.firsts:
@@ -97,6 +101,9 @@ class World:
         if chat not in self.firsts:
             raise NotFound("chat")
         return Reader(Seq(self.firsts[chat]), Seq(4))
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        return reader._replace(periods=self.periods)
 
     async def get_head(self, chat: ChatId) -> ChatHead:
         self.calls.append("head")
@@ -177,6 +184,16 @@ async def test_hidden_expired_and_other_entries_are_left_out() -> None:
 
     assert seqs(await sent(world)) == [1]
     assert seqs(await sent(world, reader=None)) == [4, 1]
+
+
+async def test_earlier_periods_are_the_reader_s_and_what_is_between_is_not() -> None:
+    """In lists of one chat as in those of many."""
+    world = World([message(seq) for seq in range(1, 5)], firsts={CHAT: 4})
+    world.periods = (Period(1, 2),)
+
+    page = await world.finding().list_chat(ALICE, CHAT, Span(), 10, None)
+
+    assert seqs(page) == seqs(await sent(world)) == [4, 2, 1]
 
 
 async def test_chat_is_read_from_where_the_reader_may_on() -> None:

@@ -13,6 +13,7 @@ from chatserver.domain.ids import ChatId, Seq, Ts, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.pages import BYTES_MAX, WIDEST, PageBounds
+from chatserver.domain.periods import Period, Periods, add_period
 from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.service.history import History, Page
@@ -167,13 +168,24 @@ def test_history_page_names_the_coldest_tier_that_was_read(
 
 
 class Span:
-    """Lets everybody read from one seq to another."""
+    """Lets everybody read from one seq to another, and earlier periods."""
 
-    def __init__(self, first: int, head: int) -> None:
+    def __init__(self, first: int, head: int, periods: Periods = ()) -> None:
         self._reader = Reader(Seq(first), Seq(head))
+        self._periods = periods
+        self.lookups = 0
+        self.error: ChatError | None = None
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
         return self._reader
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        if not reader.lacks_periods:
+            return reader
+        self.lookups += 1
+        if self.error is not None:
+            raise self.error
+        return reader._replace(periods=self._periods)
 
 
 def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
@@ -199,6 +211,72 @@ def test_history_walk_gives_a_reader_what_is_his_and_nothing_else(
         seen = seen + seqs if is_upwards else seqs + seen
 
     assert seen == list(range(first, head + 1))
+
+
+@st.composite
+def spans(draw: st.DrawFn, top: int) -> tuple[Span, list[int]]:
+    """What a member may read who was one several times before, and the seqs of that."""
+    bounds = sorted(draw(st.sets(st.integers(1, max(1, top)), min_size=1, max_size=7)))
+    *ends, first = bounds if len(bounds) % 2 else bounds[1:] or bounds
+    periods: Periods = ()
+    for begin, end in zip(ends[::2], ends[1::2], strict=True):
+        periods = add_period(periods, Period(begin, end))
+    seqs = [seq for period in periods for seq in range(period.first, period.last + 1)]
+    return Span(first, top, periods), [*seqs, *range(first, top + 1)]
+
+
+@given(tiers(), st.integers(1, 20), st.booleans(), st.data())
+def test_history_walk_of_one_who_joined_again_gives_all_periods_and_no_gap(
+    tier: Tiers, limit: int, is_upwards: bool, data: st.DataObject
+) -> None:
+    """Each page is of one period, and the walk does not end before the oldest or newest."""
+    span, theirs = data.draw(spans(tier.top))
+    page, seen = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
+    while page.has_more:
+        window = {"after": seen[-1]} if is_upwards else {"before": seen[0]}
+        page, seqs = read_as(span, tier, limit=limit, **window)
+        assert seqs == list(range(seqs[0], seqs[-1] + 1))
+        seen = seen + seqs if is_upwards else seqs + seen
+
+    assert seen == theirs
+
+
+@given(tiers(), st.integers(0, 70), st.integers(1, 20), st.booleans(), st.data())
+def test_history_page_from_anywhere_has_nothing_of_a_gap(
+    tier: Tiers, place: int, limit: int, is_upwards: bool, data: st.DataObject
+) -> None:
+    """A page that begins in a gap goes on with the next period, and is not empty before it."""
+    span, theirs = data.draw(spans(tier.top))
+    _, seqs = read_as(span, tier, limit=limit, **{"after" if is_upwards else "before": place})
+
+    rest = [seq for seq in theirs if (seq > place if is_upwards else seq < place)]
+    assert set(seqs) <= set(rest)
+    assert seqs[: 1 if is_upwards else None][-1:] == (rest[:1] if is_upwards else rest[-1:])
+
+
+def test_history_page_above_the_join_asks_for_no_periods() -> None:
+    """Ordinary reading costs what it did; where the page reaches the join, one look more."""
+    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+
+    above, _ = read_as(span, tier, limit=20)
+    newer, _ = read_as(span, tier, limit=20, after=30)
+    before = span.lookups
+    reached, seqs = read_as(span, tier, limit=50)
+
+    assert (before, above.has_more, newer.has_more) == (0, True, True)
+    assert (span.lookups, reached.has_more, seqs) == (1, True, list(range(11, 61)))
+
+
+def test_history_page_is_there_while_the_periods_cannot_be_looked_up() -> None:
+    """There may be more, it says; who asks for that is told to try again."""
+    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+    span.error = Unavailable("directory")
+
+    page, seqs = read_as(span, tier, limit=50)
+
+    assert (seqs, page.has_more) == (list(range(11, 61)), True)
+    with pytest.raises(Unavailable):
+        read_as(span, tier, before=11)
 
 
 @given(st.integers(1, 20), st.integers(1, 30))

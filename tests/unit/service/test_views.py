@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.domain.ids import Seq, Ts
+from chatserver.domain.membership import Reader
 from chatserver.domain.messages import LogEntry
 from chatserver.protocol import codec
 from chatserver.protocol.entries import apply_entry, tombstone_of
@@ -94,7 +95,7 @@ def test_view_withholds_changes_of_messages_from_before_the_reader(
     kind: str, first: int, is_shown: bool
 ) -> None:
     """The entry keeps its place; what it says of a message they may not read is gone."""
-    view = View({}, frozenset(), first)
+    view = View({}, frozenset(), Reader(Seq(first), Seq(9)))
     entry = Message(8, 1008, "c", "M8", "alice", "r8", kind, "two", target=5)
     wanted = entry if is_shown else tombstone_of(entry, 0)
 

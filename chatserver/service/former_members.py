@@ -1,0 +1,132 @@
+"""What a chat keeps of users who left, and gives back to those who join again.
+
+Kept are the periods in which they were members, what they deleted for themselves, until when the
+chat is quiet for them, and until when a moderator muted them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.messages import LogEntry
+from chatserver.domain.periods import FormerMember, Period, Periods
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+
+CHECKS_IN_FLIGHT_MAX: Final = 16
+
+
+class FormerRows(Protocol):
+    """The directory."""
+
+    async def list_former(
+        self, chat: str, users: Collection[str]
+    ) -> Mapping[str, FormerMember]: ...
+
+
+class HotLog(Protocol):
+    """The hot part of a chat."""
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
+
+
+class OlderLog(Protocol):
+    """The warm and the cold part."""
+
+    async def list_after(self, chat: str, after: int, limit: int) -> list[Message]: ...
+
+
+class HiddenMessages(Protocol):
+    """What users deleted for themselves, in the hot tier."""
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
+
+
+class EndingMembership(Protocol):
+    """A member who leaves."""
+
+    @property
+    def joined(self) -> int: ...
+    @property
+    def periods(self) -> Periods: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def quiet_until(self) -> int | None: ...
+    @property
+    def muted_until(self) -> int | None: ...
+
+
+def former_of(member: EndingMembership, left: int, mid: str, stored: int) -> FormerMember:
+    """Return what is kept of a member whom entry `mid` removes, at seq `left` or later."""
+    return FormerMember(
+        Period(max(1, member.joined), left),
+        mid,
+        stored,
+        member.periods,
+        member.hidden,
+        member.quiet_until,
+        member.muted_until,
+    )
+
+
+class FormerMembers:
+    """The use case."""
+
+    def __init__(
+        self,
+        rows: FormerRows,
+        log: HotLog,
+        older: OlderLog,
+        hidden: HiddenMessages,
+        clock: Clock | None = None,
+    ) -> None:
+        self._rows = rows
+        self._log = log
+        self._older = older
+        self._hidden = hidden
+        self._clock = clock or SystemClock()
+
+    async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
+        """Return what those of `users` begin with who were members of the chat before.
+
+        What they deleted for themselves is in the hot tier when this returns.
+
+        Guarantees:
+            Nothing of after they left is in a period, even if the hot tier lost the entry that
+            says so: then the last period ends with what was stored before that entry.
+            Idempotent.
+            Cost: a BatchGetItem; for each who was a member, a Redis call, or two reads of an
+            older tier.
+
+        Raises:
+            Unavailable: a tier that is needed does not answer.
+        """
+        found = list((await self._rows.list_former(chat, users)).items()) if users else []
+        restored: dict[str, FormerMember] = {}
+        for at in range(0, len(found), CHECKS_IN_FLIGHT_MAX):
+            batch = found[at : at + CHECKS_IN_FLIGHT_MAX]
+            closed = await asyncio.gather(*(self._restore(chat, *each) for each in batch))
+            restored |= {user: each for (user, _), each in zip(batch, closed, strict=True)}
+        return restored
+
+    async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:
+        await self._hidden.open_hidden(UserId(user), {chat: former.hidden})
+        end = former.last.last
+        is_confirmed = end > 0 and await self._find_mid(chat, end) == former.mid
+        return former.close(is_confirmed=is_confirmed, now_s=self._clock.time())
+
+    async def _find_mid(self, chat: ChatId, seq: int) -> str | None:
+        """Return the mid of the entry at a seq; None if there is none."""
+        after = Seq(seq - 1)
+        entries = await self._log.list_after(chat, after, 1)
+        if entries and entries[0].seq == seq:
+            entry = entries[0]
+            message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+            return message.mid
+        messages = await self._older.list_after(chat, after, 1)
+        return messages[0].mid if messages and messages[0].seq == seq else None
