@@ -469,7 +469,8 @@ def open_stack(
     env: dict[str, str] | None = None,
 ) -> Iterator[Stack]:
     """Start a stack and end it; `workers` names those of each worker process."""
-    assert not [name for name in os.environ if name.startswith("CHAT_")], "settings leak in"
+    leaked = [name for name in os.environ if name.startswith("CHAT_")]
+    assert not leaked, f"settings leak in: {leaked}"
     stack = Stack(folder, fsync, env or {})
     try:
         stack.start_servers()

@@ -175,6 +175,7 @@ def test_load_without_a_secret_says_where_it_looked_for_one(
 ) -> None:
     """A secret of one's own making would only be refused by the server."""
     monkeypatch.delenv("CHAT_AUTH_SECRET", raising=False)
+    monkeypatch.setenv("CHAT_TELEMETRY_LEVEL", "error")  # the command sets it for its process
     monkeypatch.setattr(sys, "argv", ["chatserver", "load", "direct", "--dev-data", str(tmp_path)])
 
     with pytest.raises(SystemExit) as caught:
