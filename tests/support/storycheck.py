@@ -11,7 +11,7 @@ to rest; the model knows what was asked, so it knows what each message has to lo
 | P2   | a ref stands at two places, or what was refused for good, or never asked, is in the log  |
 | P3   | the log is not 1..N, its timestamps do not rise, or somebody saw another entry at a place|
 | P4   | a device was told an entry twice, too late, or not at all                                |
-| P6   | a page has a hole, or a member's whole history is not all from where the member joined   |
+| P6   | a page has a hole, or a member's whole history is not all of the member's periods in it  |
 | P7   | something reached one who was no member there, or comes from one                         |
 | P10  | a message is not what its changes make of it: in DynamoDB, in a history, at a device; or |
 |      | something is unread after all was read                                                   |
@@ -332,9 +332,10 @@ def _is_untold(index: _Index) -> Iterator[Violation]:
 def _is_torn(index: _Index) -> Iterator[Violation]:
     for scene in index.story.scenes:
         if isinstance(scene, Final):
-            since = index.of(scene.chat).open_since(scene.user)
+            stays = index.of(scene.chat)
+            is_member = stays.open_since(scene.user) is not None
             log = index.logs.get(scene.chat, ())
-            wanted = [entry.seq for entry in log if since is not None and entry.seq >= since]
+            wanted = [e.seq for e in log if is_member and stays.covers(scene.user, e.seq)]
             got = [entry.seq for entry in scene.entries]
             if got != wanted:
                 lack, surplus = sorted(set(wanted) - set(got)), sorted(set(got) - set(wanted))

@@ -6,6 +6,7 @@ story that the checker wrongly refuses.
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Iterator
 
@@ -64,6 +65,7 @@ class GoodStory:
         self.now: dict[str, dict[int, Shown]] = {chat: {} for chat in CHATS}  # as changed
         self.members = {chat: list(users) for chat, users in CHATS.items()}
         self.since = {(chat, user): 1 for chat, users in CHATS.items() for user in users}
+        self.earlier: dict[tuple[str, str], list[range]] = collections.defaultdict(list)
         self.hidden: set[tuple[str, str, int]] = set()
         self.inboxes: dict[tuple[str, str], list[tuple[str, Shown]]] = {
             (user, device): [] for user, names in devices.items() for device in names
@@ -135,6 +137,7 @@ class GoodStory:
                 self.inboxes[member, device].append((chat, entry))
         if role == "" and subject:
             self.members[chat].remove(subject)
+            self.earlier[chat, subject].append(range(self.since[chat, subject], seq + 1))
         if not is_lost:
             has_place = kind in {"send", "edit", "delete", "react"}
             self._answer(asked, entry if has_place else None)
@@ -199,8 +202,12 @@ class GoodStory:
         self.story.scenes.append(Heard(self._time(), user, device, chat, "a mark"))
         return True
 
-    def _seen(self, user: str, chat: str) -> Iterator[Shown]:
-        for entry in self.logs[chat][self.since[chat, user] - 1 :]:
+    def _seen(self, user: str, chat: str, *, is_whole: bool = False) -> Iterator[Shown]:
+        """Iterate over what a member may read, since the last join or `is_whole`."""
+        since, earlier = self.since[chat, user], self.earlier[chat, user] if is_whole else []
+        for entry in self.logs[chat]:
+            if entry.seq < since and not any(entry.seq in period for period in earlier):
+                continue
             shown = self.now[chat][entry.seq]
             if (user, chat, entry.seq) in self.hidden:
                 shown = msgspec.structs.replace(shown, body="", deleted=True, reactions={})
@@ -221,7 +228,7 @@ class GoodStory:
             add(Stored(chat, tuple(self.now[chat][entry.seq] for entry in log)))
             for user in self.members[chat]:
                 seen = tuple(self._seen(user, chat))
-                add(Final(user, chat, seen))
+                add(Final(user, chat, tuple(self._seen(user, chat, is_whole=True))))
                 for device in self.story.devices[user]:
                     add(Kept(user, device, chat, tuple(e for e in seen if e.kind == "text")))
                     unread = sum(
