@@ -75,8 +75,8 @@ class Opening:
 
         Guarantees:
             Order: seq and ts go on above all that either tier has given out (promise P3).
-            Idempotent: references of `newest` of the last `ref_ttl_s` are recognised; a chat that
-            is open stays as it is.
+            Idempotent: references of `newest` are recognised, of messages those of the last
+            `ref_ttl_s`; a chat that is open stays as it is.
             Atomic: nobody finds the chat open and the `change` not made; its new members read
             nothing from before the entry that says they joined.
         """

@@ -229,7 +229,8 @@ class Scripts:
             key = reference_key(members[0], f"d{place.split(':')[0]}")
             arg_list += [key, packed(place), f"#{members[0]}"]
         for (sender, ref), place in (newest or {}).items():
-            arg_list += [reference_key(sender, ref), packed(place), sender]
+            author = "" if ref.startswith("change-") else sender  # a membership change's entry
+            arg_list += [reference_key(sender, ref), packed(place), author]
         for place in asides:
             arg_list += [reference_key("any", f"a{place.split(':')[0]}"), packed(place), ""]
         opened: int = self.evaluate(script, key_list, arg_list)

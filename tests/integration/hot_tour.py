@@ -50,6 +50,7 @@ from chatserver.hot.memory import list_memory
 from chatserver.hot.opening import Opening
 from chatserver.hot.presence import Presence
 from chatserver.hot.revocations import Revocations
+from chatserver.hot.rooms import Rooms
 from chatserver.hot.rpc import CallQueue, WarmCalls
 from chatserver.hot.sessions import Claim, Sessions
 from chatserver.hot.settling import Settling
@@ -126,6 +127,8 @@ async def use_everything(hot: HotClient) -> None:
         await use_assistant(hot, keys.partition_of(chat), chat, users[0])
         await Watchers(hot, GATEWAY, TTL_S).listen([chat])
     await presence.withdraw(apart[1:])
+    await Rooms(hot).put({apart[0]: 2})
+    await Rooms(hot).take(apart)
     await use_seen(hot, apart)
     await use_files(hot, apart[0])
     await use_likes(hot)

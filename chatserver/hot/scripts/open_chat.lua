@@ -25,8 +25,8 @@
 -- arg ref_ttl_s integer how long a retry is recognised
 -- arg phase    integer seconds by which the chat's generations begin earlier
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item arg ref   bytes   digest of sender and reference of a message already committed; kept if that
---                        was at most `ref_ttl_s` ago
+-- item arg ref   bytes   digest of sender and reference of a committed entry; a message's is kept if
+--                        that was at most `ref_ttl_s` ago
 -- item arg place bytes   its place (`format_place`)
 -- item arg sender string of a message, who has read up to it; with "#" before it if the message is
 --                        deleted; empty: the entry is not a message
@@ -71,7 +71,7 @@ for a = 12 + 2 * count, #ARGV, 3 do
   local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local seq_of, ts_of = struct.unpack('>I5I7', place)
   local at = string.format('%d', seq_of)
-  if ts_of >= remembered and call('HEXISTS', refs_before, ref) == 0 then
+  if (sender == '' or ts_of >= remembered) and call('HEXISTS', refs_before, ref) == 0 then
     call('HSETNX', refs, ref, place)
   end
   local is_deleted = string.sub(sender, 1, 1) == '#'
