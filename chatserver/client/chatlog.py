@@ -112,7 +112,7 @@ class ChatLog:
         self.pass_by(at)
 
     def end(self, at: int) -> None:
-        """Undo `begin`, if nothing was told since: a snapshot says that more is to be read."""
+        """Undo `begin` if no event followed: a snapshot shows that there is more to read."""
         if self.shown == at and not self._entries and not self.is_suspect:
             self.shown = None
             self.top = self.pushed = 0

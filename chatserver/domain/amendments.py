@@ -40,7 +40,7 @@ class Outcome(enum.Enum):
 
 
 class Hide(enum.Enum):
-    """What became of a message that its reader deletes for themselves; values of `hide.lua`."""
+    """Result of deleting a message for oneself; values of `hide.lua`."""
 
     KNOWN = 0  # it was hidden
     NEW = 1

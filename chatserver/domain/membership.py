@@ -38,7 +38,7 @@ _MANAGERS = frozenset({"owner", "admin"})
 
 
 class Reader(NamedTuple):
-    """What a member may read of a chat: `first` to `head`, and their earlier periods.
+    """A member's read access to a chat: `first` to `head`, and their earlier periods.
 
     The warm tier has the chat up to `stored`. `periods` is None until it was looked up; with
     `first` 1 there is nothing to look up.

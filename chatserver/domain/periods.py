@@ -48,7 +48,7 @@ def parse_periods(text: str) -> Periods:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FormerMember:
-    """What is kept of a membership that ended, for the case that the user joins again.
+    """A membership that ended, kept for the case that the user joins again.
 
     The entry `mid` ended the period `last` at its last seq. The hot tier can lose that entry and
     assign its seq again, so only what was in the warm tier then, up to `stored`, is certain.

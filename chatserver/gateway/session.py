@@ -78,7 +78,7 @@ class Session:
         self._is_pumping = self._is_recovering = self._is_loading = False
         # Large chats whose line is being read, and by which task.
         self._lines: dict[ChatId, object] = {}
-        # Up to which seq, of which epoch, the device is to be told what is stored of a chat.
+        # The seq and epoch up to which the device waits for `stored`, by chat.
         self._unreported: dict[tuple[Epoch, ChatId], Seq] = {}
         self.life = Life()
         self.on_live: Callable[[], None] = lambda: None  # what was held may go on

@@ -1,4 +1,4 @@
-"""How many more groups users may join, so that their groups need not be counted for each one.
+"""The number of groups users may still join, so that a join need not count their groups.
 
 Data: ``{pN}:room:<user>`` (string), the number of groups that a user may still join. It is set
 after a count, decreases with each join and does not increase when the user leaves a group. When it

@@ -275,7 +275,7 @@ def read_event_body(chat: str, marks: frames.Marks) -> bytes:
 
 
 def chat_event_body(info: frames.ChatInfo) -> bytes:
-    """Return the shared part of an event that tells of a new or changed chat.
+    """Return the shared part of an event for a new or changed chat.
 
     Every member's inbox keeps a copy, so a group of more than `EVENT_MEMBERS_MAX` is without its
     members, and only the answer to a request says who was invited by it.

@@ -104,7 +104,7 @@ def cost_of_load(members: int) -> int:
 def cost_of_changed(changed_bytes: int, entry_bytes: int, members: int) -> int:
     """Return what a change of a message takes beyond what its frame was charged.
 
-    `changed_bytes`: the copy of the message as it is now; `entry_bytes`: the entry in the log.
+    `changed_bytes`: the copy of the changed message; `entry_bytes`: the entry in the log.
     """
     taken = ENTRY_BYTES + (changed_bytes + entry_bytes) * 5 // 4 + INBOX_ENTRY_BYTES * members
     return max(0, taken - CHANGE_BYTES - entry_bytes)

@@ -186,7 +186,7 @@ class Amending:
         raise Unavailable("seq: the message could not be read as it is now, try again")
 
     async def _is_of_earlier_period(self, amendment: Amendment) -> bool:
-        """Return whether the commit has yet to be told that the sender may see the message."""
+        """Return whether the commit needs to know that the sender may see the message."""
         if self._readers is None or amendment.is_of_earlier_period:
             return False
         chat, user = amendment.chat, amendment.sender

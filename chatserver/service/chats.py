@@ -296,7 +296,7 @@ class Chats:
         return None
 
     async def _may_see(self, user: UserId, audience: Audience, seq: Seq) -> bool:
-        """Return whether a message is the user's to read; it may be of before they joined."""
+        """Return whether the user may read a message, even one from before they joined."""
         chat = audience.chat
         if seq >= audience.joined[user] or await self._hot.shows_all(chat):
             return True

@@ -1,4 +1,4 @@
-"""What a chat keeps of users who left, and gives back to those who join again.
+"""Former members: the state a chat keeps when users leave, and restores when they rejoin.
 
 Kept are the periods in which they were members, what they deleted for themselves, until when the
 chat is quiet for them, and until when a moderator muted them.
@@ -41,7 +41,7 @@ class OlderLog(Protocol):
 
 
 class HiddenMessages(Protocol):
-    """What users deleted for themselves, in the hot tier."""
+    """Messages that users deleted for themselves, in the hot tier."""
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
 

@@ -157,7 +157,7 @@ class History:
             except Unavailable:
                 if wanted <= span.first:
                     raise
-                is_whole = False  # there may be more; whoever asks for it is told
+                is_whole = False  # there may be more; a request for it gets the error
         period = span.find_period_before(wanted)
         if period is None:
             return Page([], "hot", has_more=False, stored=span.stored)

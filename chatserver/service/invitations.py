@@ -58,7 +58,7 @@ class Directs(Protocol):
 
 
 class Rooms(Protocol):
-    """How many more groups users may join."""
+    """The number of groups users may still join."""
 
     async def take(self, users: Collection[UserId]) -> set[UserId]: ...
 

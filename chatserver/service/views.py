@@ -147,7 +147,7 @@ class Views:
         left out: a change of an old message is not worth holding up what is new.
 
         Guarantees:
-            Cost: one Redis call; see `add_periods` for changes of messages of before they joined.
+            Cost: one Redis call; see `add_periods` for changes of messages from before they joined.
         """
         if self._readers is None:
             return ALL

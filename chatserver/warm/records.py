@@ -187,7 +187,7 @@ def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role])
 class Member:
     """A user in a chat, with the chat seqs at which he joined and up to which he read.
 
-    `hidden` are the seqs of what he deleted for himself, `periods` those of earlier memberships.
+    `hidden` are the seqs of messages deleted for oneself, `periods` those of earlier memberships.
     """
 
     chat: str

@@ -35,7 +35,7 @@ async def test_memory_taken_by_requests_is_at_most_what_they_are_charged(
 
 
 async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: HotClient) -> None:
-    """What a reaction turned out to take is paid before anything else is let through."""
+    """The actual memory of a reaction is paid before anything else is accepted."""
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     await one.find("memory", "alice").pay("much data", 50_000)
 

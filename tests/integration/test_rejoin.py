@@ -51,7 +51,7 @@ async def group(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture
 async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
-    """The group, of which bob may read 1 to 3 and 6 to 7: 4 and 5 were sent while he was out."""
+    """The group, of which bob may read 1 to 3 and 6 to 7: 4 and 5 are from the gap."""
     await alice.say(group, "one")
     await bob.say(group, "two")
     await change(bob, "leave", group)

@@ -45,7 +45,7 @@ async def lose_redis(parts: WorkerParts) -> None:
 
 
 async def is_stored(parts: WorkerParts) -> bool:
-    """Whether nothing waits for the directory."""
+    """Return True if nothing waits for the directory."""
     return await waiting_in(parts) == 0
 
 
@@ -94,7 +94,7 @@ async def test_period_of_a_leave_that_redis_lost_ends_where_the_entry_is_made_ag
 async def test_period_whose_end_redis_lost_for_good_ends_with_what_was_stored(
     parts: WorkerParts, group: Audience
 ) -> None:
-    """The leave was told to all and forgotten by the row; then Redis lost it."""
+    """The leave was delivered and cleared from the row; then Redis lost it."""
     chat, gateway = group.chat, Gateway(parts.hot)
     async with running(persister_of(parts).run()):
         await gateway.send(group, "one", "two")

@@ -1,4 +1,4 @@
-"""What one hostile user can leave in Redis in a day: `python -m tests.load.memory_day`.
+"""Memory that one hostile user can occupy in Redis in a day: `python -m tests.load.memory_day`.
 
 Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
 86,400 seconds of refill, as if the bucket's clock had been advanced. Requests go through the use

@@ -447,7 +447,7 @@ def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
                 if scene.upto > len(index.logs[scene.chat]):
                     text = f"{scene.device} received that {scene.chat} is stored up to {scene.upto}"
                     yield Violation("S", f"{text} of {len(index.logs[scene.chat])}")
-            # Whoever has left the chat is told nothing more of it.
+            # Former members receive nothing more from the chat.
             case Unstored(refs=refs) if refs and index.of(scene.chat).open_since(scene.user):
                 text = f"{scene.device} never heard that {list(refs[:5])} of {scene.chat}"
                 yield Violation("S", f"{text} are stored ({len(refs)})")

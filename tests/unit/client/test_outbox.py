@@ -111,7 +111,7 @@ def test_full_outbox_refuses_and_drops_nothing() -> None:
 
 
 def test_old_ack_without_a_watermark_is_asked_about_with_the_newest_deed() -> None:
-    """The watermark may have come while we were away; what follows the answer covers the chat."""
+    """A watermark missed while offline is repeated after the answer."""
     box = box_of("a", "b")
     box.put(deed("c", kind="edit"))
     offered(box)

@@ -130,7 +130,7 @@ def test_message_hidden_while_the_device_missed_events_reads_as_deleted(kind: st
 
 
 def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> None:
-    """The device was added while it was away: what was said until then is for it as well."""
+    """A device added while offline also gets the earlier messages."""
     for kind, epoch in (("reset", "e2"), ("too_long", "e1")):
         device = Device()
         device.event(1, 1)
@@ -146,7 +146,7 @@ def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> No
 
 
 def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
-    """Redis may have lost the event of an entry before the first that was told."""
+    """Redis may have lost the event of an entry before the first received one."""
     device = Device()
     device.event(1, 2)
     device.event(2, 1, "c2")

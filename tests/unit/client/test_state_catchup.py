@@ -297,7 +297,7 @@ def test_marks_that_cannot_be_compared_are_those_of_the_server_in_a_new_epoch() 
 
 
 def test_older_page_across_a_time_out_of_the_group_is_kept() -> None:
-    """What lies between is not the user's to read; a page from elsewhere is still left out."""
+    """The gap stays unread; a page from elsewhere is still left out."""
     device = Device()
     newest, older = [entry(20), entry(21)], [entry(3), entry(4)]
     device.state.take_history({"chat": "c1", "messages": newest}, is_newest=True)

@@ -24,7 +24,7 @@ NOW_S = 1_000.0
 
 
 def close(former: FormerMember, *, is_confirmed: bool = True) -> FormerMember:
-    """What a new membership begins with."""
+    """A new membership starts with the earlier periods."""
     return former.close(is_confirmed=is_confirmed, now_s=NOW_S)
 
 
@@ -45,7 +45,7 @@ def test_periods_rise_apart_and_hold_what_was_added(added: list[tuple[int, int]]
 
 
 def test_oldest_period_is_dropped_beyond_the_bound() -> None:
-    """Who came and went often reads the newest of it."""
+    """Of many periods, the newest are kept."""
     periods: Periods = ()
     for number in range(PERIODS_MAX + 2):
         periods = add_period(periods, Period(10 * number + 1, 10 * number + 5))

@@ -215,7 +215,7 @@ def test_history_walk_gives_a_reader_what_is_his_and_nothing_else(
 
 @st.composite
 def spans(draw: st.DrawFn, top: int) -> tuple[Span, list[int]]:
-    """What a member may read who was one several times before, and the seqs of that."""
+    """Read access of a member with several earlier periods, and its seqs."""
     bounds = sorted(draw(st.sets(st.integers(1, max(1, top)), min_size=1, max_size=7)))
     *ends, first = bounds if len(bounds) % 2 else bounds[1:] or bounds
     periods: Periods = ()
@@ -268,7 +268,7 @@ def test_history_page_above_the_join_asks_for_no_periods() -> None:
 
 
 def test_history_page_is_there_while_the_periods_cannot_be_looked_up() -> None:
-    """There may be more, it says; who asks for that is told to try again."""
+    """The page reports more; a request for it is refused temporarily."""
     span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
     span.error = Unavailable("directory")
 
