@@ -9,7 +9,7 @@ snapshot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import (
@@ -238,13 +238,29 @@ class Inboxes:
         return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]))
 
     async def list_chats(self, user: UserId) -> list[BoxChat]:
-        """Return all the user's chats, newest activity first.
+        """Return the user's chats that Redis has, newest activity first.
 
         Guarantees:
             Cost: one Redis round trip, and one for the heads of all chats together.
         """
+        return await self._list_fields(user, await self._read_box(user))
+
+    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+        """Return all the user's chats, newest activity first; None if they are not loaded yet.
+
+        Guarantees:
+            Cost: as `list_chats`.
+        """
+        fields = await self._read_box(user)
+        if fields.get("known") != self._hot.epoch_of(self._keys.partition_of(user)).encode():
+            return None
+        return await self._list_fields(user, fields)
+
+    async def _read_box(self, user: UserId) -> dict[str, bytes]:
         reply = await self._hot.call("HGETALL", self._keys.box(user))
-        fields = {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+    async def _list_fields(self, user: UserId, fields: Mapping[str, bytes]) -> list[BoxChat]:
         names = [ChatId(name[2:]) for name in fields if name.startswith("c:")]
         heads = await asyncio.gather(*(self._read_head(user, name) for name in names))
         chats = [

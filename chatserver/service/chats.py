@@ -15,7 +15,7 @@ from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
 from chatserver.domain.pages import WIDEST, PageBounds
 from chatserver.domain.text import parse_name
-from chatserver.errors import BadRequest, ChatError, NotFound
+from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entries import is_message
 from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
@@ -45,7 +45,9 @@ class WarmChats(Protocol):
 class Boxes(Protocol):
     """Users' boxes and inboxes."""
 
-    async def list_chats(self, user: UserId) -> list[BoxChat]: ...
+    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None: ...
+
+    async def is_known(self, user: UserId) -> bool: ...
 
     async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]: ...
 
@@ -198,10 +200,14 @@ class Chats:
         """Return a page of the user's chats, newest activity first, and where the next starts.
 
         Guarantees:
+            Whole: no page is made of a part of the chats, as Redis has after a loss.
             Cost: one Redis call, and two to five per chat of the page, pipelined; one of the warm
             tier for a chat without a message among its newest entries in Redis.
+
+        Raises:
+            Unavailable: the user's chats are not loaded, and the warm tier does not answer.
         """
-        chats = await self._boxes.list_chats(user)
+        chats = await self._list_all(user)
         if after is not None:
             order_text, _, name = after.partition("-")
             place = (-int(order_text), name)
@@ -213,11 +219,24 @@ class Chats:
         return [line for line in lines if line is not None], following
 
     async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary | None:
-        """Return the line of one chat in the user's list; None if it is not there."""
-        for box in await self._boxes.list_chats(user):
+        """Return the line of one chat in the user's list; None if it is not there.
+
+        Raises:
+            Unavailable: the user's chats are not loaded, and the warm tier does not answer.
+        """
+        for box in await self._list_all(user):
             if box.chat == chat:
                 return await self._summarize(user, box)
         return None
+
+    async def _list_all(self, user: UserId) -> list[BoxChat]:
+        chats = await self._boxes.find_all_chats(user)
+        if chats is None:
+            await self._warm.load_user(user)
+            chats = await self._boxes.find_all_chats(user)
+        if chats is None:
+            raise Unavailable("your chats are not loaded yet: try again")
+        return chats
 
     async def _summarize(self, user: UserId, box: BoxChat) -> frames.ChatSummary | None:
         try:
@@ -344,9 +363,10 @@ class Chats:
 
         Raises:
             NotFound: the user has no such chat.
+            Unavailable: the user's chats are not loaded, and the warm tier does not answer.
         """
         chat = ChatId(frame.chat)
-        result = await self._boxes.mark(user, chat, Seq(frame.read or 0), Seq(frame.received or 0))
+        result = await self._move_marks(user, frame)
         if not result.is_moved:
             return
         audience = await self._audiences.get_for_member(chat, user)
@@ -361,6 +381,16 @@ class Chats:
         for place in await self._boxes.append_marks(users, chat, body, user, level):
             if place.appended:
                 self._told.nudge(place.user, place.seq, place.gateways)
+
+    async def _move_marks(self, user: UserId, frame: frames.Mark) -> MarkResult:
+        marks = (ChatId(frame.chat), Seq(frame.read or 0), Seq(frame.received or 0))
+        try:
+            return await self._boxes.mark(user, *marks)
+        except NotFound:
+            if await self._boxes.is_known(user):
+                raise
+        await self._warm.load_user(user)  # Redis may have lost that there is such a chat
+        return await self._boxes.mark(user, *marks)
 
     async def type(self, user: UserId, frame: frames.Typing) -> None:
         """Tell the other members that the user writes. Best effort.

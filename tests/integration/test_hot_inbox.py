@@ -91,12 +91,16 @@ async def test_box_lists_chats_by_their_newest_activity(hot: HotClient, scripts:
     other_ts = commit(scripts, hot, OTHER, BOB, ALICE, ALICE, ALICE, BOB)
     await inboxes.mark(ALICE, CHAT, Seq(1), Seq(2))
 
-    assert await inboxes.list_chats(ALICE) == [
+    chats = await inboxes.list_chats(ALICE)
+
+    assert chats == [
         BoxChat(OTHER, *seqs(5, 4, 4), order=Ts(other_ts)),
         BoxChat(CHAT, *seqs(3, 1, 2), order=Ts(chat_ts)),
         BoxChat(ChatId("quiet"), *seqs(0, 0, 0), order=Ts(0)),
     ]
+    assert await inboxes.find_all_chats(ALICE) == chats
     assert await inboxes.list_chats(BOB) == []
+    assert await inboxes.find_all_chats(BOB) is None
 
 
 async def test_box_lists_a_new_chat_by_when_it_was_told_of(

@@ -35,18 +35,25 @@ class Hot:
     listed: set[UserId] = dataclasses.field(default_factory=set)
     appended: list[tuple[list[UserId], bytes]] = dataclasses.field(default_factory=list)
     levels: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
+    is_loaded: bool = True  # Redis has all chats of the user
+    is_member: bool = True  # the user has the chat that is marked
     told: bool = False  # the inboxes have heard of these marks, or of newer ones
     nudged: list[UserId] = dataclasses.field(default_factory=list)
     signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
 
-    async def list_chats(self, user: UserId) -> list[BoxChat]:
-        return list(self.boxes)
+    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+        return list(self.boxes) if self.is_loaded else None
+
+    async def is_known(self, user: UserId) -> bool:
+        return self.is_loaded
 
     async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
         read, received = self.marks.get(user, (0, 0))
         return Seq(read), Seq(received)
 
     async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+        if not self.is_loaded or not self.is_member:
+            raise NotFound("chat: no such chat, or you are not a member")
         return self.result
 
     async def append_event(
@@ -101,9 +108,14 @@ class Warm:
     """The warm tier: makes chats, and has the message below a seq."""
 
     error: ChatError | None = None
+    hot: Hot | None = None  # where users are loaded
     created: list[tuple[str, list[str], str | None]] = dataclasses.field(default_factory=list)
 
-    async def load_user(self, user: UserId) -> None: ...
+    async def load_user(self, user: UserId) -> None:
+        if self.error is not None:
+            raise self.error
+        if self.hot is not None:
+            self.hot.is_loaded = True
 
     async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
         return frames.ChatInfo(CHAT, "direct", sorted((user, other)))
@@ -158,6 +170,30 @@ def test_chats_pages_walk_the_whole_list_once(orders: list[int], limit: int) -> 
         msgspec.convert({"id": 1, "after": after}, frames.Chats)  # the wire lets it through
 
     assert seen == [each.chat for each in boxes]
+
+
+async def test_chats_of_a_user_who_is_not_loaded_are_loaded_first() -> None:
+    """A Redis that was emptied knows a part of them: no list or line is made of that."""
+    for ask in (
+        lambda chats: chats.list_page(ALICE, None, 50),
+        lambda chats: chats.get_line(ALICE, ChatId(CHAT)),
+        lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
+    ):
+        hot = Hot([box(CHAT, 5)], is_loaded=False)
+
+        with pytest.raises(Unavailable):
+            await ask(chats_of(hot, Warm(Unavailable("warm tier: down"))))
+        await ask(chats_of(hot, Warm(hot=hot)))
+
+        assert hot.is_loaded
+
+
+async def test_mark_in_a_chat_that_a_loaded_user_does_not_have_is_not_found() -> None:
+    """The warm tier is not asked each time."""
+    warm = Warm(Unavailable("warm tier: asked"))
+
+    with pytest.raises(NotFound):
+        await chats_of(Hot(is_member=False), warm).mark(ALICE, frames.Mark(CHAT, read=4))
 
 
 async def test_chats_line_of_group_tells_what_is_unread_and_last() -> None:
