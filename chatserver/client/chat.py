@@ -24,7 +24,7 @@ from chatserver.client.events import (
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
 from chatserver.domain.moderation import MUTE_OVER
-from chatserver.protocol.entries import AMENDING
+from chatserver.protocol.entries import AMENDING, is_message
 
 
 class _Settings(msgspec.Struct):
@@ -196,7 +196,8 @@ class Chat:
         if self.log.joins(entry.seq):
             self.log.put(entry)
         self.log.pass_by(entry.seq)
-        self.take_marks({"user": entry.sender, "read": entry.seq})  # no event: who writes has read
+        if is_message(entry):  # no event: whoever writes a message has read those before it
+            self.take_marks({"user": entry.sender, "read": entry.seq})
         yield from self.tell()
 
     def hide(self, seqs: list[int]) -> list[Event]:

@@ -339,3 +339,17 @@ async def test_chat_list_previews_the_newest_message_as_it_is_now(
 
     assert line["top"] == 3
     assert (line["last"]["seq"], line["last"]["body"]) == (seq, "hello")
+
+
+async def test_change_moves_no_read_mark(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Only who writes a message has read those before it; clients count with that."""
+    one = (await alice.say(pair, "one"))["seq"]
+    await alice.say(pair, "two")
+
+    await change(bob, "react", pair, one, emoji="👍")
+    line = (await bob.ask("chats"))["chats"][0]
+    await bob.say(pair, "three")
+    after = (await bob.ask("chats"))["chats"][0]
+
+    assert (line["top"], line.get("read", 0), line["unread"]) == (3, 0, 2)
+    assert (after["top"], after["read"], after.get("unread", 0)) == (4, 4, 0)

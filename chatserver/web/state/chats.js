@@ -118,16 +118,17 @@ export function unreadOf(chat) {
  * Take an entry of an event, and note where the unread messages begin.
  *
  * An entry that is already there changes nothing, however often it comes. The server moves the
- * sender's mark without an event of its own.
+ * mark of a message's sender without an event of its own.
  */
 export function receiveEntry(chat, entry, me, isWatched) {
   const isNew = entry.seq > chat.top;
   const isInWindow = entry.seq >= (chat.messages[0]?.seq ?? 1);
   if (!isNew && (chat.older === "unknown" || !isInWindow)) return chat;
   const changed = isNew ? withNews(addEntry(chat, entry), entry) : addEntry(chat, entry);
+  if (!isMessage(entry)) return changed;
   if (entry.sender === me) return readUpto(changed, entry.seq);
   changed.marks = withMark(chat.marks, { user: entry.sender, read: entry.seq });
-  const isUnread = isNew && isMessage(entry) && entry.seq > chat.read;
+  const isUnread = isNew && entry.seq > chat.read;
   if (isUnread && !isWatched && chat.divider === null) changed.divider = chat.read;
   return changed;
 }

@@ -51,7 +51,8 @@ class FakeServer:
         }
         self.logs[chat].append(entry)
         self.activity[chat] = self._clock
-        self.marks[chat][sender] = max(self.marks[chat].get(sender, 0), entry["seq"])
+        if "target" not in entry:
+            self.marks[chat][sender] = max(self.marks[chat].get(sender, 0), entry["seq"])
         if chat not in self.large:
             self.inbox.append(event_of(entry))
         return entry, True
@@ -128,6 +129,11 @@ class FakeServer:
                     target["reactions"].pop(entry["sender"], None)
         return shown
 
+    def count_unread(self, chat: str) -> int:
+        """Return how many messages after the mark of `ME` are there to be read."""
+        after = self.view(chat)[self.marks[chat].get(ME, 0) :]
+        return sum("target" not in entry and not entry.get("deleted") for entry in after)
+
     def history(self, request: Fields) -> Fields:
         """Answer `history`."""
         view = self.view(request["chat"])
@@ -150,7 +156,7 @@ class FakeServer:
                 "kind": "group",
                 "top": len(self.logs[chat]),
                 "read": self.marks[chat].get(ME, 0),
-                "unread": len(self.logs[chat]) - self.marks[chat].get(ME, 0),
+                "unread": self.count_unread(chat),
             }
             for chat in newest[:count]
         ]

@@ -63,6 +63,20 @@ def test_unread_counts_what_is_after_the_mark() -> None:
     assert chat.read == 3
 
 
+def test_change_of_a_message_says_nothing_of_what_its_sender_has_read() -> None:
+    """Only who writes a message has read those before it; else a mark would move back later."""
+    device = Device()
+    for seq in (1, 2, 3):
+        device.event(seq, seq)
+    for number, sender in enumerate(("alice", "bob"), start=4):
+        device.event(number, number, sender=sender, kind="reaction", target=1, body="👍")
+    device.event(6, 6, sender="alice", kind="member", user="alice", role="member", body="")
+    chat = device.state.chats["c1"]
+
+    assert (chat.read, chat.unread) == (0, 3)
+    assert chat.marks["bob"].read == 3
+
+
 def test_unread_does_not_count_deleted_messages() -> None:
     """Neither those that events brought nor those that the server had counted."""
     device = Device()

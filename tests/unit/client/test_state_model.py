@@ -375,7 +375,7 @@ class ClientMachine(RuleBasedStateMachine):
         for name, log in self.server.logs.items():
             chat = self.client.chats[name]
             assert (chat.top, chat.read) == (len(log), self.server.marks[name].get(ME, 0)), name
-            assert chat.unread == len(log) - chat.read
+            assert chat.unread == self.server.count_unread(name)
             if chat.log.shown is None:
                 continue
             assert chat.log.shown == len(log), name

@@ -113,6 +113,15 @@ test("only messages are counted as unread and stand in the list", () => {
   assert.equal(unreadOf(chatOf(read)), 1);
 });
 
+test("who changes a message has not read those after it, ourselves included", () => {
+  const mine = react(4, 1, "👍", { sender: "alice" });
+  const state = after(connected(), ...live(...messages(1, 3), mine, react(5, 1, "👍")));
+
+  assert.equal(chatOf(state).read, 0);
+  assert.equal(chatOf(state).marks.get("bob").read, 3);
+  assert.equal(unreadOf(chatOf(state)), 3);
+});
+
 test("deleted messages are not unread, whether the server or the page counted them", () => {
   const listed = after(connected(), list([summary({ top: 3, read: 0, unread: 3, last: message(3) })]));
   const fewer = reduce(listed, event(entryEvent(1, change(4, "delete", { target: 2 }))));

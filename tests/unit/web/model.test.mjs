@@ -48,14 +48,13 @@ class Model {
 
   /** Change a message: the log holds each one as it is now, as the server's history does. */
   amend(id, sender, kind, target) {
-    const { log, read } = this.chats.get(id);
+    const { log } = this.chats.get(id);
     const old = log[target - 1];
     if (old === undefined || old.kind !== "text" || old.deleted) return;
     const seq = log.length + 1;
     const body = { edit: `edited by ${seq}`, delete: "", reaction: seq % 3 ? "👍" : "" }[kind];
     const made = change(seq, kind, { chat: id, sender, target, body, ref: `${id}-${seq}` });
     log.push(made);
-    read[sender] = seq;
     const now = { ...old, rev: seq };
     if (kind === "edit") Object.assign(now, { body, edited_ts: made.ts, edited_seq: seq });
     if (kind === "reaction") now.reactions = { ...old.reactions, [sender]: body };
