@@ -174,7 +174,7 @@ function snapshot(state, { frame, now }) {
   const outbox = isNewEpoch
     ? offerAgain(withoutDeeds(state.outbox), state.unstored, now)
     : state.outbox.filter((entry) => entry.status !== "acked");
-  let chats = replaceChats(state.chats, frame.chats ?? []);
+  let chats = replaceChats(state.chats, frame.chats ?? [], isNewEpoch);
   if (state.open !== null && !chats.has(state.open)) {
     const open = state.chats.get(state.open);
     if (open) chats = withChat(chats, dropMessages(open));
@@ -187,6 +187,7 @@ function snapshot(state, { frame, now }) {
     large: startAgain(state.large, frame.chats, isNewEpoch),
     chats,
     outbox,
+    unstored: isNewEpoch ? [] : state.unstored, // their places are void: each is acked anew
     isListLoaded: true,
     needsList: true, // the snapshot holds the first page of the list and not where it goes on
     typing: new Map(),
@@ -359,7 +360,7 @@ function disconnected(state, now) {
 function restore(state, { outbox, unstored, drafts, facts, now }) {
   const waiting = withoutDeeds(outbox).filter((entry) => entry.status !== "acked");
   const again = offerAgain(requeue(waiting, now), unstored, now);
-  return { ...state, outbox: again, unstored, drafts, facts };
+  return { ...state, outbox: again, unstored: [], drafts, facts };
 }
 
 /** Show a chat: the line before the unread messages is drawn where the user left off. */

@@ -52,14 +52,19 @@ function mergeSummary(chat, summary) {
   return isBehind ? dropMessages(changed) : changed;
 }
 
-/** Start over from a snapshot: only marks outlive it, for they never move back. */
-export function replaceChats(chats, summaries) {
+/**
+ * Start over from a snapshot: only marks outlive it, for they never move back.
+ *
+ * In a new epoch the place of a lost message may be another's: what is read there is not known.
+ */
+export function replaceChats(chats, summaries, isNewEpoch) {
   const kept = new Map();
   for (const { chat: id } of summaries) {
     const old = chats.get(id);
     if (old === undefined) continue;
     const { read, marks, stored, divider } = old;
-    kept.set(id, { ...blankChat(id), read, marks, stored, divider });
+    const facts = isNewEpoch ? { stored } : { read, marks, stored, divider };
+    kept.set(id, { ...blankChat(id), ...facts });
   }
   return mergeSummaries(kept, summaries);
 }

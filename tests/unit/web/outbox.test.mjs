@@ -182,6 +182,21 @@ test("a hot tier that was rebuilt is offered again what it acked and did not sto
   assert.equal(state.outbox[0].status, "queued");
 });
 
+test("places of an epoch that is over are forgotten until the messages are acked anew", () => {
+  const start = after(connected(), compose("x"), ack("x", 4));
+  const reset = { cursor: { epoch: "e2", seq: 0 }, chats: [] };
+  const stored = (upto) => ({ type: "stored", frame: { chat: "c1", upto } });
+
+  const again = after(start, { type: "snapshot", frame: reset, now: NOW });
+  const acked = after(again, ack("x", 9), stored(4));
+
+  assert.deepEqual(again.unstored, []);
+  assert.deepEqual(
+    acked.unstored.map((e) => [e.ref, e.seq]),
+    [["x", 9]],
+  );
+});
+
 test("a snapshot of the same life offers nothing again", () => {
   const start = after(connected(), compose("x"), ack("x", 4));
   const tooLong = { cursor: { epoch: "e1", seq: 90 }, chats: [] };

@@ -302,6 +302,24 @@ test("a snapshot drops what was loaded and keeps the marks", () => {
   assert.equal(unreadOf(chat(state)), 35);
 });
 
+test("a snapshot of a new epoch takes marks back that were beyond what is left", () => {
+  const before = after(
+    reading(messages(1, 5)),
+    { type: "seen", chat: "c1", seq: 5 },
+    event(readEvent(1, { user: "bob", read: 5 })),
+  );
+  const snapshot = {
+    cursor: { epoch: "e2", seq: 0 },
+    chats: [summary({ top: 4, read: 2, unread: 2, peer: { user: "bob", read: 3 } })],
+  };
+
+  const state = after(before, { type: "snapshot", frame: snapshot, now: 0 });
+
+  assert.equal(chat(state).read, 2);
+  assert.equal(chat(state).marks.get("bob").read, 3);
+  assert.equal(unreadOf(chat(state)), 2);
+});
+
 test("an open chat that the snapshot does not list stays open and is loaded again", () => {
   const snapshot = { cursor: { epoch: "e1", seq: 9 }, chats: [] };
 
@@ -414,6 +432,7 @@ test("what another life of the tab left unsent is sent, and what it left unstore
       ["a", "queued"],
     ],
   );
+  assert.deepEqual(state.unstored, []); // in which epoch their places were is not known
 });
 
 test("marks that no summary tells again outlive a reload", () => {
