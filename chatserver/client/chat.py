@@ -55,6 +55,7 @@ class Chat:
         self.muted: dict[str, int] = {}  # user → s since 1970, 0: for ever; as far as known
         self.last: Entry | None = None  # as the chat list showed it
         self.is_large = False
+        self.is_left = False  # the newest entry says that we are no member any more
         self.is_ended = False  # a session with a companion that is only read from now on
         self.needs_history = False  # it holds something that we never read
         self.log = ChatLog(bounds.entries_max)

@@ -240,8 +240,17 @@ class Outbox:
                 return max(others, key=lambda deed: deed.seq)
         return None
 
+    def list_acked(self, chat: str) -> list[Deed]:
+        """Return what was acked in a chat and is not known to be stored."""
+        return list(self._acked.get(chat, {}).values())
+
+    def ask_soon(self, chat: str, now: float) -> None:
+        """Ask about all that was acked in a chat, unless its `stored` comes before."""
+        for deed in self.list_acked(chat):
+            self._probe_at[_probe_of(deed)] = now + PROBE_S
+
     def ask_no_more(self, ref: str) -> None:
-        """A repeat was refused for good, as in a chat that we left: only a new epoch asks again."""
+        """A repeat was refused for good: the deed may be of an epoch that is over."""
         deed = self._deeds.get(ref)
         if deed is not None:
             self._probe_at.pop(_probe_of(deed), None)

@@ -282,7 +282,9 @@ class ClientState:
     def take_chats(self, page: Fields) -> None:
         """Take a page of the chat list."""
         for summary in page["chats"]:
-            self._emit(self.chat(summary["chat"]).take_summary(summary))
+            chat = self.chat(summary["chat"])
+            chat.is_left = False
+            self._emit(chat.take_summary(summary))
 
     def take_history(self, page: Fields, *, is_newest: bool, before: int | None = None) -> None:
         """Take a page of history that the application asked for."""
@@ -339,8 +341,10 @@ class ClientState:
 
     def _take_entry(self, chat: Chat, fields: Fields, now: float) -> None:
         entry = parse_entry(fields)
-        if entry.kind == "member" and entry.user == self.user and not entry.role:
+        chat.is_left = entry.kind == "member" and entry.user == self.user and not entry.role
+        if chat.is_left:
             chat.is_large = False
+            self.outbox.ask_soon(chat.id, now)
         self._emit(chat.take_entry(entry))
         self.catch_up.want(chat)
         deed = self.outbox.find(entry.ref) if entry.sender == self.user else None
@@ -478,13 +482,23 @@ class ClientState:
         deed = self.outbox.find(ref)
         if number in self._probes:
             self._probes.discard(number)
-            if not error.temporary:
-                self.outbox.ask_no_more(ref)
+            if deed is not None and not error.temporary:
+                self._end_probe(deed, error)
         elif error.temporary and not _is_too_late(deed, error):
             self.outbox.put_off(ref, now + (error.retry_after_ms or RETRY_S * 1000) / 1000)
         elif deed is not None:
             self.outbox.drop(ref)
             self._emit([Refused(ref, deed.chat, error)])
+
+    def _end_probe(self, deed: Deed, error: ChatError) -> None:
+        """Take that the server no longer says whether a deed is stored."""
+        chat = self.chats.get(deed.chat)
+        if chat is None or not chat.is_left:
+            self.outbox.ask_no_more(deed.ref)  # a new epoch offers it again
+            return
+        for ended in self.outbox.list_acked(deed.chat):
+            self.outbox.drop(ended.ref)
+            self._emit([Refused(ended.ref, ended.chat, error)])
 
     def _take_stored(self, chat: str, upto: int, now: float) -> None:
         self.outbox.stored(chat, upto, now)

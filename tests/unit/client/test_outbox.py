@@ -158,7 +158,7 @@ def test_hide_is_kept_until_its_own_repeat_is_acked_as_stored() -> None:
 
 
 def test_deed_that_is_refused_when_it_is_asked_about_waits_for_a_new_epoch() -> None:
-    """In a chat that we left nobody says that it is stored; Redis may still lose it."""
+    """It may be of an epoch that is over: then it is offered again."""
     box = box_of("a")
     offered(box)
     box.acked("a", place(1), 0.0, is_stored=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.client import events, record
-from chatserver.client.outbox import Deed
+from chatserver.client.outbox import PROBE_S, Deed
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.moderation import MUTE_OVER
 from chatserver.errors import (
@@ -279,6 +279,53 @@ def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
     device.state.tick(device.now + 3)
     assert [frame["ref"] for frame in device.asked("send")] == ["r"]
     assert device.told(events.Refused) == []
+
+
+def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() -> None:
+    """Nobody sends `stored` for them, and they would fill the outbox until a new epoch."""
+    device = Device()
+    fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
+    for number, (type_, more) in enumerate(fields.items(), start=1):
+        deed = Deed(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
+        device.state.do(deed, device.now)
+        (request,) = device.asked(type_)
+        place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
+        device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
+
+    device.now += PROBE_S
+    device.state.tick(device.now)
+    (early,) = device.asked("send")
+    device.take(**failure(early, "not_found", temporary=False))
+    assert device.told(events.Refused) == []
+
+    device.event(1, 2, sender="bob", kind="member", user="alice", role="", body="")
+    assert device.asked("send") == []
+    device.now += PROBE_S
+    device.state.tick(device.now)
+    (late,) = device.asked("send")
+    device.take(**failure(late, "not_found", temporary=False))
+
+    assert [event.ref for event in device.told(events.Refused)] == ["send", "delete"]
+    assert list(device.state.outbox) == []
+
+
+def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
+    """A refusal of the time between says nothing of it."""
+    device = Device()
+    device.state.do(Deed("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0)
+    (request,) = device.asked("send")
+    place = {"ref": "r", "seq": 1, "ts": 1, "mid": "m1"}
+    device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
+    for seq, role in ((2, ""), (3, "member")):
+        device.event(seq - 1, seq, kind="member", user="alice", role=role, body="")
+    device.now += PROBE_S
+    device.state.tick(device.now)
+    (probe,) = device.asked("send")
+
+    device.take(**failure(probe, "not_found", temporary=False))
+
+    assert device.told(events.Refused) == []
+    assert [deed.ref for deed in device.state.outbox] == ["r"]
 
 
 def test_watched_users_are_watched_again_after_a_break() -> None:
