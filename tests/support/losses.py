@@ -47,8 +47,8 @@ _CHANGES = {"edit", "delete", "react"}
 def forget_lost(story: Story) -> Story:
     """Return the story without what its losses excuse."""
     losses = [scene.t for scene in story.scenes if isinstance(scene, Lost)]
-    if not losses:
-        return story
+    if not losses:  # a new epoch alone withdraws what was read in an earlier stay; rule E judges it
+        return Story(story.chats, story.devices, _without_withdrawn(story.scenes))
     eras = _Eras(story, losses)
     kept = [scene for old in story.scenes if (scene := eras.judge(old)) is not None]
     return Story(story.chats, story.devices, _without_withdrawn(kept))

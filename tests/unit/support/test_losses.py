@@ -152,6 +152,20 @@ def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
     assert found is not deleted
 
 
+def test_what_was_withdrawn_without_a_loss_may_be_told_again(story: Story) -> None:
+    """Who is out of a chat in a new epoch cannot compare it, and reads it anew after a return."""
+    again = [scene for scene in story.scenes if isinstance(scene, Told) and scene.t > 3.0]
+    story.scenes = [scene for scene in story.scenes if not isinstance(scene, Lost)]
+    at = story.scenes.index(again[-1]) + 1
+    new_epoch = StartedOver(3.4, "bob", "bob-0", True)
+    story.scenes[at:at] = [new_epoch, Withdrawn(3.5, "bob", "bob-0", "duo", (3,), 2)]
+    story.scenes.insert(at + 2, told(3.6, "bob-0", MOVED))
+
+    found = [violation for violation in check_story(story) if "twice" in violation.text]
+
+    assert found == []
+
+
 def lose_what_was_stored(story: Story) -> None:
     """A device knew the place to be stored, and it is another one's now."""
     mark = index_of(story, Watermark)
