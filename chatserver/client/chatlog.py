@@ -92,10 +92,12 @@ class ChatLog:
 
     def count_deleted_since(self, since: int, first: int, last: int) -> int:
         """Return how many messages from `first` to `last` an entry above `since` deleted."""
-        return sum(
-            first <= seq <= last and max(self._deletions_of(seq), default=0) > since
-            for seq in self._changes
-        )
+        gone = {
+            entry.target
+            for seq, entry in self._entries.items()
+            if seq > since and entry.kind == "delete" and entry.target is not None
+        }
+        return sum(first <= seq <= last for seq in gone)
 
     # ── what comes ──────────────────────────────────────────────────────────────────────────────
 

@@ -93,6 +93,20 @@ def test_unread_does_not_count_deleted_messages() -> None:
     assert chat.unread == 0
 
 
+def test_unread_does_not_count_a_deleted_message_that_is_not_kept() -> None:
+    """The server had counted it; the device keeps only the newest entries."""
+    device = Device(entries_max=5)
+    for seq in (1, 2, 3, 4):
+        device.event(seq, seq)
+    chat = device.state.chats["c1"]
+    chat.take_summary({"chat": "c1", "read": 0, "top": 4, "unread": 4})
+
+    device.event(5, 5, kind="delete", target=1, body="")
+    device.event(6, 6)
+
+    assert (chat.log.find(1), chat.unread) == (None, 4)
+
+
 def test_members_and_name_follow_the_entries() -> None:
     """Who is in a group and what it is called is known without asking."""
     device = Device()
