@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
 import msgspec
@@ -31,6 +32,8 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     """A change. Its entries have fixed ids. `turn`: "up" if it turns large, "down" if small.
 
     `joined` is the seq that the directory assumes for the first entry: the least it can have.
+    `first_turn` is the oldest transition, this one or an earlier one, that members may not have
+    been told of.
     """
 
     sender: str
@@ -42,6 +45,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     body: str = ""
     turn: str = ""
     joined: int = 0
+    first_turn: str = ""
 
 
 decode_record = msgspec.json.Decoder(ChangeRecord).decode
@@ -87,6 +91,33 @@ def find_change(row: ChangedRow) -> MembershipChange | None:
         row.large,
         change.turn,
     )
+
+
+def find_first_turn(row: ChangedRow) -> str:
+    """Return the oldest transition that members may not have been told of; "": there is none."""
+    return "" if row.change is None else decode_record(row.change).first_turn
+
+
+def is_large_in_inboxes(row: ChangedRow) -> bool:
+    """Return whether members were told that a chat is large.
+
+    A change that is still in the row will tell them in their inboxes, behind the entries that
+    belong there. An inbox that is filled from the directory has to be as it was before that.
+    """
+    first_turn = find_first_turn(row)
+    return first_turn == "down" if first_turn else row.large > 0
+
+
+def find_change_to_load(row: ChangedRow) -> MembershipChange | None:
+    """Return the change that is made with the loading of a chat.
+
+    It takes the place of all transitions that members may not have been told of.
+    """
+    change, first_turn = find_change(row), find_first_turn(row)
+    if change is None or not first_turn:
+        return change
+    is_same = (first_turn == "up") == (row.large > 0)
+    return dataclasses.replace(change, transition=first_turn if is_same else "")
 
 
 def _entries_of(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:

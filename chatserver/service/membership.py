@@ -49,7 +49,12 @@ from chatserver.service.change_requests import (
     list_named_users,
     parse_settings,
 )
-from chatserver.service.changes import ChangedMember, ChangeRecord, encode_record
+from chatserver.service.changes import (
+    ChangedMember,
+    ChangeRecord,
+    encode_record,
+    find_first_turn,
+)
 from chatserver.service.former_members import FormerMembers, former_of
 from chatserver.service.inturn import InTurn
 from chatserver.service.invitations import Invitations
@@ -387,6 +392,7 @@ class Membership:
             actor, frame, digest, changes, strangers, settings, turn, {**muted, **still_muted}
         )
         change.joined = joined
+        change.first_turn = find_first_turn(record) or turn
         for index, each in enumerate(change.members):
             if each.user in removed:
                 member = members[each.user]

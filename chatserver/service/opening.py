@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-import structlog
-
 from chatserver.domain.clock import Clock
 from chatserver.domain.companions import CompanionSession
 from chatserver.domain.ids import (
@@ -26,17 +24,19 @@ from chatserver.domain.inboxes import ListedChat
 from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
 from chatserver.domain.membershipchanges import MembershipChange
 from chatserver.domain.moderation import BLOCKED, format_strictness
-from chatserver.domain.segments import ARCHIVED_KIND
 from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
-from chatserver.service.changes import ChangeRecord, encode_record, find_change
+from chatserver.service.changes import (
+    ChangeRecord,
+    encode_record,
+    find_change_to_load,
+    is_large_in_inboxes,
+)
 from chatserver.service.invitations import Invitations
-
-log = structlog.get_logger()
+from chatserver.service.newest_messages import NewestMessages
 
 SESSIONS_PER_USER_MAX = 500  # with companions: the newest; who renews every day has many of them
-RECENT_MESSAGES = 100
 LOADS_MAX = 3
 _PAGE = 100
 
@@ -215,6 +215,7 @@ class Opener:
         self._members_max = members_max
         self._directory = directory
         self._messages = messages
+        self._newest = NewestMessages(messages, opening)
         self._opening = opening
         self._boxes = boxes
         self._clock = clock
@@ -281,7 +282,7 @@ class Opener:
         record, members = await self._directory.get_chat_with_members(chat)
         # The head counts even if it has expired: its seq was given out.
         head = await self._messages.find_head(chat)
-        newest = await self._read_newest_if_there(chat, head) if head is not None else []
+        newest = [] if head is None else await self._newest.read(chat, head)
         is_open = await self._opening.open_chat(
             chat,
             record.kind,
@@ -304,48 +305,11 @@ class Opener:
                 for member in members
                 if member.muted_until is not None
             },
-            find_change(record),
+            find_change_to_load(record),
         )
         if record.change is not None:
             await self._opening.note_unfinished(chat)
         return is_open
-
-    async def _read_newest_if_there(
-        self, chat: ChatId, head: frames.Message
-    ) -> list[frames.Message]:
-        """Return the chat's newest messages; none if they are archived, and the archive is away.
-
-        Then what members wrote themselves counts as unread until they mark it: no reason not to let
-        them write.
-        """
-        try:
-            return await self._read_newest(chat, head)
-        except Unavailable as exc:
-            if head.kind != ARCHIVED_KIND:
-                raise
-            log.warning("opening.archive_away", chat=chat, error=exc.message)
-            return []
-
-    async def _read_newest(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
-        """Return the chat's newest messages, and fill the places of lost ones among them.
-
-        If the persist worker and Redis die together, the warm tier may lack messages below its head
-        that Redis has no more: nobody would ever be able to read past them (invariant I4).
-        """
-        held = await self._opening.get_seq(chat)
-        while True:
-            newest = await self._messages.list_before(
-                chat, head.seq + 1, RECENT_MESSAGES, head.ts + 1
-            )
-            # What Redis has, the persist worker is going to store.
-            if not newest or len(newest) == RECENT_MESSAGES or newest[0].seq <= held + 1:
-                return newest
-            first = newest[0]
-            if first.seq == 1 or not await self._messages.fill_hole(
-                chat, first.seq - 1, first.ts - 1
-            ):
-                return newest
-            log.error("opening.message_lost", chat=chat, seq=first.seq - 1)
 
     async def open_direct(
         self, user: UserId, other: UserId, *, is_host: bool = False
@@ -493,7 +457,7 @@ class Opener:
 
 
 def _list(chat: ChatRecord, member: MemberRecord) -> ListedChat:
-    since = Seq(max(0, member.joined - 1)) if chat.large else None
+    since = Seq(max(0, member.joined - 1)) if is_large_in_inboxes(chat) else None
     return ListedChat(
         ChatId(chat.chat), Seq(member.read), Seq(member.received), since, chat.version
     )

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from chatserver import config
-from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.hot.chatlog import ChatLog
+from chatserver.hot.watchers import Watchers
 from chatserver.protocol import frames
 from tests.integration.test_workers_membership import asked
 from tests.integration.warm_support import Tables
@@ -16,6 +18,7 @@ from tests.integration.worker_support import (
     BOB,
     CAROL,
     Gateway,
+    lose_redis,
     make_group,
     make_users,
     open_parts,
@@ -109,3 +112,32 @@ async def test_turn_made_while_another_is_told_is_not_overtaken(
             assert await told(parts, user) == [1, "large 1", "small 3", 4]
         assert await told(parts, BOB) == [1, "large 1", 2]
         assert await told(parts, CAROL) == [1, "large 1", 3]
+
+
+async def test_box_that_is_filled_before_a_transition_was_told_gets_each_entry_one_way(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes by the inbox after a loss of Redis does not come by the channel as well (P4)."""
+    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
+        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
+        await make_users(parts, DAVE)
+        with monkeypatch.context() as patch:
+            hold_back(parts, patch)
+            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+            await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
+        await lose_redis(parts)
+        for user in (ALICE, DAVE):
+            await parts.opener.load_user(user)
+        watchers = Watchers(parts.hot, GatewayId("gw1"), 60)
+        before = [await watchers.list_large(user) for user in (ALICE, DAVE)]
+        await parts.opener.load_chat(chat)
+        entries = [entry.seq for entry in await ChatLog(parts.hot).list_before(chat, None, 9)]
+
+        await parts.turnover.finish(chat)
+
+        assert before == [{}, {}]
+        for user in (ALICE, DAVE):
+            words = await told(parts, user)
+            place = (await watchers.list_large(user))[chat]
+            assert words[-1] == f"large {place.since}"
+            assert [seq for seq in entries if seq <= place.since] == words[:-1]

@@ -207,6 +207,13 @@ async def is_drained(parts: WorkerParts) -> bool:
     return left == 0 and await waiting_in(parts) == 0
 
 
+async def lose_redis(parts: WorkerParts) -> None:
+    """Empty Redis, and wait until that is noticed."""
+    before = parts.hot.epoch_of(0)
+    await parts.hot.call("FLUSHDB")
+    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
+
+
 async def holder_of(parts: WorkerParts, owner: bytes) -> bool:
     """Whether somebody holds the persister's lease."""
     held: bytes = await parts.hot.call("HGET", parts.hot.keys.lease(0, "persist"), "owner")

@@ -13,7 +13,8 @@ from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import BadRequest, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.changes import ChangeRecord, encode_record
-from chatserver.service.opening import RECENT_MESSAGES, Opener
+from chatserver.service.newest_messages import RECENT_MESSAGES
+from chatserver.service.opening import Opener
 from chatserver.warm.directory import Membership
 from chatserver.warm.paging import Page
 from chatserver.warm.records import Chat, Member, User

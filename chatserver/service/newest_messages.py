@@ -1,0 +1,76 @@
+"""The newest messages of a chat in the warm tier, read when the chat is loaded into Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.segments import ARCHIVED_KIND
+from chatserver.errors import Unavailable
+from chatserver.protocol import frames
+
+log = structlog.get_logger()
+
+RECENT_MESSAGES = 100
+
+
+class WarmMessages(Protocol):
+    """Messages of the warm tier."""
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]: ...
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
+
+
+class HotHeads(Protocol):
+    """The heads of chats in Redis."""
+
+    async def get_seq(self, chat: ChatId) -> Seq: ...
+
+
+class NewestMessages:
+    """Reads the newest messages, and closes holes among them."""
+
+    def __init__(self, messages: WarmMessages, heads: HotHeads) -> None:
+        self._messages = messages
+        self._heads = heads
+
+    async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
+        """Return the chat's newest messages; none if they are archived, and the archive is down.
+
+        In that case, what members wrote themselves counts as unread until they mark it. That is no
+        reason to keep them from writing.
+        """
+        try:
+            return await self._read(chat, head)
+        except Unavailable as exc:
+            if head.kind != ARCHIVED_KIND:
+                raise
+            log.warning("opening.archive_away", chat=chat, error=exc.message)
+            return []
+
+    async def _read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
+        """Return the chat's newest messages, and fill the places of lost ones among them.
+
+        If the persist worker and Redis die together, the warm tier may lack messages below its head
+        that Redis no longer has: nobody could ever read past them (invariant I4).
+        """
+        held = await self._heads.get_seq(chat)
+        while True:
+            newest = await self._messages.list_before(
+                chat, head.seq + 1, RECENT_MESSAGES, head.ts + 1
+            )
+            # What Redis has, the persist worker is going to store.
+            if not newest or len(newest) == RECENT_MESSAGES or newest[0].seq <= held + 1:
+                return list(newest)
+            first = newest[0]
+            if first.seq == 1 or not await self._messages.fill_hole(
+                chat, first.seq - 1, first.ts - 1
+            ):
+                return list(newest)
+            log.error("opening.message_lost", chat=chat, seq=first.seq - 1)
