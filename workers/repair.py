@@ -125,13 +125,16 @@ class RepairWorker:
         done = 0
         for chat, note in overdue:
             try:
-                await self._parts.turnover.finish(chat)
+                is_done = await self._parts.turnover.finish(chat)
             except NotFound:
+                is_done = True
                 log.warning("repair.change_of_no_chat", chat=chat)
             except ChatError as exc:
                 log.warning("repair.change_failed", chat=chat, error=exc.message)
                 continue
             await changes.end(note)
+            if not is_done:
+                await changes.note_unstored(chat)
             done += 1
             log.info("repair.change_finished", chat=chat)
         return done

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chatserver.domain.ids import ChatId, Mid, Ref, UserId
+from chatserver.domain.ids import ChatId, Mid, Ref, Seq, UserId
 
 
 class ChangeEntry(NamedTuple):
@@ -20,6 +20,7 @@ class ChangeEntry(NamedTuple):
     role: str
     is_new: bool
     tail: bytes  # the entry's JSON without seq and ts
+    mid: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class MembershipChange:
 
     `sender`, `ref`, `mid` (of the first entry) and `digest` identify the request. `large` is the
     version with which the chat became large, 0 if it is small afterwards; `transition` is "up" or
-    "down" if it becomes large or small with this change.
+    "down" if it becomes large or small with this change. All entries lie above seq `after`.
+    `is_repeat`: Redis lost the entries and they are made once more, maybe behind later ones.
     """
 
     chat: ChatId
@@ -42,6 +44,8 @@ class MembershipChange:
     entries: Sequence[ChangeEntry]
     large: int = 0
     transition: str = ""
+    after: int = 0
+    is_repeat: bool = False
 
     @property
     def newcomers(self) -> dict[UserId, int]:
@@ -51,3 +55,24 @@ class MembershipChange:
             for index, entry in enumerate(self.entries)
             if entry.is_new and entry.role
         }
+
+
+class ChangePlace(NamedTuple):
+    """Where the entries of a change begin; `is_checked`: the directory has where members joined."""
+
+    first: Seq
+    is_checked: bool
+
+
+class ChangedChatHead(NamedTuple):
+    """What Redis has of a chat and of its last changes, by version, at one moment."""
+
+    seq: Seq
+    stored: Seq
+    places: dict[int, ChangePlace]
+    joined: dict[UserId, Seq]  # of the users who were asked about and are members
+
+    def is_stored(self, change: MembershipChange) -> bool:
+        """Return whether all entries of a change are stored."""
+        place = self.places.get(change.version)
+        return place is not None and place.first + len(change.entries) - 1 <= self.stored

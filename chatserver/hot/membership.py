@@ -13,14 +13,8 @@ from typing import NamedTuple, Protocol
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
-from chatserver.domain.membershipchanges import MembershipChange
-from chatserver.domain.messages import (
-    ChatHead,
-    format_name,
-    generation_phase,
-    parse_place,
-    reference_key,
-)
+from chatserver.domain.membershipchanges import ChangedChatHead, ChangePlace, MembershipChange
+from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
 from chatserver.domain.moderation import parse_standing
 from chatserver.domain.periods import Periods
 from chatserver.errors import NotFound, Unavailable
@@ -32,6 +26,7 @@ from chatserver.hot.turns import Turn
 OVERDUE_MAX = 100  # per look
 LOADS_MAX = 3
 PERIODS_CACHED_MAX = 10_000
+UNSTORED_S = 5.0  # what is stored by then needs one look
 _CLOSED = 0
 
 
@@ -72,6 +67,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "large": change.large,
             "turn": change.transition,
             "phase": generation_phase(chat),
+            "repeat_lost": "1" if change.is_repeat else "",
         },
         [
             {
@@ -83,6 +79,15 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             for entry in change.entries
         ],
     )
+
+
+def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
+    """Return where the last changes of a chat have their entries, by version."""
+    places: dict[int, ChangePlace] = {}
+    for one in (value or b"").decode().split(",") if value else ():
+        version, _, first = one.partition(":")
+        places[int(version)] = ChangePlace(Seq(int(first.rstrip("lr"))), first.isdigit())
+    return places
 
 
 class HotMembership:
@@ -107,6 +112,12 @@ class HotMembership:
         chat = ChatId(name.partition(":")[0])
         key = self._keys.changing(self._keys.partition_of(chat))
         await self._hot.call("ZREM", key, name)
+
+    async def note_unstored(self, chat: ChatId) -> None:
+        """Note that entries of changes may not be stored, to be looked at in `UNSTORED_S`."""
+        key = self._keys.changing(self._keys.partition_of(chat))
+        due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)
+        await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
 
     async def list_overdue(self, partition: int) -> list[tuple[ChatId, str]]:
         """Return chats, with the note's name, whose change should have ended: its process died."""
@@ -163,14 +174,28 @@ class HotMembership:
             key = self._keys.turnover(chat)
             await self._hot.call("HDEL", key, *(turn.field for turn in turns))
 
-    async def find_head(self, chat: ChatId) -> ChatHead | None:
-        """Return the newest seq of a chat; None if it is not open."""
-        key = self._keys.chat(chat)
-        gate, seq, stored = await self._hot.call("HMGET", key, "gate", "seq", "stored")
+    async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
+        """Return where a chat and its last changes are; None if it is not open.
+
+        `users`: whose first seq is wanted, if they are members.
+
+        Guarantees:
+            Atomic.
+        """
+        (gate, seq, stored, changed), *found = await self._hot.snapshot(
+            ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
+            *([("HMGET", self._keys.members(chat), *users)] if users else []),
+        )
         epoch = self._hot.epoch_of(self._keys.partition_of(chat))
         if not (gate or b"").startswith(f"{epoch}:".encode()):
             return None
-        return ChatHead(Seq(int(seq)), is_open=True, stored=int(stored or 0))
+        values = zip(users, found[0] if found else [], strict=True)
+        return ChangedChatHead(
+            Seq(int(seq)),
+            Seq(int(stored or 0)),
+            parse_changed(changed),
+            {user: Seq(parse_standing(value).joined) for user, value in values if value},
+        )
 
 
 class PeriodSource(Protocol):

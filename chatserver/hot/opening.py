@@ -7,7 +7,7 @@ from typing import Any
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
-from chatserver.domain.membershipchanges import MembershipChange
+from chatserver.domain.membershipchanges import ChangePlace, MembershipChange
 from chatserver.domain.messages import (
     format_place,
     generation_phase,
@@ -18,7 +18,7 @@ from chatserver.domain.moderation import format_standing
 from chatserver.hot.client import HotClient
 from chatserver.hot.eviction import Eviction
 from chatserver.hot.expiring import ExpiringMessages
-from chatserver.hot.membership import HotMembership, change_input
+from chatserver.hot.membership import HotMembership, change_input, parse_changed
 from chatserver.hot.scripts import Script, Value, combine, load_script
 from chatserver.protocol import frames
 from chatserver.protocol.entries import is_message
@@ -62,7 +62,8 @@ class Opening:
         large: int = 0,
         strictness: str = "",
         muted: Mapping[UserId, int] | None = None,
-        change: MembershipChange | None = None,
+        changes: Sequence[MembershipChange] = (),
+        places: Mapping[int, int] | None = None,
     ) -> bool:
         """Make a chat usable in the present epoch; False if it has to be read again.
 
@@ -70,14 +71,15 @@ class Opening:
         `newest` its last messages. `epoch` is the one in which all this was read: what was read
         before Redis lost a chat may miss a change that it had (promise P7). `large` is the version
         with which it became a large chat, 0 if it is none. `strictness` is what stands behind its
-        gate, `muted` who may not write, until when (`chatserver.domain.moderation`). `change` is
-        what the chat's row says is not yet in Redis: it is made with the opening.
+        gate, `muted` who may not write, until when (`chatserver.domain.moderation`). `changes` are
+        not in Redis: they are made with the opening. `places` are the first seqs of others, by
+        version, of which some tier has the entries.
 
         Guarantees:
             Order: seq and ts go on above all that either tier has given out (promise P3).
             Idempotent: references of `newest` are recognised, of messages those of the last
             `ref_ttl_s`; a chat that is open stays as it is.
-            Atomic: nobody finds the chat open and the `change` not made; its new members read
+            Atomic: nobody finds the chat open and the `changes` not made; their new members read
             nothing from before the entry that says they joined.
         """
         keys = self._hot.keys
@@ -107,8 +109,9 @@ class Opening:
             large,
             self._hot.settings.ref_ttl_s,
             generation_phase(chat),
+            ",".join(f"{number}:{first}" for number, first in (places or {}).items()),
         ]
-        newcomers = change.newcomers if change is not None else {}
+        newcomers = {user for change in changes for user in change.newcomers}
         known = {user: member for user, member in members.items() if user not in newcomers}
         args.append(len(known))
         for user, (role, joined) in known.items():
@@ -120,10 +123,10 @@ class Opening:
             is_over = message.expires_at is not None and message.expires_at <= self._clock.time()
             mark = "#" if message.deleted or is_over else ""
             args.append(mark + message.sender if is_message(message) else "")
-        if change is None:
+        if not changes:
             reply = await self._hot.call("EVAL", script.source, len(names), *names, *args)
         else:
-            reply = await self._open_with(change, script, names, args)
+            reply = await self._open_with(changes, script, names, args)
         if int(reply) == _OPENED:
             expiries = {one.seq: one.expires_at for one in newest if one.expires_at is not None}
             if expiries:
@@ -134,17 +137,27 @@ class Opening:
         return int(reply) != _READ_TOO_EARLY
 
     async def _open_with(
-        self, change: MembershipChange, script: Script, names: list[Value], args: list[Value]
+        self,
+        changes: Sequence[MembershipChange],
+        script: Script,
+        names: list[Value],
+        args: list[Value],
     ) -> Any:
-        """Open a chat and make a change of its membership, as one."""
-        made, given = load_script("change_members"), change_input(self._hot, change)
-        more_names, more_args = made.bind(given.keys, given.args, given.items)
-        sizes = (len(names), len(args), len(more_names), len(more_args))
-        keys = [*names, *more_names]
-        replies = await self._hot.call(
-            "EVAL", combine(script, made), len(keys), *keys, *sizes, *args, *more_args
-        )
+        """Open a chat and make changes of its membership, as one."""
+        made = load_script("change_members")
+        keys, values, sizes = [*names], [*args], [len(names), len(args)]
+        for change in changes:
+            more_names, more_args = made.bind(*change_input(self._hot, change))
+            keys += more_names
+            values += more_args
+            sizes += [len(more_names), len(more_args)]
+        source = combine(script, *[made] * len(changes))
+        replies = await self._hot.call("EVAL", source, len(keys), *keys, *sizes, *values)
         return replies[0]
+
+    async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
+        """Return where Redis has the entries of the last changes of a chat, open or not."""
+        return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
 
     async def get_seq(self, chat: ChatId) -> Seq:
         """Return the newest seq that Redis has of a chat, open or not; 0 if it knows nothing."""

@@ -94,10 +94,10 @@ def combine(*scripts: Script) -> str:
     each, and returns the reply of each.
     """
     parts = [
-        f"local function part_{number}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
-        for number, script in enumerate(scripts)
+        f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
+        for script in dict.fromkeys(scripts)
     ]
-    calls = ", ".join(f"part_{number}(take())" for number in range(len(scripts)))
+    calls = ", ".join(f"{script.name}(take())" for script in scripts)
     return (
         "#!lua flags=allow-oom\n"
         + "".join(parts)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
-from chatserver.domain.membershipchanges import ChangeEntry, MembershipChange
+from chatserver.domain.membershipchanges import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.protocol import codec, frames
+
+UNSTORED_MAX: Final = 32  # changes that a row keeps until they are stored
+UNSTORED_BYTES_MAX: Final = 64_000
 
 
 class ChangedMember(msgspec.Struct, array_like=True):
@@ -33,7 +37,8 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
 
     `joined` is the seq that the directory assumes for the first entry: the least it can have.
     `first_turn` is the oldest transition, this one or an earlier one, that members may not have
-    been told of.
+    been told of. `version` is that of the chat after the change. `after` is how far the chat was
+    stored before it: no entry of the change is at or below that.
     """
 
     sender: str
@@ -46,6 +51,8 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     turn: str = ""
     joined: int = 0
     first_turn: str = ""
+    version: int = 0
+    after: int = 0
 
 
 decode_record = msgspec.json.Decoder(ChangeRecord).decode
@@ -71,16 +78,54 @@ class ChangedRow(Protocol):
     def large(self) -> int: ...
     @property
     def change(self) -> str | None: ...
+    @property
+    def unstored(self) -> str | None: ...
 
 
 def find_change(row: ChangedRow) -> MembershipChange | None:
     """Return the change that a chat's row still keeps; None if Redis and all inboxes have it."""
-    if row.change is None:
-        return None
-    chat, change = ChatId(row.chat), decode_record(row.change)
+    return None if row.change is None else _change_of(row, decode_record(row.change), row.version)
+
+
+def find_unstored(row: ChangedRow) -> list[MembershipChange]:
+    """Return the changes of which entries may not be stored, oldest first."""
+    return [_change_of(row, record, record.version) for record in _decode_unstored(row)]
+
+
+def add_unstored(row: ChangedRow, change: ChangeRecord, head: ChangedChatHead) -> str | None:
+    """Return what the row keeps of unstored changes with a new one; None if it has no room yet."""
+    records = [*_decode_unstored(row, head), change]
+    text = _encode_unstored(records)
+    return text if len(records) <= UNSTORED_MAX and len(text) <= UNSTORED_BYTES_MAX else None
+
+
+def keep_unstored(row: ChangedRow, versions: Collection[int]) -> str:
+    """Return what the row keeps of unstored changes if only those of `versions` are left."""
+    return _encode_unstored([each for each in _decode_unstored(row) if each.version in versions])
+
+
+def _decode_unstored(row: ChangedRow, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
+    """Return the changes that the row keeps, without those that are done according to `head`."""
+    records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
+    if head is None:
+        return records
+    return [
+        each
+        for each in records
+        if not head.is_stored(_change_of(row, each, each.version))
+        or not head.places[each.version].is_checked
+    ]
+
+
+def _encode_unstored(records: Sequence[ChangeRecord]) -> str:
+    return msgspec.json.encode(records).decode() if records else ""
+
+
+def _change_of(row: ChangedRow, change: ChangeRecord, version: int) -> MembershipChange:
+    chat = ChatId(row.chat)
     return MembershipChange(
         chat,
-        row.version,
+        version,
         row.name or "",
         row.history,
         UserId(change.sender),
@@ -90,6 +135,7 @@ def find_change(row: ChangedRow) -> MembershipChange | None:
         _entries_of(chat, change),
         row.large,
         change.turn,
+        change.after,
     )
 
 
@@ -139,7 +185,9 @@ def _entries_of(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
             banned=member.is_banned,
         )
         role = member.role + member.mute
-        entries.append(ChangeEntry(member.user, role, member.is_new, codec.tail_of(message)))
+        entries.append(
+            ChangeEntry(member.user, role, member.is_new, codec.tail_of(message), member.mid)
+        )
     if change.update_mid:
         message = frames.Message(
             seq=0,
@@ -152,5 +200,5 @@ def _entries_of(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
             body=change.body,
             name=change.name,
         )
-        entries.append(ChangeEntry("", "", False, codec.tail_of(message)))
+        entries.append(ChangeEntry("", "", False, codec.tail_of(message), change.update_mid))
     return entries

@@ -110,7 +110,7 @@ class Notes(Protocol):
 class Gates(Protocol):
     """Brings to Redis, and to devices, what a chat's row says."""
 
-    async def finish(self, chat: ChatId) -> None: ...
+    async def finish(self, chat: ChatId) -> bool: ...
 
 
 class Inboxes(Protocol):

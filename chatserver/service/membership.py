@@ -14,7 +14,8 @@ order, and what dies on the way is taken up by somebody else::
    this has happened: no later commit sees the membership as it was before (promise P7).
 4. Members hear of the entries by the ordinary fan-out; who left gets the one that says so as the
    last, who came learns of the chat.
-5. The row forgets the change, the note is taken back.
+5. The row forgets the change, the note is taken back. Only `chatserver.service.lost_changes` finds
+   it there until its entries are stored.
 
 A process that dies between (2) and (3) has told nobody that it is done. The next change of the
 chat, a repeat of the request, a load of the chat into an empty Redis or `workers.repair` finishes
@@ -52,6 +53,7 @@ from chatserver.service.change_requests import (
 from chatserver.service.changes import (
     ChangedMember,
     ChangeRecord,
+    add_unstored,
     encode_record,
     find_first_turn,
 )
@@ -101,6 +103,7 @@ class ChangingDirectory(Protocol):
         muted: Mapping[str, int | None] | None = None,
         banned: Mapping[str, str] | None = None,
         former: Mapping[str, FormerMember] | None = None,
+        unstored: str = "",
     ) -> Any: ...
 
 
@@ -110,6 +113,8 @@ class HotNotes(Protocol):
     async def begin(self, chat: ChatId, hold_s: float) -> str: ...
 
     async def end(self, name: str) -> None: ...
+
+    async def note_unstored(self, chat: ChatId) -> None: ...
 
     async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
 
@@ -397,10 +402,12 @@ class Membership:
             if each.user in removed:
                 member = members[each.user]
                 former[each.user] = former_of(member, joined + index, each.mid, head.stored)
-        text = encode_record(change)
-        written = await self._directory.commit(
-            record, text, added, roles, removed, settings, large, muted, banned, former
-        )
+        change.version, change.after = record.version + 1, head.stored
+        unstored, written = add_unstored(record, change, head), None
+        # Without room it waits until the changes before it are stored.
+        if unstored is not None:
+            what = (added, roles, removed, settings, large, muted, banned, former, unstored)
+            written = await self._directory.commit(record, encode_record(change), *what)
         if written is None:
             await self._hot.end(note)
             return None
@@ -411,6 +418,7 @@ class Membership:
 
     async def _end(self, made: _Made) -> None:
         if made.note is not None:
+            await self._hot.note_unstored(ChatId(made.record.chat))
             await self._hot.end(made.note)
 
     def _mutes_of(self, frame: frames.AnyChange) -> dict[str, int | None]:

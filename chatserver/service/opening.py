@@ -22,18 +22,14 @@ from chatserver.domain.ids import (
 )
 from chatserver.domain.inboxes import ListedChat
 from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
-from chatserver.domain.membershipchanges import MembershipChange
+from chatserver.domain.membershipchanges import ChangePlace, MembershipChange
 from chatserver.domain.moderation import BLOCKED, format_strictness
 from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
 from chatserver.protocol import frames
 from chatserver.service.apartness import Apartness
-from chatserver.service.changes import (
-    ChangeRecord,
-    encode_record,
-    find_change_to_load,
-    is_large_in_inboxes,
-)
+from chatserver.service.changes import ChangeRecord, encode_record, is_large_in_inboxes
 from chatserver.service.invitations import Invitations
+from chatserver.service.lost_changes import LostChanges
 from chatserver.service.newest_messages import NewestMessages
 
 SESSIONS_PER_USER_MAX = 500  # with companions: the newest; who renews every day has many of them
@@ -58,6 +54,8 @@ class ChatRecord(Protocol):
     def history(self) -> Any: ...
     @property
     def change(self) -> str | None: ...
+    @property
+    def unstored(self) -> str | None: ...
     @property
     def large(self) -> int: ...
     @property
@@ -164,8 +162,11 @@ class HotOpening(Protocol):
         large: int = 0,
         strictness: str = "",
         muted: Mapping[UserId, int] | None = None,
-        change: MembershipChange | None = None,
+        changes: Sequence[MembershipChange] = (),
+        places: Mapping[int, int] | None = None,
     ) -> bool: ...
+
+    async def find_changes(self, chat: ChatId) -> Mapping[int, ChangePlace]: ...
 
     async def note_unfinished(self, chat: ChatId) -> None: ...
 
@@ -216,6 +217,7 @@ class Opener:
         self._directory = directory
         self._messages = messages
         self._newest = NewestMessages(messages, opening)
+        self._lost = LostChanges(messages, opening)
         self._opening = opening
         self._boxes = boxes
         self._clock = clock
@@ -283,12 +285,19 @@ class Opener:
         # The head counts even if it has expired: its seq was given out.
         head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
+        found = await self._lost.find(record, newest)
         is_open = await self._opening.open_chat(
             chat,
             record.kind,
             record.name,
             record.version,
-            {UserId(member.user): (member.role, member.joined) for member in members},
+            {
+                UserId(member.user): (
+                    member.role,
+                    found.joined.get(UserId(member.user), member.joined),
+                )
+                for member in members
+            },
             (head.seq, head.ts) if head else (0, 0),
             newest,
             record.history,
@@ -305,9 +314,10 @@ class Opener:
                 for member in members
                 if member.muted_until is not None
             },
-            find_change_to_load(record),
+            found.changes,
+            found.places,
         )
-        if record.change is not None:
+        if record.change is not None or record.unstored:
             await self._opening.note_unfinished(chat)
         return is_open
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -17,12 +17,12 @@ import structlog
 from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery, MarkResult, Place
-from chatserver.domain.membershipchanges import MembershipChange
-from chatserver.domain.messages import Audience, ChatHead
+from chatserver.domain.membershipchanges import ChangedChatHead, MembershipChange
+from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.changes import decode_record, find_change
+from chatserver.service.changes import decode_record, find_change, find_unstored, keep_unstored
 from chatserver.service.opening import ChatRecord
 
 log = structlog.get_logger()
@@ -52,6 +52,10 @@ class ChangedDirectory(Protocol):
 
     async def clear_change(self, chat: str, version: int) -> None: ...
 
+    async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool: ...
+
+    async def put_unstored(self, chat: str, version: int, unstored: str) -> None: ...
+
 
 class Turn(Protocol):
     """A user who came or went, or all of them; see `chatserver.hot.turns`."""
@@ -79,7 +83,9 @@ class HotChanges(Protocol):
 
     async def forget_turnover(self, chat: ChatId, turns: Sequence[Any]) -> None: ...
 
-    async def find_head(self, chat: ChatId) -> ChatHead | None: ...
+    async def find_head(
+        self, chat: ChatId, users: Sequence[UserId] = ()
+    ) -> ChangedChatHead | None: ...
 
 
 class Boxes(Protocol):
@@ -158,8 +164,10 @@ class Turnover:
         self._told = told
         self._watchers = watchers
 
-    async def finish(self, chat: ChatId) -> None:
+    async def finish(self, chat: ChatId) -> bool:
         """Finish what a process began with a chat and left; does nothing if all is done.
+
+        Returns False if entries of changes are not stored yet, so that it has to be called again.
 
         Raises:
             NotFound: there is no such chat.
@@ -170,10 +178,33 @@ class Turnover:
             await self.restrict(record)  # all that changes in one
             if record.ended_ms is not None:
                 await self.tell_ended(record)
-            return
+            return True
         if record.change is not None:
             await self.bring(record)
         await self.tell(record)
+        return await self._forget_stored(record)
+
+    async def _forget_stored(self, record: ChangedChat) -> bool:
+        """Take changes from the row whose entries are stored; return whether none is left.
+
+        Before that the directory gets the seqs at which members joined: they are others if a change
+        was made once more.
+        """
+        changes = find_unstored(record)
+        if not changes:
+            return True
+        chat = ChatId(record.chat)
+        users = {user for change in changes for user in change.newcomers}
+        head = await self._hot.find_head(chat, list(users))
+        if head is None:
+            return False
+        kept = {change.version for change in changes if not head.is_stored(change)}
+        if not await self._directory.set_joined(chat, record.version, head.joined):
+            return False
+        if len(kept) < len(changes):
+            text = keep_unstored(record, kept)
+            await self._directory.put_unstored(chat, record.version, text)
+        return not kept
 
     async def bring(self, record: ChangedChat) -> None:
         """Make in Redis the change that the chat's row keeps; store where members came and went.
@@ -230,8 +261,8 @@ class Turnover:
             await self._load_chat(chat)
         raise Unavailable(f"chat {chat}: could not be opened, try again")
 
-    async def open(self, chat: ChatId) -> ChatHead:
-        """Return where a chat stands, loaded into Redis if need be.
+    async def open(self, chat: ChatId) -> ChangedChatHead:
+        """Return where a chat and its last changes are, loaded into Redis if need be.
 
         Raises:
             Unavailable: Redis does not answer, or the chat cannot be opened.

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import DIRECT_PREFIX
+from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
 from chatserver.domain.membership import Role
 from chatserver.domain.periods import FormerMember, Periods
 from chatserver.errors import NotFound
@@ -173,6 +173,7 @@ class Memberships:
         muted: Mapping[str, int | None] | None = None,
         banned: Mapping[str, str] | None = None,
         former: Mapping[str, FormerMember] | None = None,
+        unstored: str = "",
     ) -> Chat | None:
         """Write a change of `chat`, as it was read; None if another change came before.
 
@@ -182,6 +183,7 @@ class Memberships:
         are users who may not come back, and who says so; `former` is what is kept of those who are
         removed, and what those begin with who were members before.
         `large` is the version with which the chat has become a large one, 0 if it is none then.
+        `unstored` are the changes that the row keeps until they are stored, this one included.
 
         Guarantees:
             Whole or not at all. A write whose answer was lost is recognised when it is tried again.
@@ -194,6 +196,7 @@ class Memberships:
             chat,
             version=chat.version + 1,
             change=change,
+            unstored=unstored,
             count=(chat.count or 0) + len(added) - len(removed),
             large=large,
             **settings,  # type: ignore[arg-type]  # the frame's types have checked the values
@@ -266,6 +269,7 @@ class Memberships:
             Field.VERSION: {"N": str(after.version)},
             Field.MEMBERS: {"N": str(after.count)},
             Field.CHANGE: {"S": after.change or ""},
+            Field.UNSTORED: {"S": after.unstored or ""},
             Field.LARGE: {"N": str(after.large)},
             **{
                 name: {"N": str(value)} if isinstance(value, int) else {"S": value}
@@ -378,16 +382,69 @@ class Memberships:
         except ConditionFailed:
             return
 
+    async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
+        """Note at which chat seqs members joined; False if the chat has changed since `version`.
+
+        Guarantees:
+            Idempotent; who is no member any more is passed over.
+            Cost: one BatchGetItem, and one transaction for each member of whom it was not known.
+        """
+        if not joined:
+            return True
+        row, members = await self.read(chat, joined)
+        if row.version != version:
+            return False
+        for user, seq in joined.items():
+            if user in members and members[user].joined != seq:
+                actions = self._set_joined_of(chat, version, user, seq)
+                try:
+                    await self._client.call("transact_write_items", {"TransactItems": actions})
+                except ConditionFailed:
+                    return False
+        return True
+
+    def _set_joined_of(
+        self, chat: str, version: int, user: UserId, seq: Seq
+    ) -> list[dict[str, Any]]:
+        key = records.chat_key(chat)
+        check = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "ConditionExpression": "#version = :version",
+            "ExpressionAttributeNames": {"#version": Field.VERSION},
+            "ExpressionAttributeValues": {":version": {"N": str(version)}},
+        }
+        update = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "SET #joined = :seq",
+            "ConditionExpression": "attribute_exists(#joined)",
+            "ExpressionAttributeNames": {"#joined": Field.JOINED},
+            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
+        }
+        return [{"ConditionCheck": check}, {"Update": update}]
+
+    async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
+        """Store which changes a row keeps until they are stored; as `clear_change`."""
+        await self._set_unless_changed(
+            chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
+        )
+
     async def clear_change(self, chat: str, version: int) -> None:
         """Note that the hot tier has the change to `version`; does nothing if another followed."""
+        await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
+
+    async def _set_unless_changed(
+        self, chat: str, version: int, update: str, name: str, values: Item
+    ) -> None:
         key = records.chat_key(chat)
         request = {
             "TableName": self._table,
             "Key": records.row_key(key, key),
-            "UpdateExpression": "REMOVE #change",
+            "UpdateExpression": update,
             "ConditionExpression": "#version = :version",
-            "ExpressionAttributeNames": {"#change": Field.CHANGE, "#version": Field.VERSION},
-            "ExpressionAttributeValues": {":version": {"N": str(version)}},
+            "ExpressionAttributeNames": {"#name": name, "#version": Field.VERSION},
+            "ExpressionAttributeValues": {":version": {"N": str(version)}, **values},
         }
         try:
             await self._client.call("update_item", request)

@@ -6,7 +6,7 @@
 |          |             |              | erased? receipt?`                             |
 | `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
 |          |             |              | members users? joining? history? change?      |
-|          |             |              | large?`                                       |
+|          |             |              | unstored? large?`                                       |
 | `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
 |          |             |              | quiet? muted_until? periods?`                 |
 | `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
@@ -97,7 +97,8 @@ class Chat:
     """A chat. `version` counts the changes of its membership and settings, from 1.
 
     `change` is the last one of them until the hot tier has it, too; see
-    `chatserver.service.membership`. `count` is how many members there are, if the row says so:
+    `chatserver.service.membership`. `unstored` are the last ones of which entries may not be
+    stored yet. `count` is how many members there are, if the row says so:
     rows of before there were changes do not. `large` is the version with which it became a large
     chat (it has no inboxes), 0 while it is none. `users` are both users of a direct chat: a user
     who has not opened it has no `Member` row before the first message.
@@ -111,6 +112,7 @@ class Chat:
     joining: Joining = "invited"
     history: HistoryFrom = "joined"
     change: str | None = None
+    unstored: str | None = None
     large: int = 0
     count: int | None = dataclasses.field(default=None, compare=False)
     slow_s: int = 0
@@ -154,6 +156,7 @@ class Chat:
             joining="open" if _find_text(item, Field.JOINING) == "open" else "invited",
             history="all" if _find_text(item, Field.HISTORY) == "all" else "joined",
             change=_find_text(item, Field.CHANGE),
+            unstored=_find_text(item, Field.UNSTORED),
             large=_number(item, Field.LARGE) if Field.LARGE in item else 0,
             count=_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
             slow_s=_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,

@@ -120,6 +120,7 @@ class DirectoryField:
     MEMBERS: Final = "members"  # of a chat: how many there are
     USERS: Final = "users"  # of a direct chat: both
     CHANGE: Final = "change"  # of a chat: the last change, until the hot tier has it, too
+    UNSTORED: Final = "unstored"  # of a chat: changes of which entries may not be stored
     DUE_TS: Final = "due_ts"  # of a chat: the archive looks when messages of then are old enough
     LARGE: Final = "large"  # of a chat: the version with which it became a large one, or 0
     ROLE: Final = "role"

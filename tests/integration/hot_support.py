@@ -189,6 +189,7 @@ class Scripts:
         life: str | None = None,
         asides: Sequence[str] = (),
         deleted: Sequence[str] = (),
+        changed: str = "",
     ) -> int:
         """Open a chat as the warm tier knows it; `newest` maps (sender, ref) to a place.
 
@@ -220,6 +221,7 @@ class Scripts:
                 "large": large,
                 "ref_ttl_s": 86_400,
                 "phase": generation_phase(chat),
+                "changed": changed,
                 "members_count": len(members),
             },
         )

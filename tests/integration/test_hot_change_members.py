@@ -67,6 +67,7 @@ def change(
             "large": large,
             "turn": turn,
             "phase": generation_phase(CHAT),
+            "repeat_lost": "",
         },
         [
             {"user": user, "role": role, "is_new": "1" if is_new else "", "tail": f"<{user}>"}
@@ -189,9 +190,8 @@ def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scri
 
 
 def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts) -> None:
-    """They are recognised by the reference and the id of the first, among the newest entries."""
-    place = "5:500:M-change:abcd"
-    scripts.open_chat(ALICE, CAROL, version=2, seq=9, newest={(ALICE, "change-1"): place})
+    """Whoever loads the chat says where they are."""
+    scripts.open_chat(ALICE, CAROL, version=2, seq=9, changed="2:5,1:3")
 
     reply = change(scripts, (CAROL, "member", True))
 

@@ -28,6 +28,8 @@
 -- arg large        integer  version with which the chat became large, 0 if it is not after this change
 -- arg turn         string   what it turns with this change: "up" (large), "down" (small), or empty
 -- arg phase        integer  seconds by which the chat's generations begin earlier
+-- arg repeat_lost  string   "1": Redis lost the entries: they are made once more, even after later
+--                              changes; empty: it has never had the change
 -- item arg user    string   whom the entry is about, or empty
 -- item arg role    string   the role from now on, with ":<until>m" behind it if muted from now on, or
 --                           ":" if no more; empty: no member any more
@@ -39,36 +41,36 @@
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
 local large, turn = ARGV[9], ARGV[10]
-local count = (#ARGV - 11) / 4
+local count = (#ARGV - 12) / 4
 local was_large = (turn == 'down' or (turn == '' and large ~= '0')) and ':1' or ''
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'base', 'done', 'changed', 'turns')
 local gate = head[1] or ''
 if sub(gate, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return {0} end
 local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
-if had_version > version then return {2} end
+local is_repeat = ARGV[12] == '1'
+if had_version > version and not is_repeat then return {2} end
 
 -- which entries are in the log already: this script put them there, or the chat was loaded with them
 local first
-local changed, changed_at, is_loaded = string.match(head[6] or '', '^(%d+):(%d+)(l?)$')
-if tonumber(changed) == version then
-  first = tonumber(changed_at)
+local changed = head[6] or ''
+local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
+if found_at then
+  first = tonumber(found_at)
   -- a chat that was loaded since has the members of the directory: they are put right again
-  if had_version == version and is_loaded == '' then return {1, first, first + count - 1} end
+  if is_repeat or (had_version == version and mark ~= 'l') then
+    return {1, first, first + count - 1}
+  end
 end
 local ref, name, ref_ttl_s, phase = ARGV[7], ARGV[8], tonumber(ARGV[6]), tonumber(ARGV[11])
 local time = call('TIME')
 local generation = math.floor((time[1] + phase) / ref_ttl_s)
 local refs = generation % 2 == 0 and KEYS[8] or KEYS[10]
 local place = not first and (call('HGET', KEYS[8], ref) or call('HGET', KEYS[10], ref))
--- by its mid: what was loaded from the warm tier has another digest
-if place and sub(place, 14 + string.byte(place, 13)) == sub(name, 2 + string.byte(name)) then
-  first = struct.unpack('>I5', place)
-end
 local is_logged = first ~= nil
 first = first or tonumber(head[2]) + 1
 
 for i = 0, count - 1 do
-  local user, role = ARGV[12 + 4 * i], ARGV[13 + 4 * i]
+  local user, role = ARGV[13 + 4 * i], ARGV[14 + 4 * i]
   if user ~= '' then
     local had = call('HGET', KEYS[2], user)
     local joined, mute = string.match(had or '', ':(%d+)(.*)$')
@@ -78,11 +80,11 @@ for i = 0, count - 1 do
       -- up to here it is theirs, and they are told so: this entry is the last
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
       -- who is banned and was no member is owed nothing
-      if ARGV[14 + 4 * i] ~= '1' then
+      if ARGV[15 + 4 * i] ~= '1' then
         call('HDEL', KEYS[2], user)
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
-    elseif ARGV[14 + 4 * i] == '1' then
+    elseif ARGV[15 + 4 * i] == '1' then
       -- one who was muted before they left is still muted
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
@@ -96,7 +98,12 @@ for i = 0, count - 1 do
   end
 end
 
-local fields = {'changed', format('%d:%d', version, first), 'name', ARGV[4], 'history', ARGV[5]}
+-- the last 33: as many as the directory keeps until they are stored, and one more
+local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r' or '')}
+for one in string.gmatch(changed, '[^,]+') do
+  if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end
+end
+local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history', ARGV[5]}
 local last = first + count - 1
 if turn ~= '' then
   -- where the way of entries changes, until all that lies before is where it has to be
@@ -120,7 +127,7 @@ if not is_logged and count > 0 then
   for i = 0, count - 1 do
     ts = math.max(now, ts + 1)
     local seq_text, ts_text = format('%d', first + i), format('%.0f', ts)
-    local blob = '\n' .. ARGV[15 + 4 * i]
+    local blob = '\n' .. ARGV[16 + 4 * i]
     call('XADD', KEYS[3], seq_text .. '-0', ts_text, blob)
     call('ZADD', KEYS[9], seq_text, seq_text)
     entry[#entry + 1], entry[#entry + 2] = seq_text .. ':' .. ts_text, blob
@@ -142,6 +149,6 @@ if not is_logged and count > 0 then
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end
 fields[#fields + 1] = 'gate'
-fields[#fields + 1] = format('%s:%d%s%s', ARGV[1], version, strict, pending)
+fields[#fields + 1] = format('%s:%d%s%s', ARGV[1], math.max(version, had_version), strict, pending)
 call('HSET', KEYS[1], unpack(fields))
 return {1, first, last}

@@ -24,6 +24,8 @@
 -- arg large    integer version with which it became a large chat, 0 if it is none
 -- arg ref_ttl_s integer how long a retry is recognised
 -- arg phase    integer seconds by which the chat's generations begin earlier
+-- arg changed  string  changes of which the warm tier or Redis has the entries: "version:first seq",
+--                     comma separated
 -- arg members_count integer pairs that follow: user, "role:joined"
 -- item arg ref   bytes   digest of sender and reference of a committed entry; a message's is kept if
 --                        that was at most `ref_ttl_s` ago
@@ -42,10 +44,10 @@ local had_version = head[1] and string.match(head[1], '^[^:]*:(%d+)')
 if had_version and tonumber(had_version) > tonumber(string.match(ARGV[4], '^%d+')) then
   return 2
 end
-local count = tonumber(ARGV[11])
+local count = tonumber(ARGV[12])
 call('DEL', KEYS[2])
 for i = 0, count - 1 do
-  call('HSET', KEYS[2], ARGV[12 + 2 * i], ARGV[13 + 2 * i])
+  call('HSET', KEYS[2], ARGV[13 + 2 * i], ARGV[14 + 2 * i])
 end
 local seq, ts = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = seq
@@ -58,8 +60,17 @@ while true do
   call('HDEL', KEYS[4], unpack(done))
   call('ZREM', KEYS[5], unpack(done))
 end
--- where the newest change has its entries; see change_members.lua
-if head[4] and string.sub(head[4], -1) ~= 'l' then call('HSET', KEYS[1], 'changed', head[4] .. 'l') end
+-- where the last changes have their entries; see change_members.lua
+local changed = {}
+for version, first in string.gmatch(ARGV[11], '(%d+):(%d+)') do
+  changed[#changed + 1] = version .. ':' .. first .. 'l'
+end
+for version, first in string.gmatch(head[4] or '', '(%d+):(%d+)') do
+  if #changed < 33 and not string.find(',' .. ARGV[11], ',' .. version .. ':', 1, true) then
+    changed[#changed + 1] = version .. ':' .. first .. 'l'
+  end
+end
+if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')) end
 -- what was above the head is lost, and its places are given again
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -67,7 +78,7 @@ local now_s = tonumber(call('TIME')[1])
 local remembered = (now_s - ref_ttl_s) * 1000000 -- what is older may be a message of its own again
 local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
-for a = 12 + 2 * count, #ARGV, 3 do
+for a = 13 + 2 * count, #ARGV, 3 do
   local ref, place, sender = ARGV[a], ARGV[a + 1], ARGV[a + 2]
   local seq_of, ts_of = struct.unpack('>I5I7', place)
   local at = string.format('%d', seq_of)
