@@ -34,6 +34,14 @@ class Verified:
     is_sure: bool  # False: what stands up to `agreed` may have changed, too
 
 
+def _identity_of(entry: Entry) -> str:
+    """Return what tells an entry from others at its place.
+
+    An entry about a member that the server lost and made once more has its id, at another time.
+    """
+    return f"{entry.mid}:{entry.ts}"
+
+
 class ChatLog:
     """The entries of one chat."""
 
@@ -47,7 +55,7 @@ class ChatLog:
         self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of changes to it
         self._hidden: set[int] = set()  # messages that we deleted for ourselves
         self._former_hidden: set[int] = set()  # those of an epoch that is over
-        self._former: dict[int, str] = {}  # seq → mid of what was known before the new epoch
+        self._former: dict[int, str] = {}  # seq → identity of what was known before
         self._former_entries: dict[int, Entry] = {}
         self._newest: int | None = None  # top of the first page that was compared
 
@@ -218,7 +226,7 @@ class ChatLog:
     def suspect(self) -> None:
         """Take nothing of what is known for granted: the server may have lost the end of it."""
         if self.shown is not None and not self.is_suspect:
-            self._former |= {seq: entry.mid for seq, entry in self._entries.items()}
+            self._former |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
             self._former_entries = dict(self._entries)
             self._former_hidden |= self._hidden
             self.is_suspect = True
@@ -234,7 +242,7 @@ class ChatLog:
             self._newest = page[-1].seq if page else 0
         for entry in page:
             self.put(entry)
-        same = [e.seq for e in page if self._former.get(e.seq) == e.mid]
+        same = [e.seq for e in page if self._former.get(e.seq) == _identity_of(e)]
         if same:
             return self._settle(max(same), is_sure=True)
         oldest = min(self._former, default=(self.shown or 0) + 1)
@@ -280,7 +288,7 @@ class ChatLog:
         """Return the newest places up to `upto`, to compare after a restart."""
         known = dict(self._former)
         if not self.is_suspect:
-            known |= {seq: entry.mid for seq, entry in self._entries.items()}
+            known |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
         told = sorted(seq for seq in known if seq <= upto)
         return {seq: known[seq] for seq in told[-MIDS_SAVED:]}
 

@@ -1,0 +1,28 @@
+"""What a device knows of a chat, and what a new epoch leaves of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.client.chatlog import ChatLog
+from chatserver.client.model import Entry
+from tests.unit.client.device import entry
+
+
+def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
+    """Entries with the ids of their places."""
+    return [msgspec.convert(entry(seq, ts=seq + later_s), Entry) for seq in seqs]
+
+
+def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
+    """It has its id, at another time: what lies before it may be something else."""
+    log = ChatLog(100)
+    log.begin(0)
+    log.put_page(entries(1, 2, 3))
+    list(log.advance())
+    log.suspect()
+
+    verified = log.verify([*entries(1), *entries(2, 3, later_s=10)], has_older=False)
+
+    assert verified is not None
+    assert (verified.agreed, verified.withdrawn) == (1, (2, 3))
