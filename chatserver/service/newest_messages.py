@@ -45,22 +45,25 @@ class NewestMessages:
 
         In that case, what members wrote themselves counts as unread until they mark it. That is no
         reason to keep them from writing.
+
+        Raises:
+            Unavailable: Redis or the warm tier does not answer.
         """
+        held = await self._heads.get_seq(chat)
         try:
-            return await self._read(chat, head)
+            return await self._read(chat, head, held)
         except Unavailable as exc:
             if head.kind != ARCHIVED_KIND:
                 raise
             log.warning("opening.archive_away", chat=chat, error=exc.message)
             return []
 
-    async def _read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
+    async def _read(self, chat: ChatId, head: frames.Message, held: Seq) -> list[frames.Message]:
         """Return the chat's newest messages, and fill the places of lost ones among them.
 
         If the persist worker and Redis die together, the warm tier may lack messages below its head
         that Redis no longer has: nobody could ever read past them (invariant I4).
         """
-        held = await self._heads.get_seq(chat)
         while True:
             newest = await self._messages.list_before(
                 chat, head.seq + 1, RECENT_MESSAGES, head.ts + 1
