@@ -151,8 +151,8 @@ class Opening:
             keys += more_names
             values += more_args
             sizes += [len(more_names), len(more_args)]
-        source = combine(script, *[made] * len(changes))
-        replies = await self._hot.call("EVAL", source, len(keys), *keys, *sizes, *values)
+        scripts = [script, *[made] * len(changes)]
+        replies = await self._hot.call("EVAL", combine(*scripts), len(keys), *keys, *sizes, *values)
         return replies[0]
 
     async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
