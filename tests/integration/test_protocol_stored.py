@@ -18,12 +18,18 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def resumable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Two gateways, and no persist worker until the test starts it."""
+    """Two gateways, and no persist worker until a test starts it."""
     folder = tmp_path_factory.mktemp("stored")
     with open_stack(
         folder, gateways=2, workers=(("repair", "rpc"),), fsync="no", env=PATIENT
     ) as made:
         yield made
+
+
+def stop_persist(stack: Stack) -> None:
+    """Stop the persist worker if another test started it: the order of tests is random."""
+    if (persist := stack.workers.pop("persist", None)) is not None:
+        persist.stop()
 
 
 def stored_upto(device: RawChat, chat: str) -> int:
@@ -38,6 +44,7 @@ async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_askin
     east, west = resumable.ports()
     bob, mallory = new_name("bob"), new_name("mallory")
     await resumable.add_users([bob])
+    stop_persist(resumable)
     async with resumable.chat_of(new_name("alice"), port=east) as alice:
         answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
         chat = answer["chat"]["chat"]
