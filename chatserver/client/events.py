@@ -122,7 +122,7 @@ class Acked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """What was sent under `ref` will never be accepted, or, to a companion, not for minutes.
+    """The send under `ref` is refused for good or, to a companion, for minutes.
 
     After an `Acked`: the message may be lost, and the server will not say; we have left the chat.
     """

@@ -58,14 +58,14 @@ class MembershipChange:
 
 
 class ChangePlace(NamedTuple):
-    """Where the entries of a change begin; `is_checked`: the directory has where members joined."""
+    """Place of a change's entries; `is_checked`: the directory has the seqs of the joins."""
 
     first: Seq
     is_checked: bool
 
 
 class ChangedChatHead(NamedTuple):
-    """What Redis has of a chat and of its last changes, by version, at one moment."""
+    """A chat and its last changes in Redis, by version, read at one moment."""
 
     seq: Seq
     stored: Seq

@@ -140,14 +140,14 @@ def _change_of(row: ChangedRow, change: ChangeRecord, version: int) -> Membershi
 
 
 def find_first_turn(row: ChangedRow) -> str:
-    """Return the oldest transition that members may not have been told of; "": there is none."""
+    """Return the oldest transition that members may not have received; "": there is none."""
     return "" if row.change is None else decode_record(row.change).first_turn
 
 
 def is_large_in_inboxes(row: ChangedRow) -> bool:
-    """Return whether members were told that a chat is large.
+    """Return whether members were notified that a chat is large.
 
-    A change that is still in the row will tell them in their inboxes, behind the entries that
+    A change that is still in the row will notify them in their inboxes, behind the entries that
     belong there. An inbox that is filled from the directory has to be as it was before that.
     """
     first_turn = find_first_turn(row)
@@ -157,7 +157,7 @@ def is_large_in_inboxes(row: ChangedRow) -> bool:
 def find_change_to_load(row: ChangedRow) -> MembershipChange | None:
     """Return the change that is made with the loading of a chat.
 
-    It takes the place of all transitions that members may not have been told of.
+    It replaces all transitions that members may not have received.
     """
     change, first_turn = find_change(row), find_first_turn(row)
     if change is None or not first_turn:

@@ -29,7 +29,7 @@ class WarmMessages(Protocol):
 
 
 class HotChanges(Protocol):
-    """What Redis has of changes."""
+    """Reads changes from Redis."""
 
     async def find_changes(self, chat: ChatId) -> Mapping[int, ChangePlace]: ...
 

@@ -70,7 +70,7 @@ async def joined(parts: WorkerParts, chat: ChatId) -> int:
 
 
 async def change_three_times(parts: WorkerParts, chat: ChatId) -> None:
-    """Acknowledged changes of which all are told."""
+    """Acknowledged changes that every member received."""
     await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await parts.membership.change(BOB, asked(frames.Leave, chat))
     await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))

@@ -117,7 +117,7 @@ async def test_turn_made_while_another_is_told_is_not_overtaken(
 async def test_box_that_is_filled_before_a_transition_was_told_gets_each_entry_one_way(
     redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes by the inbox after a loss of Redis does not come by the channel as well (P4)."""
+    """After a loss of Redis, an event in the inbox does not come by the channel as well (P4)."""
     async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
         chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
         await make_users(parts, DAVE)

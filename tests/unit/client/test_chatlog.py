@@ -1,4 +1,4 @@
-"""What a device knows of a chat, and what a new epoch leaves of it."""
+"""A device's knowledge of a chat, and the part that survives a new epoch."""
 
 from __future__ import annotations
 

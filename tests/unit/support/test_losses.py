@@ -153,7 +153,7 @@ def test_lost_change_of_a_message_that_was_deleted_may_be_refused(
 
 
 def test_what_was_withdrawn_without_a_loss_may_be_told_again(story: Story) -> None:
-    """Who is out of a chat in a new epoch cannot compare it, and reads it anew after a return."""
+    """A user removed in a new epoch cannot compare the chat and reads it again after a return."""
     again = [scene for scene in story.scenes if isinstance(scene, Told) and scene.t > 3.0]
     story.scenes = [scene for scene in story.scenes if not isinstance(scene, Lost)]
     at = story.scenes.index(again[-1]) + 1
