@@ -37,7 +37,7 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
 
     `joined` is the seq that the directory assumes for the first entry: the least it can have.
     `first_turn` is the oldest transition, this one or an earlier one, that members may not have
-    been told of. `version` is that of the chat after the change. `after` is how far the chat was
+    received. `version` is that of the chat after the change. `after` is how far the chat was
     stored before it: no entry of the change is at or below that.
     """
 

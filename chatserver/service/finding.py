@@ -155,8 +155,8 @@ class Finding:
             himself. Each message as it is now: it has every change that was acked before the call.
             The page is full while more exists, but for the bound on its work
             (`chatserver.warm.paging`).
-            Cost: a Query, and two Redis calls; for who joined later and may not read what was
-            before, a GetItem and a search of up to 15 small reads.
+            Cost: a Query and two Redis calls. Members who may not read from the start cost a
+            GetItem and a search of up to 15 small reads more.
 
         Raises:
             NotFound: no such chat, or the reader is not a member.

@@ -184,7 +184,7 @@ class Jobs:
                 line = await process.stdout.readline()
                 if not line:
                     self.failed.append(seed)
-                    print(f"seed {seed}: FAILED, its job ended; see job-{number}.log")  # noqa: T201
+                    print(f"seed {seed}: FAILED, its job ended; see job-{number}.log")  # noqa: T201  # the result
                     return
                 self._report(msgspec.json.decode(line, type=Result))
             process.stdin.close()
@@ -230,7 +230,9 @@ def main() -> int:
     jobs = Jobs(args)
     asyncio.run(jobs.run())
     seconds = time.monotonic() - start
-    print(f"{jobs.done} seeds in {seconds:.0f} s, {len(jobs.failed)} failed: {sorted(jobs.failed)}")  # noqa: T201
+    failed = sorted(jobs.failed)
+    summary = f"{jobs.done} seeds in {seconds:.0f} s, {len(failed)} failed: {failed}"
+    print(summary)  # noqa: T201  # the result
     return 1 if jobs.failed else 0
 
 
