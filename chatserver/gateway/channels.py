@@ -359,9 +359,13 @@ class Channels:
             channel.let_in()
 
     def _let_go_of(self, channel: Channel, user: UserId, seq: Seq) -> None:
-        """The entry at `seq` removes `user`: who is behind finds it in his own reading."""
+        """Detach the sessions of `user`, whom the entry at `seq` removes.
+
+        A session that is behind finds the entry in its own reading. One that is ahead is of a later
+        membership: its user has joined again.
+        """
         for session in list(self._sessions_of(user)):
-            if session in channel.in_step or channel.apart.get(session, Seq(0)) >= seq:
+            if session in channel.in_step:
                 self._take_out(session, channel, Seq(seq - 1))
 
     async def _fill(self, channel: Channel) -> None:

@@ -167,6 +167,26 @@ def test_channel_new_member_who_is_here_hears_of_it_and_of_all_after() -> None:
     assert bob.got == [4, 5]
 
 
+def test_channel_member_who_joined_again_stays_when_it_reads_their_removal() -> None:
+    """The session is ahead of the channel, which has yet to read both entries."""
+    alice, bob = Device(), Device(BOB)
+
+    async def test(world: World) -> None:
+        await world.join(alice)
+        world.tier.commit(user="bob", role="")
+        world.tier.commit(user="bob", role="member")
+        world.tier.turn(BOB, 7, 4)
+        await world.join(bob)
+        await world.channels.begin(bob, CHAT, Seq(4), Seq(7))
+        await world.rest()
+        world.push(world.tier.commit())
+
+    run(test, top=3)
+
+    assert alice.got == [4, 5, 6]
+    assert bob.got == [5, 6]
+
+
 def test_channel_of_a_chat_that_left_the_hot_tier_is_opened_again() -> None:
     """It was idle for long; a device that comes has its place all the same."""
     device = Device()
