@@ -136,18 +136,20 @@ class Writer:
                 group.create_task(self._write_one("change", write))
 
     async def _list_directs(self, works: Sequence[Work]) -> None:
-        """List direct chats whose first message this is for the user who receives it.
+        """List direct chats whose first message this is for both users.
 
-        In Redis that is done already, unless Redis lost it.
+        The sender may have learned the chat's id elsewhere, and not have opened it. In Redis that
+        is done already, unless Redis lost it.
         """
         directory, poster = self._parts.directory, self._parts.social.poster
         for work in works:
             message, receiver = work.item.message, work.item.receiver
             if message.seq == 1 and receiver is not None:
-                put = functools.partial(directory.list_direct, message.chat, receiver)
-                await self._write_one("direct chat", put)
-                user, both = UserId(receiver), [UserId(receiver), UserId(message.sender)]
-                await list_for_users(self._parts.inboxes, work.chat, both, [user], poster.nudge)
+                both = [UserId(receiver), UserId(message.sender)]
+                for user in both:
+                    put = functools.partial(directory.list_direct, message.chat, user)
+                    await self._write_one("direct chat", put)
+                await list_for_users(self._parts.inboxes, work.chat, both, both, poster.nudge)
 
     def _write_references(self, group: asyncio.TaskGroup, folded: Folded) -> None:
         """Have the files noted that messages of the batch have, or lost within it."""

@@ -156,6 +156,22 @@ async def test_persist_read_marks_reach_the_directory(parts: WorkerParts, gatewa
     assert marks == {ALICE: (0, 0), BOB: (5, 8)}
 
 
+@pytest.mark.parametrize("sender", [ALICE, BOB])
+async def test_persist_lists_a_direct_chat_for_both_with_its_first_message(
+    parts: WorkerParts, gateway: Gateway, sender: UserId
+) -> None:
+    """Also for a sender who did not open it: else a loss of Redis takes it from their list."""
+    team = await make_direct(parts)
+    await gateway.send(team, "hello", sender=sender)
+
+    async with running(persister_of(parts).run()):
+        await eventually(lambda: is_drained(parts))
+
+    for user in (ALICE, BOB):
+        page = await parts.directory.list_memberships(user, limit=10, start=None, part="others")
+        assert [row.chat.chat for row in page.items] == [team.chat]
+
+
 async def test_persist_again_after_a_death_changes_nothing(
     parts: WorkerParts, tables: Tables, gateway: Gateway
 ) -> None:
