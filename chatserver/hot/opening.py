@@ -48,6 +48,11 @@ class Opening:
         self._expiring = ExpiringMessages(hot)
         self._clock = clock or SystemClock()
 
+    @property
+    def ref_ttl_s(self) -> int:
+        """For how many seconds a retry is recognized."""
+        return self._hot.settings.ref_ttl_s
+
     async def open_chat(
         self,
         chat: ChatId,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.segments import ARCHIVED_KIND
 from chatserver.errors import Unavailable
@@ -30,32 +31,39 @@ class WarmMessages(Protocol):
 class HotHeads(Protocol):
     """The heads of chats in Redis."""
 
+    @property
+    def ref_ttl_s(self) -> int: ...
+
     async def get_seq(self, chat: ChatId) -> Seq: ...
 
 
 class NewestMessages:
     """Reads the newest messages, and closes holes among them."""
 
-    def __init__(self, messages: WarmMessages, heads: HotHeads) -> None:
+    def __init__(self, messages: WarmMessages, heads: HotHeads, clock: Clock) -> None:
         self._messages = messages
         self._heads = heads
+        self._clock = clock
 
     async def read(self, chat: ChatId, head: frames.Message) -> list[frames.Message]:
         """Return the chat's newest messages; none if they are archived, and the archive is down.
 
         In that case, what members wrote themselves counts as unread until they mark it. That is no
-        reason to keep them from writing.
+        reason to keep them from writing, unless one of those messages may still be sent again: the
+        chat would not recognize it.
 
         Raises:
-            Unavailable: Redis or the warm tier does not answer.
+            Unavailable: Redis or the warm tier does not answer, or the archive with a message that
+                is younger than `redis.ref_ttl_s`.
         """
         held = await self._heads.get_seq(chat)
         try:
             return await self._read(chat, head, held)
         except Unavailable as exc:
-            if head.kind != ARCHIVED_KIND:
+            age_s = self._clock.time() - head.ts / 1_000_000
+            if head.kind != ARCHIVED_KIND or age_s < self._heads.ref_ttl_s:
                 raise
-            log.warning("opening.archive_away", chat=chat, error=exc.message)
+            log.warning("opening.archive_unavailable", chat=chat, error=exc.message)
             return []
 
     async def _read(self, chat: ChatId, head: frames.Message, held: Seq) -> list[frames.Message]:

@@ -170,6 +170,9 @@ class HotOpening(Protocol):
 
     async def note_unfinished(self, chat: ChatId) -> None: ...
 
+    @property
+    def ref_ttl_s(self) -> int: ...
+
     async def get_seq(self, chat: ChatId) -> Seq: ...
 
     def epoch_of_chat(self, chat: ChatId) -> Epoch: ...
@@ -216,7 +219,7 @@ class Opener:
         self._members_max = members_max
         self._directory = directory
         self._messages = messages
-        self._newest = NewestMessages(messages, opening)
+        self._newest = NewestMessages(messages, opening, clock)
         self._lost = LostChanges(messages, opening)
         self._opening = opening
         self._boxes = boxes

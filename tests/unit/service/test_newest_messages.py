@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.segments import ARCHIVED_KIND
 from chatserver.errors import Unavailable
@@ -28,8 +29,20 @@ class Archive:
         raise AssertionError(seq)
 
 
+class FixedClock(SystemClock):
+    """Time stands still, so many seconds after the newest message."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+
+    def time(self) -> float:
+        return HEAD.ts / 1_000_000 + self._age_s
+
+
 class Heads:
     """The heads of chats in a Redis that may be down."""
+
+    ref_ttl_s = 60
 
     def __init__(self, is_down: bool) -> None:
         self._is_down = is_down
@@ -40,12 +53,23 @@ class Heads:
         return Seq(5)
 
 
+def newest_messages(*, is_redis_down: bool = False, age_s: float = 61) -> NewestMessages:
+    """Messages whose archive is down."""
+    return NewestMessages(Archive(), Heads(is_redis_down), FixedClock(age_s))
+
+
 async def test_chat_whose_archive_is_down_opens_without_its_messages() -> None:
     """Nobody is kept from writing by an archive."""
-    assert await NewestMessages(Archive(), Heads(is_down=False)).read(CHAT, HEAD) == []
+    assert await newest_messages().read(CHAT, HEAD) == []
+
+
+async def test_chat_does_not_open_without_messages_that_may_be_sent_again() -> None:
+    """Opened without their references, a retried send would be committed a second time (P2)."""
+    with pytest.raises(Unavailable, match="S3"):
+        await newest_messages(age_s=59).read(CHAT, HEAD)
 
 
 async def test_chat_does_not_open_without_its_messages_if_redis_fails() -> None:
     """Opened without its references, a retried send would be committed a second time."""
     with pytest.raises(Unavailable, match="Redis"):
-        await NewestMessages(Archive(), Heads(is_down=True)).read(CHAT, HEAD)
+        await newest_messages(is_redis_down=True).read(CHAT, HEAD)
