@@ -262,14 +262,18 @@ def test_accept_sender_outside_the_audience_is_looked_up(scripts: Scripts) -> No
     assert scripts.inbox(ALICE) == []
 
 
-def test_accept_non_member_does_not_learn_of_a_used_ref(scripts: Scripts) -> None:
-    """Who was removed gets no place back for what he sent before."""
+def test_accept_retry_of_a_former_member_finds_what_was_committed(scripts: Scripts) -> None:
+    """The ack was lost before the sender left: refusing the retry would deny a message (P2)."""
     scripts.open_chat(ALICE, BOB)
-    scripts.accept(Sending(ALICE, "r"))
+    (first,) = scripts.accept(Sending(ALICE, "r"))
     scripts.redis.hdel(scripts.keys.members(CHAT), ALICE)
     scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:2")
 
-    assert scripts.accept(Sending(ALICE, "r")) == [Answer(NOT_MEMBER)]
+    again, other = scripts.accept(Sending(ALICE, "r"), Sending(ALICE, "r2"))
+
+    assert (again.code, again.place) == (KNOWN, f"1:{first.ts}:M1:d1")
+    assert other == Answer(NOT_MEMBER)
+    assert len(scripts.log()) == 1
 
 
 def test_accept_full_backlog_refuses_and_counts_right_afterwards(scripts: Scripts) -> None:

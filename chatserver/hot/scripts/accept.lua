@@ -43,7 +43,7 @@
 --   2 seq ts   committed, but not delivered: the recipients were out of date or elsewhere, or an
 --              earlier message is pending
 --   3 place    known reference (`parse_place`)
---   5          the sender is not a member
+--   5          the sender is not a member, and the reference is not known
 --   6          the backlog is full
 --   8          too much of this chat waits in the backlog
 --   9          the chat has no message that this one could reply to
@@ -201,13 +201,14 @@ while a <= #ARGV do
         o = o + 1
         out[o] = 6
       elseif not (is_listed or standing) then
-        o = o + 1
-        out[o] = 5
+        -- what was committed stays so, whatever became of the sender since
+        local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
+        out[o + 1], out[o + 2] = place and 3 or 5, place or nil
+        o = o + (place and 2 or 1)
       elseif seq >= seq_max then
         o = o + 1
         out[o] = 8
       elseif why or reply_to > seq then
-        -- what was committed stays so, whatever became of the sender since
         local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
         if place then
           out[o + 1], out[o + 2] = 3, place

@@ -97,13 +97,14 @@ end
 
 local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history')
 if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
+local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
+local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
+-- what was committed stays so, whatever became of the sender since
+if known then return {3, known} end
 local role = call('HGET', KEYS[2], sender)
 if not role and not is_erasure then return {5} end
 local joined, until_s
 role, joined, until_s = string.match(role or '', '^([^:]*):?(%d*):?(%d*)')
-local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
-local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
-if known then return {3, known} end
 if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then return {6} end
 
 local head = tonumber(h[1])
