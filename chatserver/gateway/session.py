@@ -99,6 +99,16 @@ class Session:
         """True from a good hello until the end."""
         return self.life.is_live
 
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the events that the device was sent."""
+        return self._cursor.epoch
+
+    @property
+    def awaits_reset(self) -> bool:
+        """True from the loss of the epoch that the device knows until its `reset` is sent."""
+        return self._cursor.epoch != self._desk.parts.hot.whole_epoch
+
     # how it begins
 
     async def announce(self) -> InboxState:

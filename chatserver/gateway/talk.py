@@ -277,7 +277,20 @@ class Talk:
             return None
         if isinstance(frame, frames.Auth):
             return await self._renew(frame)
+        if isinstance(frame, frames.History):
+            return await self._read_history(frame)
         return await self._desk.requests.answer(self._session.user, frame)
+
+    async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
+        """Return a page of the epoch that the device is in, before the call and after it.
+
+        A device that knows entries which Redis lost would put the page among them.
+        """
+        epoch = self._session.epoch
+        page = await self._desk.requests.answer(self._session.user, frame)
+        if self._session.awaits_reset or self._session.epoch != epoch:
+            raise Unavailable("history: a reset is on its way; try again", retry_after_ms=500)
+        return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:
         """Send an error; a frame without an id gets one only if it is not valid."""

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.hot.client import HotClient
 from chatserver.hot.expiring import ExpiringMessages
@@ -37,11 +37,15 @@ class ChatLog:
         self._hot = hot
         self._expiring = ExpiringMessages(hot)
 
+    def epoch_of(self, chat: ChatId) -> Epoch:
+        """Return the epoch of the chat's partition, as of the present connection."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+
     async def get_head(self, chat: ChatId) -> ChatHead:
         """Return where the chat stands; seq 0 and closed if Redis does not know it."""
         keys = self._hot.keys
         seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
-        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        epoch = self.epoch_of(chat)
         is_open = (gate or b"").startswith(f"{epoch}:".encode())
         return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
 
@@ -56,7 +60,7 @@ class ChatLog:
         next one may be anything.
         """
         keys = self._hot.keys
-        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        epoch = self.epoch_of(chat)
         (ts, gate), (seconds, micros) = await self._hot.snapshot(
             ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
         )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.pages import WIDEST, PageBounds
@@ -29,6 +29,8 @@ Tier = Literal["hot", "warm", "cold"]
 
 class HotLog(Protocol):
     """The hot part of a chat's history."""
+
+    def epoch_of(self, chat: ChatId) -> Epoch: ...
 
     async def get_head(self, chat: ChatId) -> ChatHead: ...
 
@@ -73,6 +75,9 @@ class Page:
     withheld: frozenset[int] = frozenset()  # messages of which changes came without their text
 
 
+_NO_PAGE = Page([], "hot", has_more=False)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Row:
     seq: int
@@ -108,6 +113,8 @@ class History:
             Nothing beyond what the reader may read: neither of a time at which they were no
             member, unless the chat shows all, nor of after they left while this was read (P7).
             As now: it has every change that was acked before the call (promise P10, I15).
+            One epoch: entries that Redis lost and entries that took their seqs are never in one
+            page.
             Cost: two to four Redis calls; one of the older tiers where the hot one ends; see
             `MemberCheck.add_periods` where the page begins at the seq at which the reader joined,
             or below it.
@@ -115,12 +122,13 @@ class History:
         Raises:
             BadRequest: both `before` and `after` are given.
             NotFound: no such chat, or the reader is not a member.
-            Unavailable: a tier that is needed does not answer.
+            Unavailable: a tier that is needed does not answer, or Redis lost the chat meanwhile.
         """
         if frame.before is not None and frame.after is not None:
             raise BadRequest("before, after: give one of them, not both")
         chat = ChatId(frame.chat)
         span = await self._members.get_reader(chat, reader)
+        epoch = self._hot.epoch_of(chat)
         read = self._read_after if frame.after is not None else self._read_before
         page = await read(reader, frame, span)
         if page.withheld and span.lacks_periods:
@@ -128,7 +136,10 @@ class History:
                 span = await self._members.add_periods(chat, reader, span)
             if any(span.is_readable(seq) for seq in page.withheld):
                 page = await read(reader, frame, span)
-        return page
+        head = await self._hot.get_head(chat)
+        if not head.is_open or self._hot.epoch_of(chat) != epoch:
+            raise Unavailable("history: Redis lost the chat while it was read; try again")
+        return dataclasses.replace(page, stored=head.stored)
 
     async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
         chat = ChatId(frame.chat)
@@ -137,11 +148,11 @@ class History:
             span = await self._members.add_periods(chat, reader, span)
         period = span.find_period_after(frame.after)
         if period is None:
-            return Page([], "hot", has_more=False, stored=span.stored)
+            return _NO_PAGE
         after = max(frame.after, period.first - 1)
         limit = min(frame.limit, self._pages.items_max, period.last - after)
         if limit <= 0:
-            return Page([], "hot", has_more=False, stored=span.stored)
+            return _NO_PAGE
         ts = frame.ts if after == frame.after else None  # else it was a hint for another place
         return await self._page_after(reader, chat, after, limit, ts, span)
 
@@ -160,7 +171,7 @@ class History:
                 is_whole = False  # there may be more; a request for it gets the error
         period = span.find_period_before(wanted)
         if period is None:
-            return Page([], "hot", has_more=False, stored=span.stored)
+            return _NO_PAGE
         before = min(wanted, period.last + 1)
         limit = min(limit, before - period.first)
         ts = frame.ts if before == frame.before else None
@@ -177,11 +188,8 @@ class History:
     async def _page_before(
         self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
-        head = await self._hot.get_head(chat)
-        # Beyond the head means up to the head as read: what was committed since is not asked for.
-        below = Seq(min(before, head.seq + 1))
-        entries = await self._hot.list_before(chat, below, limit)
-        top = below - 1
+        entries = await self._hot.list_before(chat, Seq(before), limit)
+        top = before - 1
         view = await self._open_view(reader, chat, top - limit + 1, limit, span)
         rows = _contiguous_down_from(top, self._hot_rows(entries, view))
         tier: Tier = "hot"
@@ -196,21 +204,18 @@ class History:
         kept = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
         kept.reverse()
         has_more = bool(kept) and span.find_period_before(kept[0].seq) is not None
-        return _page(kept, tier, has_more, head, view)
+        return _page(kept, tier, has_more, view)
 
     async def _page_after(
         self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, span: Reader
     ) -> Page:
-        head = await self._hot.get_head(chat)
-        if after >= head.seq:
-            return Page([], "hot", has_more=False, stored=head.stored)
         entries = await self._hot.list_after(chat, Seq(after), limit)
         view = await self._open_view(reader, chat, after + 1, limit, span)
         rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
         tier: Tier = "hot"
         last = after + len(rows)
         # Tombstones of what only the warm tier has are hot: the hot run may end before the log.
-        if len(rows) < limit and last < head.seq:
+        if len(rows) < limit and last < span.head:
             hint = rows[-1].ts if rows else ts
             found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
             more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
@@ -222,7 +227,7 @@ class History:
                 newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
                 rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
         rows = _within_bytes(rows, self._pages.bytes_max)
-        return _page(rows, tier, rows[-1].seq < head.seq, head, view)
+        return _page(rows, tier, rows[-1].seq < span.head, view)
 
     def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
         now_s = self._clock.time()
@@ -236,9 +241,9 @@ class History:
         return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
 
 
-def _page(rows: list[_Row], tier: Tier, has_more: bool, head: ChatHead, view: View) -> Page:
+def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
     withheld = frozenset(view.withheld)
-    return Page([row.json for row in rows], tier, has_more, head.stored, withheld)
+    return Page([row.json for row in rows], tier, has_more, withheld=withheld)
 
 
 def _unexplained(seq: int) -> Unavailable:

@@ -60,6 +60,13 @@ class Wire:
         self.phase = Phase.CLOSED
 
 
+class Unlimited:
+    """An allowance that is never used up."""
+
+    def take(self, cost: int) -> bool:
+        return True
+
+
 class Office:
     """A gateway with one session in one large chat, whose warm tier can be down."""
 
@@ -70,7 +77,8 @@ class Office:
         self.tier = Tier(top=12)
         self.is_warm_down = False
         self.is_up = self.is_loaded = True
-        self.snapshots = self.lines = 0
+        self.is_lost_by_reading = False
+        self.snapshots = self.lines = self.pages = 0
         # One object stands for everything a session reaches through its desk.
         self.parts = self.presence = self.requests = self.places = self.hot = self.chats = self
         self.sync = self.warm = self
@@ -121,6 +129,13 @@ class Office:
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
         return kind(frames.Cursor(state.epoch, state.head), [self._line()], None)
 
+    async def answer(self, user: UserId, frame: frames.History) -> frames.HistoryPage:
+        self.pages += 1
+        if self.is_lost_by_reading:
+            self.lose_redis(top=3)
+        await asyncio.sleep(0)
+        return frames.HistoryPage(frame.id, frame.chat, [], "hot", False, 0, [])
+
     async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
         self.lines += 1
         await self._read_warm()
@@ -165,6 +180,7 @@ class World:
         self.office, self.wire = Office(), Wire()
         self.session = Session(cast(Any, self.office), cast(Any, self.wire))
         self.talk = Talk(cast(Any, self.office), cast(Any, self.wire), self.session)
+        self.talk._others_allowed = self.talk._memory_allowed = cast(Any, Unlimited())
         self.session.user = ALICE
         self.session.life.is_welcomed = True
         self.office.sessions.append(self.session)
@@ -217,6 +233,29 @@ async def test_new_epoch_with_a_delayed_snapshot_sends_nothing_before_its_reset(
     assert world.types() == ["event", "reset", "event"]
     assert world.wire.sent[1]["chats"][0]["top"] == 5
     assert (world.wire.sent[2]["epoch"], world.wire.sent[2]["cs"]) == (NEXT_EPOCH, 6)
+
+
+@pytest.mark.parametrize("is_lost_before", [True, False])
+async def test_history_of_a_new_epoch_is_refused_before_its_reset(
+    world: World, is_lost_before: bool
+) -> None:
+    """A page of the new epoch among entries of the old one would hide those that differ."""
+    office, request = world.office, b'{"type":"history","id":7,"chat":"%s"}' % CHAT.encode()
+    office.is_warm_down = True
+    if is_lost_before:
+        office.lose_redis(top=3)
+    office.is_lost_by_reading = not is_lost_before
+
+    world.talk.received(request)
+    await eventually(lambda: world.types() == ["error"])
+    refused = world.wire.sent[0]
+    office.is_warm_down = office.is_lost_by_reading = False
+    await office.beat(1)
+    await eventually(lambda: "reset" in world.types())
+    world.talk.received(request)
+    await eventually(lambda: world.types()[-1] == "page")
+
+    assert (refused["id"], refused["code"], refused["temporary"]) == (7, "unavailable", True)
 
 
 async def test_entries_that_leave_the_log_during_an_outage_cost_one_task_for_each_chat(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.ids import ChatId, Seq, Ts, UserId
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.membership import Reader
 from chatserver.domain.messages import ChatHead, LogEntry
 from chatserver.domain.pages import BYTES_MAX, WIDEST, PageBounds
@@ -47,16 +47,28 @@ class Tiers:
     grows_by: int = 0
     warm_calls: int = 0
 
+    epoch: Epoch = Epoch("one")
+    next_epoch: Epoch = Epoch("one")  # from the first read of the log on
+    is_open: bool = True
+
+    def epoch_of(self, chat: ChatId) -> Epoch:
+        return self.epoch
+
     async def get_head(self, chat: ChatId) -> ChatHead:
-        top, self.top = self.top, self.top + self.grows_by
+        return ChatHead(Seq(self.top), self.is_open)
+
+    def _grow(self) -> None:
+        self.epoch = self.next_epoch
+        self.top += self.grows_by
         self.hot = range(self.hot.start, self.hot.stop + self.grows_by)
-        return ChatHead(Seq(top), is_open=True)
 
     async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
+        self._grow()
         held = [seq for seq in self._held() if before is None or seq < before]
         return [self._entry(seq) for seq in held[-limit:]]
 
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        self._grow()
         return [self._entry(seq) for seq in self._held() if seq > after][:limit]
 
     def _held(self) -> list[int]:
@@ -102,7 +114,7 @@ def tiers(draw: st.DrawFn) -> Tiers:
 
 def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
     """Ask for a page; return it and its seqs."""
-    history = History(tier, tier, KnownAudiences(audience_of(ALICE, BOB)), pages=pages)
+    history = History(tier, tier, Span(1, tier.top), pages=pages)
     frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
     page = asyncio.run(history.get_page(ALICE, frame))
     messages = [codec.decode_message(message) for message in page.messages]
@@ -277,6 +289,17 @@ def test_history_page_is_there_while_the_periods_cannot_be_looked_up() -> None:
     assert (seqs, page.has_more) == (list(range(11, 61)), True)
     with pytest.raises(Unavailable):
         read_as(span, tier, before=11)
+
+
+@pytest.mark.parametrize("field", ["before", "after"])
+def test_history_page_is_refused_if_redis_loses_the_chat_while_it_is_read(field: str) -> None:
+    """Entries that were lost and entries that took their seqs are never in one page."""
+    reopened = Tiers(20, range(1, 21), 0, next_epoch=Epoch("two"))
+    closed = Tiers(20, range(1, 21), 0, is_open=False)
+
+    for tier in (reopened, closed):
+        with pytest.raises(Unavailable, match="lost the chat"):
+            read(tier, **{field: 10})
 
 
 @given(st.integers(1, 20), st.integers(1, 30))
