@@ -64,6 +64,17 @@ class ChangePlace(NamedTuple):
     is_checked: bool
 
 
+class FoundReference(NamedTuple):
+    """What Redis knows of a client reference.
+
+    `digest` is that of the request under it, None if nothing is known. `is_open`: the chat is
+    loaded, so that what is not known was never done, or longer ago than references are kept.
+    """
+
+    is_open: bool
+    digest: str | None
+
+
 class ChangedChatHead(NamedTuple):
     """A chat and its last changes in Redis, by version, read at one moment."""
 

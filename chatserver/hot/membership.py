@@ -13,7 +13,12 @@ from typing import NamedTuple, Protocol
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
-from chatserver.domain.membershipchanges import ChangedChatHead, ChangePlace, MembershipChange
+from chatserver.domain.membershipchanges import (
+    ChangedChatHead,
+    ChangePlace,
+    FoundReference,
+    MembershipChange,
+)
 from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
 from chatserver.domain.moderation import parse_standing
 from chatserver.domain.periods import Periods
@@ -130,12 +135,22 @@ class HotMembership:
 
     async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None:
         """Return the digest of what `sender` did under `ref`; None if nothing is known of it."""
+        return (await self.find_reference(chat, sender, ref)).digest
+
+    async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference:
+        """Return what Redis knows of `ref`, and whether it has the references of the chat."""
         key = reference_key(sender, ref)
-        places: list[bytes | None] = await self._hot.transaction(
-            ("HGET", self._keys.refs_even(chat), key), ("HGET", self._keys.refs_odd(chat), key)
+        gate, *places = await self._hot.transaction(
+            ("HGET", self._keys.chat(chat), "gate"),
+            ("HGET", self._keys.refs_even(chat), key),
+            ("HGET", self._keys.refs_odd(chat), key),
         )
+        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
         place = places[0] or places[1]
-        return None if place is None else parse_place(place)[3]
+        return FoundReference(
+            (gate or b"").startswith(f"{epoch}:".encode()),
+            None if place is None else parse_place(place)[3],
+        )
 
     async def apply(self, change: MembershipChange) -> Seq | None:
         """Make a change and return the seq of its first entry; None: load the chat first.

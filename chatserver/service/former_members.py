@@ -50,8 +50,6 @@ class EndingMembership(Protocol):
     """A member who leaves."""
 
     @property
-    def joined(self) -> int: ...
-    @property
     def periods(self) -> Periods: ...
     @property
     def hidden(self) -> tuple[int, ...]: ...
@@ -61,10 +59,12 @@ class EndingMembership(Protocol):
     def muted_until(self) -> int | None: ...
 
 
-def former_of(member: EndingMembership, left: int, mid: str, stored: int) -> FormerMember:
+def former_of(
+    member: EndingMembership, joined: int, left: int, mid: str, stored: int
+) -> FormerMember:
     """Return what is kept of a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
-        Period(max(1, member.joined), left),
+        Period(max(1, joined), left),
         mid,
         stored,
         member.periods,

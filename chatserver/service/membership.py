@@ -37,6 +37,7 @@ from chatserver.domain.ids import ChatId, MidSource, Ref, UserId
 from chatserver.domain.invitations import Invitation
 from chatserver.domain.jitter import jittered
 from chatserver.domain.membership import Changes, Group, Role
+from chatserver.domain.membershipchanges import FoundReference
 from chatserver.domain.messages import digest_of
 from chatserver.domain.moderation import format_mute
 from chatserver.domain.periods import FormerMember
@@ -116,7 +117,7 @@ class HotNotes(Protocol):
 
     async def note_unstored(self, chat: ChatId) -> None: ...
 
-    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
+    async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference: ...
 
 
 class _Made(NamedTuple):
@@ -279,8 +280,15 @@ class Membership:
     async def _is_done(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, digest: str
     ) -> bool:
-        """Tell whether this very request was done before."""
-        known = await self._hot.find_digest(chat, actor, Ref(frame.ref))
+        """Return whether this very request was done before; the chat is loaded if need be."""
+        found = await self._hot.find_reference(chat, actor, Ref(frame.ref))
+        if not found.is_open:
+            # Redis lost the references of changes that are done; they come back with the chat.
+            await self._turnover.open(chat)
+            found = await self._hot.find_reference(chat, actor, Ref(frame.ref))
+            if not found.is_open:
+                raise Unavailable(f"chat {chat}: could not be opened, try again")
+        known = found.digest
         if known is None:
             return False
         # As a load from the warm tier remembers it: by the entry, not by the request.
@@ -372,13 +380,14 @@ class Membership:
             await self._turnover.see_off(record, changes)
         note = await self._hot.begin(chat, HOLD_S)
         # The least seq at which they can join; the script says which it is.
-        head = await self._turnover.open(chat)
+        head = await self._turnover.open(chat, list(changes))
         joined = head.seq + 1
         added: dict[str, tuple[Role, int]] = {
             user: (role, joined + index)
             for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
+        await self._turnover.fix_left(record, head, added)
         former = await self._former.restore(chat, added)
         muted = self._mutes_of(frame)
         roles: dict[str, Role] = {
@@ -401,7 +410,9 @@ class Membership:
         for index, each in enumerate(change.members):
             if each.user in removed:
                 member = members[each.user]
-                former[each.user] = former_of(member, joined + index, each.mid, head.stored)
+                # The directory may not know yet that Redis lost the join and made it once more.
+                first = head.joined.get(UserId(each.user), member.joined)
+                former[each.user] = former_of(member, first, joined + index, each.mid, head.stored)
         change.version, change.after = record.version + 1, head.stored
         unstored, written = add_unstored(record, change, head), None
         # Without room it waits until the changes before it are stored.

@@ -364,18 +364,28 @@ class Memberships:
         }
         await self._client.call("update_item", request)
 
-    async def fix_left(self, chat: str, user: str, mid: str, seq: int) -> None:
-        """Note at which chat seq entry `mid` ended a membership, now that it is known. Idempotent.
+    async def fix_left(
+        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
+    ) -> None:
+        """Store the chat seq at which entry `mid` ended a membership, now that it is known.
 
-        A later end of another membership of the user stays.
+        `joined` is the seq at which it began; None: what is stored of it stays. A later end of
+        another membership of the user stays. Idempotent.
         """
+        names = {"#left": Field.LEFT, "#mid": Field.MID}
+        values = {":seq": {"N": str(seq)}, ":mid": {"S": mid}}
+        update = "SET #left = :seq"
+        if joined is not None:
+            update += ", #joined = :joined"
+            names["#joined"] = Field.JOINED
+            values[":joined"] = {"N": str(joined)}
         request = {
             "TableName": self._table,
             "Key": records.left_key(chat, user),
-            "UpdateExpression": "SET #left = :seq",
+            "UpdateExpression": update,
             "ConditionExpression": "#mid = :mid",
-            "ExpressionAttributeNames": {"#left": Field.LEFT, "#mid": Field.MID},
-            "ExpressionAttributeValues": {":seq": {"N": str(seq)}, ":mid": {"S": mid}},
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
         }
         try:
             await self._client.call("update_item", request)

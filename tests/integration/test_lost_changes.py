@@ -8,6 +8,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
+from chatserver.domain.periods import Periods
 from chatserver.errors import Unavailable
 from chatserver.hot.membership import MemberCheck
 from chatserver.protocol import frames
@@ -67,6 +68,12 @@ async def joined(parts: WorkerParts, chat: ChatId) -> int:
     """The seq at which Dave joined, as the directory has it."""
     members = await parts.directory.list_members(chat)
     return next(each.joined for each in members if each.user == DAVE)
+
+
+async def periods_of(parts: WorkerParts, chat: ChatId) -> Periods:
+    """Dave's earlier periods, as the directory has them."""
+    members = await parts.directory.list_members(chat)
+    return next(each.periods for each in members if each.user == DAVE)
 
 
 async def change_three_times(parts: WorkerParts, chat: ChatId) -> None:
@@ -184,6 +191,65 @@ async def test_member_who_left_hears_of_it_when_it_is_made_again(
     assert (await inbox_of(parts, BOB))[-1] == 2
     assert (await inbox_of(parts, DAVE))[-2:] == [2, 3]
     assert await says(parts, chat) == [INVITED, LEFT, NAMED]
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+async def test_member_reads_a_period_of_which_both_ends_were_made_again(
+    parts: WorkerParts, group: Audience, is_finished: bool
+) -> None:
+    """Redis lost the join and the leave. Who joins again reads all of that time, and no more."""
+    chat = group.chat
+    gateway = Gateway(parts.hot)
+    await gateway.send(group, "one")
+    await persist(parts)
+    await gateway.send(group, "two", "three")
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await parts.membership.change(DAVE, asked(frames.Leave, chat))
+    await lose_redis(parts)
+    await gateway.send(await parts.audiences.get_fresh(chat), "four")
+    if is_finished:
+        await persist(parts)
+        assert await parts.turnover.finish(chat)
+
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+
+    assert await periods_of(parts, chat) == ((2, 3),)
+    assert await joined(parts, chat) == 5
+
+
+async def test_period_begins_where_the_join_was_made_again(
+    parts: WorkerParts, group: Audience
+) -> None:
+    """The user leaves before the directory has the new place of the join."""
+    chat = group.chat
+    gateway = Gateway(parts.hot)
+    await gateway.send(group, "one")
+    await persist(parts)
+    await gateway.send(group, "two", "three")
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await lose_redis(parts)
+
+    await parts.membership.change(DAVE, asked(frames.Leave, chat))
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+
+    assert await periods_of(parts, chat) == ((2, 3),)
+
+
+async def test_change_that_is_repeated_after_a_loss_of_redis_is_not_made_twice(
+    parts: WorkerParts, group: Audience
+) -> None:
+    """It was stored, and its answer lost; nobody has loaded the chat since (P2)."""
+    chat = group.chat
+    renamed = asked(frames.UpdateChat, chat, name="Other")
+    await parts.membership.change(ALICE, renamed)
+    await persist(parts)
+    assert await parts.turnover.finish(chat)
+
+    await lose_redis(parts)
+    await parts.membership.change(ALICE, renamed)
+    await persist(parts)
+
+    assert await history(parts, chat) == [NAMED]
 
 
 async def test_changes_wait_for_those_before_them_to_be_stored(
