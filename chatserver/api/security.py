@@ -27,12 +27,12 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from msgspec import Struct
 
 from chatserver.domain.addresses import Network, client_address, subject_of
+from chatserver.domain.caller import CALLER
 from chatserver.domain.companions import parse_person_id
 from chatserver.domain.ids import UserId
 from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
 from chatserver.hot.limits import TOO_MUCH, Limits
-from chatserver.hot.rpc import CALLER
 from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
 from chatserver.service.arrivals import Arrivals

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from chatserver.app import GatewayParts
+from chatserver.domain.caller import CALLER
 from chatserver.domain.cursors import Coverage, judge_cursor
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
 from chatserver.gateway.companions import ask_of_companions
-from chatserver.hot.rpc import CALLER
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import cost_of_membership_change
 from chatserver.service.screening import screen_edit

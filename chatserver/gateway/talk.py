@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from chatserver.domain.caller import CALLER
 from chatserver.domain.companions import is_session_chat
 from chatserver.domain.cursors import Coverage
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, Ts, UserId
@@ -39,7 +40,6 @@ from chatserver.gateway.session import Session
 from chatserver.gateway.standing import Standing, close_code_of
 from chatserver.gateway.welcome import find_start, make_welcome
 from chatserver.hot.limits import TOO_MUCH, Allowance
-from chatserver.hot.rpc import CALLER
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
 from chatserver.protocol.memory_costs import cost_of, cost_of_send
@@ -422,7 +422,6 @@ class Talk:
             self._look_up(frame, self._order.next_number() if number is None else number)
             return
         try:
-            CALLER.set(self._session.user)  # of the task that loads the chat, if it is not there
             self._desk.parts.messaging.send(self._session.user, frame, self, files)
         except ChatError as exc:
             self._count_refused(exc)
@@ -452,6 +451,7 @@ class Talk:
         parts, chat = self._desk.parts, ChatId(frame.chat)
 
         async def look() -> None:
+            CALLER.set(self._session.user)
             try:
                 files: Sequence[frames.Attachment] = ()
                 if parts.asking.is_asked(chat):

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 
+from chatserver.domain.caller import CALLER
 from chatserver.domain.companions import is_companion
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.messages import Audience, generation_phase
@@ -20,7 +21,6 @@ from chatserver.domain.moderation import (
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.client import HotClient
 from chatserver.hot.keys import Keys
-from chatserver.hot.rpc import CALLER
 from chatserver.hot.turns import Turn, parse_turns
 from chatserver.hot.wire import pack
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load

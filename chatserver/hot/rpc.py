@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import contextvars
 import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any, Literal
@@ -24,6 +23,7 @@ import redis.exceptions
 import structlog
 
 from chatserver.domain.attachments import File
+from chatserver.domain.caller import CALLER
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId, new_id
 from chatserver.domain.periods import Periods
@@ -52,9 +52,6 @@ CALLS_MAX = 10_000
 WAITING_MAX = 2_000
 
 _GROUP = "rpc"
-
-# The user whose request is being answered; set by the gateway, copied into tasks.
-CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
 
 class Operation(msgspec.Struct, tag_field="op"):

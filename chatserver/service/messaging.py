@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol
 
 import structlog
 
+from chatserver.domain.caller import CALLER
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery, Place
@@ -253,9 +254,10 @@ class Messaging:
         # By number: one that was sent before others may come back from the commit after them.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
-            self._spawn(self._load(draft.chat), f"load-{draft.chat}")
+            self._spawn(self._load(draft.chat, draft.sender), f"load-{draft.chat}")
 
-    async def _load(self, chat: ChatId) -> None:
+    async def _load(self, chat: ChatId, sender: UserId) -> None:
+        CALLER.set(sender)
         error = ChatError("the request failed; it is our fault")
         audience: Audience | None = None
         try:

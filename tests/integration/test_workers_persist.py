@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chatserver.domain.ids import ChatId, Seq
+from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.inboxes import ListedChat
 from chatserver.errors import Unavailable
 from chatserver.hot.inbox import Inboxes

@@ -24,10 +24,10 @@ import redis
 
 from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
+from chatserver.domain.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
 from chatserver.hot.answers import Answer, Answers
 from chatserver.hot.client import open_hot
-from chatserver.hot.rpc import CALLER
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
 from chatserver.service.chats import READERS_TOLD_MAX

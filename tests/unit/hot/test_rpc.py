@@ -6,7 +6,8 @@ import contextvars
 
 import pytest
 
-from chatserver.hot.rpc import CALLER, AnyOperation, LoadChat, LoadKeys, OpenDirect, payer_of
+from chatserver.domain.caller import CALLER
+from chatserver.hot.rpc import AnyOperation, LoadChat, LoadKeys, OpenDirect, payer_of
 
 
 @pytest.mark.parametrize(

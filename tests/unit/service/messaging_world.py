@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from chatserver.domain.caller import CALLER
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery, Place
 from chatserver.domain.messages import Audience, Draft, Places
@@ -114,6 +115,7 @@ class Audiences:
         self.dropped: list[ChatId] = []
         self.is_slow = False
         self.fresh_reads = 0
+        self.callers: list[str] = []  # whose request each loading is for
 
     def find(self, chat: ChatId) -> Audience | None:
         return self.known.get(chat)
@@ -125,6 +127,7 @@ class Audiences:
     async def get(self, chat: ChatId) -> Audience:
         if chat in self.known and not self.is_slow:
             return self.known[chat]
+        self.callers.append(CALLER.get())
         if chat not in self.loading:
             self.loading[chat] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self.loading[chat])

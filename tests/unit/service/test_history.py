@@ -21,6 +21,7 @@ from chatserver.service.oldertiers import Run
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
 
 START_TS = 1_795_000_000_000_000
+ONE = Epoch("one")
 
 
 def ts_of(seq: int) -> int:
@@ -47,8 +48,8 @@ class Tiers:
     grows_by: int = 0
     warm_calls: int = 0
 
-    epoch: Epoch = Epoch("one")
-    next_epoch: Epoch = Epoch("one")  # from the first read of the log on
+    epoch: Epoch = ONE
+    next_epoch: Epoch = ONE  # from the first read of the log on
     is_open: bool = True
 
     def epoch_of(self, chat: ChatId) -> Epoch:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatserver.domain.caller import CALLER
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.domain.messages import format_place
 from chatserver.errors import (
@@ -168,6 +169,15 @@ async def test_send_while_the_chat_loads_waits_in_order(cold: World) -> None:
     await cold.send("r4")
 
     assert cold.commits.submitted == ["r1", "r2", "r3", "r4"]
+
+
+async def test_send_has_its_chat_loaded_in_the_name_of_the_sender(cold: World) -> None:
+    """The connections of all users share a context: nothing of a sender may stay in it."""
+    await cold.send("r1", sender=BOB)
+
+    assert cold.audiences.callers == [BOB]
+    assert CALLER.get() == ""
+    await cold.audiences.loaded(audience_of(ALICE, BOB))
 
 
 async def test_send_right_behind_the_loading_does_not_overtake(cold: World) -> None:
