@@ -470,7 +470,10 @@ class Auth(Section):
     argon2_passes: int = Field(3, ge=1, le=100, description="of one argon2id")
     argon2_lanes: int = Field(1, ge=1, le=16, description="of one argon2id")
     argon2_at_once_max: int = Field(
-        2, ge=1, le=64, description="at once in one process, besides one guess at an account"
+        2,
+        ge=1,
+        le=64,
+        description="at once in one process, besides one guess at an account and one known device",
     )
     login_wait_s_max: float = Field(
         2.0, gt=0, le=30, description="longest estimated wait for a password check; then refused"

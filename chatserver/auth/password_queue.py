@@ -59,11 +59,17 @@ class _Waiter:
 
 
 class PasswordQueue:
-    """The hashing slots of one process. `now` returns seconds of a monotonic clock."""
+    """The hashing slots of one process. `now` returns seconds of a monotonic clock.
 
-    def __init__(self, slots: int, wait_s_max: float, now: Callable[[], float]) -> None:
+    There are `slots` for all attempts, and `reserved` more that only known devices take.
+    """
+
+    def __init__(
+        self, slots: int, wait_s_max: float, now: Callable[[], float], reserved: int = 0
+    ) -> None:
         self._slots = slots
-        self._free = slots
+        self._reserved = reserved
+        self._free = slots + reserved
         self._wait_s_max = wait_s_max
         self._now = now
         self._cost_s = COST_S
@@ -149,6 +155,8 @@ class PasswordQueue:
             if not due:
                 return
             first = min(due, key=_fair_rank)
+            if self._free <= self._reserved and not first.attempt.is_known:
+                return  # and no known device is due: it would rank before this attempt
             self._waiting.remove(first)
             if not first.granted.done():  # or it was cancelled, and has not left yet
                 self._free -= 1

@@ -4,7 +4,8 @@ Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so
 `argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
 are attempts at an account where unknown devices have tried several times, run one at a time in a
 thread and a queue of their own: no other login waits for them. On Linux that thread has a lower
-priority than the event loop.
+priority than the event loop. One more thread is kept for logins from known devices, which do not
+wait for hashes of strangers.
 
 An unknown user costs what a known one costs: the password is then checked against a hash of random
 bytes, with the current parameters.
@@ -40,15 +41,16 @@ PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
 HASH_BYTES = 32
 GUESS_NICE = 15
+KNOWN_DEVICE_SLOTS = 1
 
 
 class _Lane:
     """A queue and its threads, one for each slot."""
 
-    def __init__(self, slots: int, wait_s_max: float, nice: int) -> None:
-        self.queue = PasswordQueue(slots, wait_s_max, time.monotonic)
+    def __init__(self, slots: int, wait_s_max: float, nice: int, reserved: int = 0) -> None:
+        self.queue = PasswordQueue(slots, wait_s_max, time.monotonic, reserved)
         self.threads = ThreadPoolExecutor(
-            slots, "argon2", initializer=_lower_priority, initargs=(nice,)
+            slots + reserved, "argon2", initializer=_lower_priority, initargs=(nice,)
         )
 
 
@@ -73,7 +75,9 @@ class Passwords:
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._lane = _Lane(settings.argon2_at_once_max, settings.login_wait_s_max, 0)
+        self._lane = _Lane(
+            settings.argon2_at_once_max, settings.login_wait_s_max, 0, KNOWN_DEVICE_SLOTS
+        )
         self._guess_lane = _Lane(1, settings.login_wait_s_max, GUESS_NICE)
         self._delay_s = settings.login_delay_s
         self._decoy = _make_decoy(settings)

@@ -22,8 +22,8 @@ def attempt(account: str, source: str, *, known: bool = False, used: int = 0) ->
 class World:
     """A queue with one slot that a test holds, and the attempts that wait behind it."""
 
-    def __init__(self, wait_s_max: float = 1000.0) -> None:
-        self.queue = PasswordQueue(1, wait_s_max, lambda: 0.0)
+    def __init__(self, wait_s_max: float = 1000.0, reserved: int = 0) -> None:
+        self.queue = PasswordQueue(1, wait_s_max, lambda: 0.0, reserved)
         self.order: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -49,6 +49,18 @@ class World:
         """Wait for all attempts; return the names in the order in which they had the slot."""
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         return self.order
+
+
+async def test_reserved_slot_is_for_known_devices_only() -> None:
+    """Strangers' hashes hold all other slots: a known device does not wait for one to end."""
+    world = World(reserved=1)
+    async with world.queue.slot(attempt("x", "x")):
+        await world.enter("stranger", attempt("yan", "net"))
+        await world.enter("owner", attempt("zoe", "device", known=True))
+        await asyncio.sleep(0)
+        assert world.order == ["owner"]
+
+    assert await world.drain() == ["owner", "stranger"]
 
 
 async def test_order_is_known_devices_then_fewest_tries_then_first_come() -> None:
