@@ -46,6 +46,7 @@ from tests.support.stack import Stack, open_stack
 PASSWORD = "correct horse battery"
 WORKERS = (("persist", "repair"), ("rpc",), ("media",))
 PEERS = 600
+OPENERS = 12
 MEMBERS = 255
 RATES = {"send": 20.0, "history": 10.0, "open_direct": 5.0, "login": 2.0}  # per second
 RATIO_WANTED = 3.0
@@ -72,31 +73,39 @@ class Result:
 
 
 class Bystander:
-    """A user who does what users do, at a fixed rate."""
+    """A user who does what users do, at a fixed rate.
+
+    What one user may not do as often as it takes to measure is done by several in turn.
+    """
 
     def __init__(self, stack: Stack, api: Server, result: Result) -> None:
         self.user = "bystander"
         self._device = stack.chat_of(self.user)
+        self._openers = [stack.chat_of(f"{self.user}-{number}") for number in range(OPENERS)]
         self._api = api
         self._result = result
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
-        self._numbers = itertools.count(1)
-        self._login = {"user": self.user, "password": PASSWORD}
+        self._messages, self._peers, self._turns = (itertools.count() for _ in range(3))
+        names = (self.user, f"{self.user}-0")
+        self._logins = [{"user": name, "password": PASSWORD} for name in names]
         self.chat = ""
 
     async def start(self) -> None:
         """Register, connect and open a chat."""
         url = f"{self._api.endpoint}/v1/auth/register"
-        async with self._http.post(url, json=self._login) as answer:
-            assert answer.status == 201, await answer.text()
-            self._login["device_token"] = (await answer.json())["device_token"]
-        await self._device.start()
+        for login in self._logins:
+            async with self._http.post(url, json=login) as answer:
+                assert answer.status == 201, await answer.text()
+                login["device_token"] = (await answer.json())["device_token"]
+        for device in (self._device, *self._openers):
+            await device.start()
         self.chat = (await self._device.ask("open_direct", user="friend"))["chat"]["chat"]
         await self._device.say(self.chat, "hello")
 
     async def stop(self) -> None:
         """Disconnect."""
-        await self._device.stop()
+        for device in (self._device, *self._openers):
+            await device.stop()
         await self._http.close()
 
     async def run(self, phase: str, seconds: float) -> None:
@@ -138,7 +147,7 @@ class Bystander:
             latencies.append(time.perf_counter() - started)
 
     async def _send(self) -> None:
-        ack = await self._device.say(self.chat, f"message {next(self._numbers)}")
+        ack = await self._device.say(self.chat, f"message {next(self._messages)}")
         assert ack["type"] == "ack", ack
 
     async def _read(self) -> None:
@@ -146,15 +155,19 @@ class Bystander:
         assert page["type"] == "page" and page["messages"], page
 
     async def _open(self) -> None:
-        answer = await self._device.ask("open_direct", user=f"peer-{next(self._numbers) % PEERS}")
+        # A new chat each time; opening one again costs next to nothing.
+        number = next(self._peers)
+        opener = self._openers[number % OPENERS]
+        answer = await opener.ask("open_direct", user=f"peer-{number % PEERS}")
         assert answer["type"] == "ok", answer
 
     async def _log_in(self) -> None:
         url = f"{self._api.endpoint}/v1/auth/login"
-        async with self._http.post(url, json=self._login) as answer:
+        login = self._logins[next(self._turns) % len(self._logins)]
+        async with self._http.post(url, json=login) as answer:
             granted = await answer.json()
             assert answer.status == 200, granted
-            self._login["device_token"] = granted.get("device_token", self._login["device_token"])
+            login["device_token"] = granted.get("device_token", login["device_token"])
 
 
 def _limits() -> dict[str, str]:
