@@ -1,17 +1,19 @@
 """Between the warm tier and the hot one: users and chats are loaded, opened and created.
 
 Runs in `workers.rpc`, on behalf of gateways. Membership is written to the directory first, to
-Redis second; what dies in between is mended by the next call, because both are idempotent.
+Redis second; what dies in between is completed by the next call, because both are idempotent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.companions import CompanionSession
 from chatserver.domain.ids import (
+    DIRECT_PREFIX,
     ChatId,
     Epoch,
     Ref,
@@ -284,9 +286,15 @@ class Opener:
 
     async def _load_chat(self, chat: ChatId) -> bool:
         epoch = self._opening.epoch_of_chat(chat)
-        record, members = await self._directory.get_chat_with_members(chat)
         # The head counts even if it has expired: its seq was given out.
-        head = await self._messages.find_head(chat)
+        if chat.startswith(DIRECT_PREFIX):
+            (record, members), head = await asyncio.gather(
+                self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
+            )
+        else:
+            # In this order: entries of changes that the row keeps may be stored meanwhile.
+            record, members = await self._directory.get_chat_with_members(chat)
+            head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
         found = await self._lost.find(record, newest)
         is_open = await self._opening.open_chat(
@@ -338,10 +346,14 @@ class Opener:
             RateLimited: the user has opened as many with strangers as allowed in a day.
             Forbidden: one blocks the other, and there is no chat yet.
         """
-        await self._require_users([other])
         chat = direct_chat_id(user, other)
-        is_apart = self._apart is not None and await self._apart.is_apart(user, other)
-        exists, is_listed = await self._directory.find_direct(chat, user)
+        # All at once: each call may wait for what others write.
+        known, is_apart, (exists, is_listed) = await asyncio.gather(
+            self._directory.find_known([other]),
+            self._is_apart(user, other),
+            self._directory.find_direct(chat, user),
+        )
+        _require_known([other], known)
         if is_apart and not exists:
             raise Forbidden(BLOCKED)
         if not is_listed and not is_host and self._invitations is not None:
@@ -454,11 +466,11 @@ class Opener:
             session.chat, "companion", members, record.name, len(members), ended=is_ended
         )
 
+    async def _is_apart(self, user: UserId, other: UserId) -> bool:
+        return self._apart is not None and await self._apart.is_apart(user, other)
+
     async def _require_users(self, users: Sequence[UserId]) -> None:
-        known = await self._directory.find_known(users)
-        for user in users:
-            if user not in known:
-                raise NotFound(f"{user}: there is no such user")
+        _require_known(users, await self._directory.find_known(users))
 
     async def read_history(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
@@ -474,3 +486,10 @@ def _list(chat: ChatRecord, member: MemberRecord) -> ListedChat:
     return ListedChat(
         ChatId(chat.chat), Seq(member.read), Seq(member.received), since, chat.version
     )
+
+
+def _require_known(users: Sequence[UserId], known: Collection[str]) -> None:
+    """Raise NotFound for the first of `users` who has no account."""
+    for user in users:
+        if user not in known:
+            raise NotFound(f"{user}: there is no such user")
