@@ -120,6 +120,10 @@ class HotNotes(Protocol):
     async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference: ...
 
 
+class _DoneByFormerMember(Exception):
+    """The request was done before, and its sender is no member any more."""
+
+
 class _Made(NamedTuple):
     """A change that is in both tiers, and has to be told."""
 
@@ -165,7 +169,8 @@ class Membership:
 
         Guarantees:
             Idempotent: by (chat, sender, ref), for as long as a send's reference is remembered; and
-            what is so already stays so.
+            what is so already stays so. The repeat of one who is no member any more is answered
+            without the members and the name.
             From the return on, no message of one who was removed is committed (promise P7).
             Concurrency: of two changes at once the second is decided on what the first left; those
             of one process wait for each other.
@@ -193,6 +198,8 @@ class Membership:
                 info = await self._turnover.describe(chat)
         except TimeoutError:
             raise Unavailable(f"chat {chat}: was not changed in time; try again") from None
+        except _DoneByFormerMember:
+            return frames.ChatInfo(chat, "group", [])
         if isinstance(frame, frames.Invite) and asked and self._invitations is not None:
             invited = sorted(set(asked) - set(info.members))
             await self._invitations.invite(actor, chat, info.name, frame.role, asked)
@@ -222,8 +229,11 @@ class Membership:
         try:
             return await self._invitations.get(actor, ChatId(frame.chat))
         except NotFound:
-            _, members = await self._read(ChatId(frame.chat), actor, frame)
+            chat = ChatId(frame.chat)
+            _, members = await self._read(chat, actor, frame)
             if actor in members:
+                return None
+            if await self._is_done(chat, actor, frame, digest_of_request(frame)):
                 return None
             raise
 
@@ -246,7 +256,7 @@ class Membership:
             await self._turnover.bring(record)
             if await self._is_done(chat, actor, frame, digest):
                 if actor not in members and not isinstance(frame, frames.Leave):
-                    raise NotFound(rules.NOT_A_MEMBER)
+                    raise _DoneByFormerMember
                 return None if record.change is None else _Made(record, None)
             roles: dict[UserId, Role] = {UserId(user): each.role for user, each in members.items()}
             if isinstance(frame, frames.Leave) and roles.get(actor) == "owner":

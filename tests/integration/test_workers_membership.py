@@ -221,18 +221,21 @@ async def test_change_again_under_its_ref_is_one_change(
         await parts.membership.change(ALICE, asked(frames.Remove, chat, "r1", user=BOB))
 
 
-async def test_change_by_one_who_was_removed_is_not_found_even_again(
+async def test_repeat_by_one_who_was_removed_is_answered_without_what_the_chat_is_now(
     parts: WorkerParts, group: Audience
 ) -> None:
-    """What he did once does not open the door to what the chat is now."""
+    """Refusing it would deny a change that everybody has (P2). Another request is not found."""
     chat = group.chat
     await parts.membership.change(ALICE, asked(frames.SetRole, chat, user=BOB, role="admin"))
     invite = asked(frames.Invite, chat, users=[DAVE])
     await parts.membership.change(BOB, invite)
     await parts.membership.change(ALICE, asked(frames.Remove, chat, user=BOB))
 
+    again = await parts.membership.change(BOB, invite)
+
+    assert again == frames.ChatInfo(chat, "group", [])
     with pytest.raises(NotFound):
-        await parts.membership.change(BOB, invite)
+        await parts.membership.change(BOB, asked(frames.Invite, chat, users=[CAROL]))
 
 
 async def test_change_that_is_not_allowed_leaves_nothing(
