@@ -473,7 +473,7 @@ class Auth(Section):
         2,
         ge=1,
         le=64,
-        description="at once in one process, besides one guess at an account and one known device",
+        description="at once in one process, plus one for guesses and one for known devices",
     )
     login_wait_s_max: float = Field(
         2.0, gt=0, le=30, description="longest estimated wait for a password check; then refused"

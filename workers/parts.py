@@ -253,6 +253,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             HotMembership(hot),
         )
         nobody = GatewayId("-")  # a worker has no sessions and no mailbox
+        former = FormerMembers(memberships, ChatLog(hot), older, Hidden(hot), clock)
         turnover = Turnover(
             memberships,
             hot_membership,
@@ -262,6 +263,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             opener.load_chat,
             Poster(postman, nobody),
             Watchers(hot, nobody, settings.gateway.online_ttl_s),
+            former,
         )
         files, sendable = (
             Attachments(dynamodb.for_feature("media"), settings.warm),
@@ -345,7 +347,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
                 apart=apart,
                 clock=clock,
                 invitations=invitations,
-                former=FormerMembers(memberships, ChatLog(hot), older, Hidden(hot), clock),
+                former=former,
             ),
             memberships=memberships,
             turnover=turnover,

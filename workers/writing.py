@@ -136,20 +136,27 @@ class Writer:
                 group.create_task(self._write_one("change", write))
 
     async def _list_directs(self, works: Sequence[Work]) -> None:
-        """List direct chats whose first message this is for both users.
+        """List direct chats for both users when their first message is stored.
 
-        The sender may have learned the chat's id elsewhere, and not have opened it. In Redis that
-        is done already, unless Redis lost it.
+        A sender who knew the chat's id may never have opened it. Redis already lists the chat,
+        unless it lost it.
         """
         directory, poster = self._parts.directory, self._parts.social.poster
         for work in works:
             message, receiver = work.item.message, work.item.receiver
             if message.seq == 1 and receiver is not None:
                 both = [UserId(receiver), UserId(message.sender)]
-                for user in both:
-                    put = functools.partial(directory.list_direct, message.chat, user)
-                    await self._write_one("direct chat", put)
+                put = functools.partial(directory.list_direct, message.chat, receiver)
+                await self._write_one("direct chat", put)
+                again = functools.partial(self._list_direct_once, message.chat, message.sender)
+                await self._write_one("direct chat", again)
                 await list_for_users(self._parts.inboxes, work.chat, both, both, poster.nudge)
+
+    async def _list_direct_once(self, chat: str, user: str) -> None:
+        """List a direct chat for a user who has it listed as a rule: a read costs less."""
+        _, is_listed = await self._parts.directory.find_direct(chat, user)
+        if not is_listed:
+            await self._parts.directory.list_direct(chat, user)
 
     def _write_references(self, group: asyncio.TaskGroup, folded: Folded) -> None:
         """Have the files noted that messages of the batch have, or lost within it."""

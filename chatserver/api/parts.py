@@ -248,6 +248,7 @@ def _put_together(
     )
     members = MemberCheck(hot, audiences, memberships)
     views = Views(log, hidden, members)
+    former = FormerMembers(memberships, log, older, hidden, clock)
     turnover = Turnover(
         memberships,
         hot_membership,
@@ -257,6 +258,7 @@ def _put_together(
         opener.load_chat,
         poster,
         watchers,
+        former,
     )
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     screening = _make_screening(settings, clock, outbound, hot_membership)
@@ -283,7 +285,7 @@ def _put_together(
         apart=apart,
         clock=clock,
         invitations=invitations,
-        former=FormerMembers(memberships, log, older, hidden, clock),
+        former=former,
     )
     history = History(log, older, members, clock, views, pages)
     files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)

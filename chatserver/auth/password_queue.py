@@ -61,7 +61,8 @@ class _Waiter:
 class PasswordQueue:
     """The hashing slots of one process. `now` returns seconds of a monotonic clock.
 
-    There are `slots` for all attempts, and `reserved` more that only known devices take.
+    There are `slots` for all attempts; the last `reserved` free ones besides are only for known
+    devices.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class PasswordQueue:
                 return
             first = min(due, key=_fair_rank)
             if self._free <= self._reserved and not first.attempt.is_known:
-                return  # and no known device is due: it would rank before this attempt
+                return  # known devices rank first, so none is due
             self._waiting.remove(first)
             if not first.granted.done():  # or it was cancelled, and has not left yet
                 self._free -= 1

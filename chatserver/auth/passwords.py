@@ -4,8 +4,8 @@ Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so
 `argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
 are attempts at an account where unknown devices have tried several times, run one at a time in a
 thread and a queue of their own: no other login waits for them. On Linux that thread has a lower
-priority than the event loop. One more thread is kept for logins from known devices, which do not
-wait for hashes of strangers.
+priority than the event loop. One extra thread serves only known devices, so they never wait for
+hashes of strangers.
 
 An unknown user costs what a known one costs: the password is then checked against a hash of random
 bytes, with the current parameters.

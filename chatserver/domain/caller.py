@@ -1,7 +1,7 @@
 """The user whose request a task is answering.
 
-A context variable: tasks inherit it. Set it in a task of the request only. The callbacks of all
-connections share one context, so a value that is set there would be that of every later request.
+A context variable: tasks inherit it. Set it only inside the request's own task. The callbacks
+of all connections share one context, so a value set there would apply to every later request.
 """
 
 from __future__ import annotations

@@ -65,10 +65,11 @@ class ChangePlace(NamedTuple):
 
 
 class FoundReference(NamedTuple):
-    """What Redis knows of a client reference.
+    """Lookup of a client reference in Redis.
 
-    `digest` is that of the request under it, None if nothing is known. `is_open`: the chat is
-    loaded, so that what is not known was never done, or longer ago than references are kept.
+    `digest` is that of the request, None if there is none. If `is_open`, the chat is loaded: a
+    missing digest means that the reference was never used, has expired, or, after a loss of Redis,
+    is of a message that is not among the newest 100.
     """
 
     is_open: bool

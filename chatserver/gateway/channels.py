@@ -361,8 +361,8 @@ class Channels:
     def _let_go_of(self, channel: Channel, user: UserId, seq: Seq) -> None:
         """Detach the sessions of `user`, whom the entry at `seq` removes.
 
-        A session that is behind finds the entry in its own reading. One that is ahead is of a later
-        membership: its user has joined again.
+        A session that is behind reads the entry in its own catch-up. One that is ahead belongs to a
+        later membership: its user has joined again.
         """
         for session in list(self._sessions_of(user)):
             if session in channel.in_step:

@@ -101,12 +101,12 @@ class Session:
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch of the events that the device was sent."""
+        """The epoch of the device's cursor."""
         return self._cursor.epoch
 
     @property
     def awaits_reset(self) -> bool:
-        """True from the loss of the epoch that the device knows until its `reset` is sent."""
+        """True while the device's epoch is outdated and its `reset` is not sent."""
         return self._cursor.epoch != self._desk.parts.hot.whole_epoch
 
     # how it begins

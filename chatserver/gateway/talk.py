@@ -282,14 +282,14 @@ class Talk:
         return await self._desk.requests.answer(self._session.user, frame)
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
-        """Return a page of the epoch that the device is in, before the call and after it.
+        """Return a history page; refuse it if the device's epoch is outdated or changes meanwhile.
 
-        A device that knows entries which Redis lost would put the page among them.
+        Otherwise the device would mix the page with entries that Redis lost.
         """
         epoch = self._session.epoch
         page = await self._desk.requests.answer(self._session.user, frame)
         if self._session.awaits_reset or self._session.epoch != epoch:
-            raise Unavailable("history: a reset is on its way; try again", retry_after_ms=500)
+            raise Unavailable("history: a reset is pending; try again", retry_after_ms=500)
         return page
 
     def _refuse(self, request: int | None, error: ChatError) -> None:

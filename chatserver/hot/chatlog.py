@@ -38,7 +38,7 @@ class ChatLog:
         self._expiring = ExpiringMessages(hot)
 
     def epoch_of(self, chat: ChatId) -> Epoch:
-        """Return the epoch of the chat's partition, as of the present connection."""
+        """Return the epoch of the chat's partition on the current connection."""
         return self._hot.epoch_of(self._hot.keys.partition_of(chat))
 
     async def get_head(self, chat: ChatId) -> ChatHead:

@@ -50,7 +50,7 @@ class Opening:
 
     @property
     def ref_ttl_s(self) -> int:
-        """For how many seconds a retry is recognized."""
+        """How long a retry is recognized, in seconds."""
         return self._hot.settings.ref_ttl_s
 
     async def open_chat(

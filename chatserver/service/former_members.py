@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membershipchanges import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.domain.messages import LogEntry
 from chatserver.domain.periods import FormerMember, Period, Periods
 from chatserver.protocol import codec
@@ -26,6 +27,10 @@ class FormerRows(Protocol):
     async def list_former(
         self, chat: str, users: Collection[str]
     ) -> Mapping[str, FormerMember]: ...
+
+    async def fix_left(
+        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
+    ) -> None: ...
 
 
 class HotLog(Protocol):
@@ -114,6 +119,46 @@ class FormerMembers:
             restored |= {user: each for (user, _), each in zip(batch, closed, strict=True)}
         return restored
 
+    async def fix_periods(
+        self,
+        chat: ChatId,
+        changes: Sequence[MembershipChange],
+        head: ChangedChatHead,
+        users: Collection[str] | None = None,
+    ) -> None:
+        """Store the seqs at which `users` joined and left by changes that were made once more.
+
+        `changes` are those that the chat's row keeps. None means all users. Without this, the
+        period of a user who joins again would end with what was stored before they left.
+
+        Guarantees:
+            Idempotent. A seq is stored only if the chat has the entry there: of a change of which
+            a part was stored, Redis has the rest elsewhere.
+            Cost: nothing unless the chat was loaded since the change; then for each user who left
+            two reads of the log and one UpdateItem.
+
+        Raises:
+            Unavailable: a tier that is needed does not answer.
+        """
+        joins: dict[str, tuple[Seq, str]] = {}
+        for change in changes:
+            place = head.places.get(change.version)
+            if place is None or place.is_checked:
+                continue
+            for index, entry in enumerate(change.entries):
+                seq = Seq(place.first + index)
+                if entry.role and entry.is_new:
+                    joins[entry.user] = seq, entry.mid
+                elif _is_leave(entry) and (users is None or entry.user in users):
+                    joined = joins.get(entry.user)
+                    if await self._find_mid(chat, seq) == entry.mid:
+                        first = await self._confirm(chat, *joined) if joined else None
+                        await self._rows.fix_left(chat, entry.user, entry.mid, seq, first)
+
+    async def _confirm(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
+        """Return `seq` if entry `mid` is there."""
+        return seq if await self._find_mid(chat, seq) == mid else None
+
     async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:
         await self._hidden.open_hidden(UserId(user), {chat: former.hidden})
         end = former.last.last
@@ -130,3 +175,8 @@ class FormerMembers:
             return message.mid
         messages = await self._older.list_after(chat, after, 1)
         return messages[0].mid if messages and messages[0].seq == seq else None
+
+
+def _is_leave(entry: ChangeEntry) -> bool:
+    """Return whether an entry ends a membership; a ban may be of one who was no member."""
+    return bool(entry.user) and not entry.role and not entry.is_new

@@ -57,6 +57,7 @@ from chatserver.service.changes import (
     add_unstored,
     encode_record,
     find_first_turn,
+    find_unstored,
 )
 from chatserver.service.former_members import FormerMembers, former_of
 from chatserver.service.inturn import InTurn
@@ -121,7 +122,7 @@ class HotNotes(Protocol):
 
 
 class _DoneByFormerMember(Exception):
-    """The request was done before, and its sender is no member any more."""
+    """The request was already done; its sender is no longer a member."""
 
 
 class _Made(NamedTuple):
@@ -169,8 +170,8 @@ class Membership:
 
         Guarantees:
             Idempotent: by (chat, sender, ref), for as long as a send's reference is remembered; and
-            what is so already stays so. The repeat of one who is no member any more is answered
-            without the members and the name.
+            what is so already stays so. A retry by a former member succeeds, without members and
+            name.
             From the return on, no message of one who was removed is committed (promise P7).
             Concurrency: of two changes at once the second is decided on what the first left; those
             of one process wait for each other.
@@ -290,10 +291,10 @@ class Membership:
     async def _is_done(
         self, chat: ChatId, actor: UserId, frame: frames.AnyChange, digest: str
     ) -> bool:
-        """Return whether this very request was done before; the chat is loaded if need be."""
+        """Return whether this request was done before; the chat is loaded if need be."""
         found = await self._hot.find_reference(chat, actor, Ref(frame.ref))
         if not found.is_open:
-            # Redis lost the references of changes that are done; they come back with the chat.
+            # Redis lost the references; loading the chat restores them.
             await self._turnover.open(chat)
             found = await self._hot.find_reference(chat, actor, Ref(frame.ref))
             if not found.is_open:
@@ -397,7 +398,7 @@ class Membership:
             for index, (user, role) in enumerate(changes.items())
             if role and user not in group.roles
         }
-        await self._turnover.fix_left(record, head, added)
+        await self._former.fix_periods(chat, find_unstored(record), head, added)
         former = await self._former.restore(chat, added)
         muted = self._mutes_of(frame)
         roles: dict[str, Role] = {

@@ -254,10 +254,12 @@ class Messaging:
         # By number: one that was sent before others may come back from the commit after them.
         bisect.insort(waiting, draft, key=operator.attrgetter("number"))
         if len(waiting) == 1:
-            self._spawn(self._load(draft.chat, draft.sender), f"load-{draft.chat}")
+            # What the host application sends is nobody's share.
+            payer = "" if draft.is_system else draft.sender
+            self._spawn(self._load(draft.chat, payer), f"load-{draft.chat}")
 
-    async def _load(self, chat: ChatId, sender: UserId) -> None:
-        CALLER.set(sender)
+    async def _load(self, chat: ChatId, payer: str) -> None:
+        CALLER.set(payer)
         error = ChatError("the request failed; it is our fault")
         audience: Audience | None = None
         try:

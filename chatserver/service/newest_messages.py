@@ -49,8 +49,8 @@ class NewestMessages:
         """Return the chat's newest messages; none if they are archived, and the archive is down.
 
         In that case, what members wrote themselves counts as unread until they mark it. That is no
-        reason to keep them from writing, unless one of those messages may still be sent again: the
-        chat would not recognize it.
+        reason to keep them from writing, unless the newest message is younger than
+        `redis.ref_ttl_s`: its retry would create a duplicate.
 
         Raises:
             Unavailable: Redis or the warm tier does not answer, or the archive with a message that

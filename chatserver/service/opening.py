@@ -1,7 +1,7 @@
 """Between the warm tier and the hot one: users and chats are loaded, opened and created.
 
 Runs in `workers.rpc`, on behalf of gateways. Membership is written to the directory first, to
-Redis second; what dies in between is completed by the next call, because both are idempotent.
+Redis second; if the process dies in between, the next call completes it: both are idempotent.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class Opener:
                 self._directory.get_chat_with_members(chat), self._messages.find_head(chat)
             )
         else:
-            # In this order: entries of changes that the row keeps may be stored meanwhile.
+            # The row first: if its changes are stored meanwhile, the head includes them.
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
@@ -347,7 +347,7 @@ class Opener:
             Forbidden: one blocks the other, and there is no chat yet.
         """
         chat = direct_chat_id(user, other)
-        # All at once: each call may wait for what others write.
+        # In parallel: each call can be delayed by bulk writes.
         known, is_apart, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
             self._is_apart(user, other),

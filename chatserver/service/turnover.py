@@ -48,9 +48,7 @@ class ChangedDirectory(Protocol):
 
     async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None: ...
 
-    async def fix_left(
-        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
-    ) -> None: ...
+    async def fix_left(self, chat: str, user: str, mid: str, seq: int) -> None: ...
 
     async def clear_change(self, chat: str, version: int) -> None: ...
 
@@ -135,6 +133,14 @@ class WatchingGateways(Protocol):
     async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
 
 
+class FormerPeriods(Protocol):
+    """Periods of members who left; see `chatserver.service.former_members`."""
+
+    async def fix_periods(
+        self, chat: ChatId, changes: Sequence[MembershipChange], head: ChangedChatHead
+    ) -> None: ...
+
+
 class Told(Protocol):
     """Tells gateways."""
 
@@ -156,7 +162,9 @@ class Turnover:
         load_chat: Callable[[ChatId], Awaitable[None]],
         told: Told,
         watchers: WatchingGateways,
+        former: FormerPeriods,
     ) -> None:
+        self._former = former
         self._directory = directory
         self._hot = hot
         self._boxes = boxes
@@ -189,8 +197,8 @@ class Turnover:
     async def _forget_stored(self, record: ChangedChat) -> bool:
         """Take changes from the row whose entries are stored; return whether none is left.
 
-        Before that the directory gets the seqs at which members joined and left: they are others if
-        a change was made once more.
+        Before that the directory gets the seqs at which members joined and left: they differ if a
+        change was made once more.
         """
         changes = find_unstored(record)
         if not changes:
@@ -200,7 +208,7 @@ class Turnover:
         head = await self._hot.find_head(chat, list(users))
         if head is None:
             return False
-        await self.fix_left(record, head)
+        await self._former.fix_periods(chat, changes, head)
         kept = {change.version for change in changes if not head.is_stored(change)}
         if not await self._directory.set_joined(chat, record.version, head.joined):
             return False
@@ -208,35 +216,6 @@ class Turnover:
             text = keep_unstored(record, kept)
             await self._directory.put_unstored(chat, record.version, text)
         return not kept
-
-    async def fix_left(
-        self, record: ChangedChat, head: ChangedChatHead, users: Collection[str] | None = None
-    ) -> None:
-        """Store the seqs at which `users` joined and left by changes that were made once more.
-
-        None: all users. Without that, what they may read when they join again would end with what
-        was stored before they left.
-
-        Guarantees:
-            Idempotent.
-            Cost: nothing unless Redis lost changes; then one UpdateItem for each user who left.
-
-        Raises:
-            Unavailable: the directory does not answer.
-        """
-        joined: dict[str, Seq] = {}
-        for change in find_unstored(record):
-            place = head.places.get(change.version)
-            if place is None or place.is_checked:
-                continue
-            for index, entry in enumerate(change.entries):
-                seq = Seq(place.first + index)
-                if entry.role and entry.is_new:
-                    joined[entry.user] = seq
-                elif not entry.role and entry.user and (users is None or entry.user in users):
-                    await self._directory.fix_left(
-                        record.chat, entry.user, entry.mid, seq, joined.get(entry.user)
-                    )
 
     async def bring(self, record: ChangedChat) -> None:
         """Make in Redis the change that the chat's row keeps; store where members came and went.
@@ -296,7 +275,7 @@ class Turnover:
     async def open(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
         """Return where a chat and its last changes are, loaded into Redis if need be.
 
-        `users`: whose first seq is wanted, if they are members.
+        `joined` of the result has those of `users` who are members.
 
         Raises:
             Unavailable: Redis does not answer, or the chat cannot be opened.

@@ -369,8 +369,8 @@ class Memberships:
     ) -> None:
         """Store the chat seq at which entry `mid` ended a membership, now that it is known.
 
-        `joined` is the seq at which it began; None: what is stored of it stays. A later end of
-        another membership of the user stays. Idempotent.
+        `joined` is the seq at which it began; None keeps the stored value. A later end of another
+        membership of the user stays. Idempotent.
         """
         names = {"#left": Field.LEFT, "#mid": Field.MID}
         values = {":seq": {"N": str(seq)}, ":mid": {"S": mid}}

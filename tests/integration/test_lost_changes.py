@@ -197,7 +197,7 @@ async def test_member_who_left_hears_of_it_when_it_is_made_again(
 async def test_member_reads_a_period_of_which_both_ends_were_made_again(
     parts: WorkerParts, group: Audience, is_finished: bool
 ) -> None:
-    """Redis lost the join and the leave. Who joins again reads all of that time, and no more."""
+    """Redis lost the join and the leave. A user who rejoins reads the whole period, and no more."""
     chat = group.chat
     gateway = Gateway(parts.hot)
     await gateway.send(group, "one")

@@ -221,7 +221,7 @@ async def test_change_again_under_its_ref_is_one_change(
         await parts.membership.change(ALICE, asked(frames.Remove, chat, "r1", user=BOB))
 
 
-async def test_repeat_by_one_who_was_removed_is_answered_without_what_the_chat_is_now(
+async def test_change_retry_by_former_member_returns_no_members_or_name(
     parts: WorkerParts, group: Audience
 ) -> None:
     """Refusing it would deny a change that everybody has (P2). Another request is not found."""

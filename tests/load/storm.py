@@ -56,7 +56,7 @@ RATIO_WANTED = 3.0
 class Size:
     """Duration and size of a storm."""
 
-    # Of so many requests, the 99th percentile is not the slowest one.
+    # Long enough that the 99th percentile is not the maximum.
     calm_s: float = 50
     storm_s: float = 60
     half_open: int = 3000
@@ -75,7 +75,7 @@ class Result:
 class Bystander:
     """A user who does what users do, at a fixed rate.
 
-    What one user may not do as often as it takes to measure is done by several in turn.
+    Several users take turns, because one would exceed its rate limits.
     """
 
     def __init__(self, stack: Stack, api: Server, result: Result) -> None:

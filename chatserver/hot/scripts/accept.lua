@@ -201,7 +201,7 @@ while a <= #ARGV do
         o = o + 1
         out[o] = 6
       elseif not (is_listed or standing) then
-        -- what was committed stays so, whatever became of the sender since
+        -- a retry is acked even if the sender has left the chat
         local place = call('HGET', refs, ref) or call('HGET', refs_before, ref)
         out[o + 1], out[o + 2] = place and 3 or 5, place or nil
         o = o + (place and 2 or 1)

@@ -99,7 +99,7 @@ local h = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'history')
 if not h[3] or sub(h[3], 1, #epoch + 1) ~= epoch .. ':' then return {4} end
 local ref, ref_ttl_s, phase = ARGV[16], tonumber(ARGV[3]), tonumber(ARGV[17])
 local known = call('HGET', KEYS[4], ref) or call('HGET', KEYS[11], ref)
--- what was committed stays so, whatever became of the sender since
+-- a retry is acked even if the sender has left the chat
 if known then return {3, known} end
 local role = call('HGET', KEYS[2], sender)
 if not role and not is_erasure then return {5} end

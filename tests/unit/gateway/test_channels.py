@@ -167,7 +167,7 @@ def test_channel_new_member_who_is_here_hears_of_it_and_of_all_after() -> None:
     assert bob.got == [4, 5]
 
 
-def test_channel_member_who_joined_again_stays_when_it_reads_their_removal() -> None:
+def test_channel_session_of_rejoined_member_stays_attached() -> None:
     """The session is ahead of the channel, which has yet to read both entries."""
     alice, bob = Device(), Device(BOB)
 

@@ -171,7 +171,7 @@ async def test_send_while_the_chat_loads_waits_in_order(cold: World) -> None:
     assert cold.commits.submitted == ["r1", "r2", "r3", "r4"]
 
 
-async def test_send_has_its_chat_loaded_in_the_name_of_the_sender(cold: World) -> None:
+async def test_send_loads_its_chat_as_the_sender(cold: World) -> None:
     """The connections of all users share a context: nothing of a sender may stay in it."""
     await cold.send("r1", sender=BOB)
 
