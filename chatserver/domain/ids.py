@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import time
-from typing import NewType
+from typing import Final, NewType
 
 from ulid import ULID
 
@@ -60,6 +60,9 @@ def derived_chat_id(creator: UserId, ref: Ref) -> ChatId:
     """Return the id of the group that `creator` asked for under `ref`: a retry finds the same."""
     digest = hashlib.blake2b(f"{creator}#{ref}".encode(), digest_size=20).digest()
     return ChatId(GROUP_PREFIX + base64.b32encode(digest).decode().lower())
+
+
+ULID_TIME_CHARS: Final = 10  # the rest of a ULID is random
 
 
 def new_id() -> str:

@@ -24,7 +24,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatserver import config
-from chatserver.domain.ids import Epoch, new_id
+from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
 from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
 from chatserver.hot.connecting import Address
 from chatserver.hot.keys import Keys
@@ -344,7 +344,7 @@ class HotClient(abc.ABC):
             {
                 "replid": life,
                 "came_from": came_from,
-                "candidate": new_id(),
+                "suffix": new_id()[ULID_TIME_CHARS:],
                 "partitions": self.settings.partitions,
             },
         )

@@ -210,8 +210,11 @@ def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
     if is_there or asked.kind == "update":
         return is_there
     # It was made behind what was known when it was asked for, and before what was asked later.
+    # What a device was sent and Redis lost says nothing of places in the log.
+    places = {(entry.seq, entry.mid) for entry in log}
     told = (s for s in index.story.scenes if isinstance(s, Told) and s.chat == asked.chat)
-    first = max((s.entry.seq for s in told if s.t < asked.t), default=0)
+    seen = (s.entry for s in told if s.t < asked.t)
+    first = max((e.seq for e in seen if (e.seq, e.mid) in places), default=0)
     asks = {entry.seq: index.asked.get((asked.chat, entry.sender, entry.ref)) for entry in log}
     later = (seq for seq, ask in asks.items() if ask is not None and ask.t > answer.t)
     last = min(later, default=len(log) + 1)

@@ -2,18 +2,50 @@
 -- Returns the epoch of a partition; makes another if this Redis is not the one it was made in,
 -- unless the partition came here from that one and has lost nothing on the way.
 --
+-- An epoch is a ULID, and a later one is greater: its time is that of this Redis, or follows that of
+-- the epoch before. The clocks of the processes that connect may differ.
+--
 -- key epoch       hash    epoch, replid, partitions
 -- arg replid      string  replication id of this Redis
 -- arg came_from   string  replication id that the partition surely came from without loss, or empty
--- arg candidate   string  name for a new epoch
+-- arg suffix      string  the random part of a new epoch
 -- arg partitions  integer how many the caller counts with
 --
 -- returns {epoch, partitions}
-local call = redis.call
+local call, sub, floor = redis.call, string.sub, math.floor
+local DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
+
+-- milliseconds since 1970 in the first ten characters of a ULID; 0 if it is none
+local function time_of(ulid)
+  local ms = 0
+  for i = 1, 10 do
+    local digit = string.find(DIGITS, sub(ulid, i, i), 1, true)
+    if not digit or i > #ulid then return 0 end
+    ms = ms * 32 + digit - 1
+  end
+  return ms
+end
+
+local function format_time(ms)
+  local text = ''
+  for _ = 1, 10 do
+    local digit = ms % 32
+    text = sub(DIGITS, digit + 1, digit + 1) .. text
+    ms = floor(ms / 32)
+  end
+  return text
+end
+
 local had = call('HMGET', KEYS[1], 'epoch', 'replid', 'partitions')
 if had[3] and had[3] ~= ARGV[4] then return {had[1], tonumber(had[3])} end
 if had[1] and had[2] == ARGV[1] then return {had[1], tonumber(had[3])} end
-local epoch = ARGV[3]
-if had[1] and ARGV[2] ~= '' and had[2] == ARGV[2] then epoch = had[1] end
+local epoch
+if had[1] and ARGV[2] ~= '' and had[2] == ARGV[2] then
+  epoch = had[1]
+else
+  local time = call('TIME')
+  local ms = time[1] * 1000 + floor(time[2] / 1000)
+  epoch = format_time(math.max(ms, time_of(had[1] or '') + 1)) .. ARGV[3]
+end
 call('HSET', KEYS[1], 'epoch', epoch, 'replid', ARGV[1], 'partitions', ARGV[4])
 return {epoch, tonumber(ARGV[4])}
