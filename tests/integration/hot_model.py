@@ -89,10 +89,10 @@ class HotModel:
     ) -> tuple[int, int, tuple[int, ...]]:
         chat = self.chats[sending.chat]
         is_looked_up = not is_fitting or not sending.is_member
-        if is_looked_up and sending.sender not in chat.joined:
-            return NOT_MEMBER, 0, ()
         if (sending.sender, sending.ref) in chat.places:
             return KNOWN, chat.places[sending.sender, sending.ref], ()
+        if is_looked_up and sending.sender not in chat.joined:
+            return NOT_MEMBER, 0, ()
         chat.seq += 1
         chat.own[sending.sender] = chat.places[sending.sender, sending.ref] = chat.seq
         if not is_fitting or not to:
