@@ -25,6 +25,8 @@ class WarmMessages(Protocol):
         self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
     ) -> Sequence[frames.Message]: ...
 
+    async def get_archived_ts(self, chat: str) -> int: ...
+
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
 
 
@@ -60,11 +62,13 @@ class NewestMessages:
         try:
             return await self._read(chat, head, held)
         except Unavailable as exc:
-            age_s = self._clock.time() - head.ts / 1_000_000
-            if head.kind != ARCHIVED_KIND or age_s < self._heads.ref_ttl_s:
+            if head.kind != ARCHIVED_KIND or self._may_be_retried(head.ts):
                 raise
             log.warning("opening.archive_unavailable", chat=chat, error=exc.message)
             return []
+
+    def _may_be_retried(self, ts: int) -> bool:
+        return self._clock.time() - ts / 1_000_000 < self._heads.ref_ttl_s
 
     async def _read(self, chat: ChatId, head: frames.Message, held: Seq) -> list[frames.Message]:
         """Return the chat's newest messages, and fill the places of lost ones among them.
@@ -80,8 +84,11 @@ class NewestMessages:
             if not newest or len(newest) == RECENT_MESSAGES or newest[0].seq <= held + 1:
                 return list(newest)
             first = newest[0]
-            if first.seq == 1 or not await self._messages.fill_hole(
-                chat, first.seq - 1, first.ts - 1
-            ):
+            if first.seq == 1:
+                return list(newest)
+            if not await self._messages.fill_hole(chat, first.seq - 1, first.ts - 1):
+                # They are archived, and the archive is down.
+                if self._may_be_retried(await self._messages.get_archived_ts(chat)):
+                    raise Unavailable("archive: recent messages of the chat cannot be read now")
                 return list(newest)
             log.error("opening.message_lost", chat=chat, seq=first.seq - 1)

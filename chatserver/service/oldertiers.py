@@ -101,6 +101,12 @@ class OlderTiers:
         """Return the run of entries that begins just after seq `after`."""
         return (await self.read_run(chat, None, after, limit, ts_hint)).messages
 
+    async def get_archived_ts(self, chat: str) -> int:
+        """Return the ts of the newest entry that is archived; 0 if there is none."""
+        top = await self._cold.get_top(chat)
+        self._learn(chat, top)
+        return top.ts if top.seq else 0
+
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         """Put a tombstone where no tier has a message; what is archived is not lost."""
         if seq <= await self._get_top(chat):

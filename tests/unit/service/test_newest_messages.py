@@ -15,6 +15,7 @@ from chatserver.service.newest_messages import NewestMessages
 
 CHAT = ChatId("chat")
 HEAD = frames.Message(5, 5_000, CHAT, "M5", "alice", "r5", ARCHIVED_KIND, "")
+WARM = frames.Message(9, HEAD.ts + 50_000_000, CHAT, "M9", "alice", "r9", "text", "hi")
 
 
 class Archive:
@@ -25,8 +26,23 @@ class Archive:
     ) -> Sequence[frames.Message]:
         raise Unavailable("S3 is down")
 
+    async def get_archived_ts(self, chat: str) -> int:
+        return HEAD.ts
+
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         raise AssertionError(seq)
+
+
+class PartlyArchived(Archive):
+    """The newest message is in the warm tier, all before it in an archive that is down."""
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]:
+        return [WARM]
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        return False
 
 
 class FixedClock(SystemClock):
@@ -53,9 +69,11 @@ class Heads:
         return Seq(5)
 
 
-def newest_messages(*, is_redis_down: bool = False, age_s: float = 61) -> NewestMessages:
+def newest_messages(
+    *, is_redis_down: bool = False, age_s: float = 61, archive: Archive | None = None
+) -> NewestMessages:
     """Messages whose archive is down."""
-    return NewestMessages(Archive(), Heads(is_redis_down), FixedClock(age_s))
+    return NewestMessages(archive or Archive(), Heads(is_redis_down), FixedClock(age_s))
 
 
 async def test_chat_whose_archive_is_down_opens_without_its_messages() -> None:
@@ -73,3 +91,14 @@ async def test_chat_does_not_open_without_its_messages_if_redis_fails() -> None:
     """Opened without its references, a retried send would be committed a second time."""
     with pytest.raises(Unavailable, match="Redis"):
         await newest_messages(is_redis_down=True).read(CHAT, HEAD)
+
+
+async def test_chat_of_which_a_part_is_archived_opens_with_the_rest() -> None:
+    """What the archive has is older than references are kept, whatever came after it."""
+    assert await newest_messages(archive=PartlyArchived()).read(CHAT, WARM) == [WARM]
+
+
+async def test_chat_does_not_open_without_the_part_that_may_be_sent_again() -> None:
+    """The archive has the other messages of today (P2)."""
+    with pytest.raises(Unavailable, match="archive"):
+        await newest_messages(archive=PartlyArchived(), age_s=59).read(CHAT, WARM)

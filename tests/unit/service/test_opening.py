@@ -97,6 +97,9 @@ class Warm:
         self.calls.append(("list_before", before, limit, ts_hint))
         return self.newest[-limit:]
 
+    async def get_archived_ts(self, chat: str) -> int:
+        return 0
+
     async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
         if self.lowest > seq:
             return False
@@ -120,6 +123,7 @@ class Hot:
     large: list[int] = dataclasses.field(default_factory=list)
     unfinished: list[ChatId] = dataclasses.field(default_factory=list)
     stale: int = 0  # so many times what was read is too old
+    ref_ttl_s: int = 60
     seq: Seq = Seq(2**40)  # noqa: RUF009  # the newest that Redis has of the chat: all of it
     boxes: list[tuple[UserId, list[ListedChat], Epoch]] = dataclasses.field(default_factory=list)
 
