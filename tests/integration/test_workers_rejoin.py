@@ -91,7 +91,7 @@ async def test_period_of_a_leave_that_redis_lost_ends_where_the_entry_is_made_ag
     assert (left, await periods_of(parts, chat, BOB)) == (3, (Period(1, 3),))
 
 
-async def test_period_whose_end_was_made_again_ends_with_what_was_stored(
+async def test_period_whose_end_was_made_again_ends_with_that_entry(
     parts: WorkerParts, group: Audience
 ) -> None:
     """The leave was delivered, then Redis lost it: its entry is made again at another place."""
@@ -108,7 +108,7 @@ async def test_period_whose_end_was_made_again_ends_with_what_was_stored(
 
     texts = {entry.seq: entry.body for entry in await entries_of(parts, chat)}
     assert [texts[seq] for seq in (3, 4, 5)] == ["", "secret", "secret, too"]
-    assert await periods_of(parts, chat, BOB) == (Period(1, 2),)
+    assert await periods_of(parts, chat, BOB) == (Period(1, 3),)
 
 
 async def test_messages_deleted_for_oneself_are_hidden_again_after_a_loss_of_redis(

@@ -152,7 +152,7 @@ ROUTE_CALLS: dict[str, tuple[int, int]] = {
     "PUT /v1/companion-sessions/{chat}/version": (6, 1),
     "POST /v1/admin/broadcasts": (14, 21),
     "GET /v1/admin/broadcasts/{broadcast}": (6, 21),
-    "POST /v1/admin/chats": (251, 260),
+    "POST /v1/admin/chats": (270, 290),
     "GET /v1/admin/chats/{chat}/messages": (60, 79),
     "GET /v1/admin/chats/{chat}/messages/active": (51, 80),
     "POST /v1/admin/chats/{chat}/messages": (20, 20),
