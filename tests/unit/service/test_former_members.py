@@ -21,7 +21,7 @@ CHAT, ALICE = ChatId("g-1"), UserId("alice")
 
 
 class Tiers:
-    """The entries of a chat by seq, and what the directory was told."""
+    """The entries of a chat by seq, and the corrections that the directory gets."""
 
     def __init__(self, entries: Mapping[int, str]) -> None:
         self._mids = entries
