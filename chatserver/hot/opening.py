@@ -50,7 +50,7 @@ class Opening:
 
     @property
     def ref_ttl_s(self) -> int:
-        """How long a retry is recognized, in seconds."""
+        """The lifetime of a client reference, in seconds."""
         return self._hot.settings.ref_ttl_s
 
     async def open_chat(

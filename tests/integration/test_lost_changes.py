@@ -76,6 +76,15 @@ async def periods_of(parts: WorkerParts, chat: ChatId) -> Periods:
     return next(each.periods for each in members if each.user == DAVE)
 
 
+async def send_one_stored_and_two_not(parts: WorkerParts, group: Audience) -> Gateway:
+    """Send three messages of which Redis can lose the last two; return their gateway."""
+    gateway = Gateway(parts.hot)
+    await gateway.send(group, "one")
+    await persist(parts)
+    await gateway.send(group, "two", "three")
+    return gateway
+
+
 async def change_three_times(parts: WorkerParts, chat: ChatId) -> None:
     """Acknowledged changes that every member received."""
     await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
@@ -156,10 +165,7 @@ async def test_member_whose_join_is_made_again_reads_from_its_new_place(
 ) -> None:
     """In Redis at once, in the directory when it is stored; what the join overtook is hidden."""
     chat = group.chat
-    gateway = Gateway(parts.hot)
-    await gateway.send(group, "one")
-    await persist(parts)
-    await gateway.send(group, "two", "three")
+    await send_one_stored_and_two_not(parts, group)
     await change_three_times(parts, chat)
     assert await joined(parts, chat) == 4
 
@@ -199,10 +205,7 @@ async def test_member_reads_a_period_of_which_both_ends_were_made_again(
 ) -> None:
     """Redis lost the join and the leave. A user who rejoins reads the whole period, and no more."""
     chat = group.chat
-    gateway = Gateway(parts.hot)
-    await gateway.send(group, "one")
-    await persist(parts)
-    await gateway.send(group, "two", "three")
+    gateway = await send_one_stored_and_two_not(parts, group)
     await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await parts.membership.change(DAVE, asked(frames.Leave, chat))
     await lose_redis(parts)
@@ -222,10 +225,7 @@ async def test_period_begins_where_the_join_was_made_again(
 ) -> None:
     """The user leaves before the directory has the new place of the join."""
     chat = group.chat
-    gateway = Gateway(parts.hot)
-    await gateway.send(group, "one")
-    await persist(parts)
-    await gateway.send(group, "two", "three")
+    await send_one_stored_and_two_not(parts, group)
     await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
     await lose_redis(parts)
 

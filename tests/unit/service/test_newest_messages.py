@@ -94,7 +94,7 @@ async def test_chat_does_not_open_without_its_messages_if_redis_fails() -> None:
 
 
 async def test_chat_of_which_a_part_is_archived_opens_with_the_rest() -> None:
-    """What the archive has is older than references are kept, whatever came after it."""
+    """All archived messages are older than the lifetime of a reference."""
     assert await newest_messages(archive=PartlyArchived()).read(CHAT, WARM) == [WARM]
 
 
