@@ -36,6 +36,9 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "CHAT_CHATS_FANOUT_MEMBERS_MAX": "5",
         # Each third of it they look for what was not told; held up for longer, they miss signals.
         "CHAT_GATEWAY_ONLINE_TTL_S": "9",
+        # Whatever is sent while a device is away, it is not too much to resume.
+        "CHAT_REDIS_LOG_MAX": "1000000",
+        "CHAT_REDIS_INBOX_MAX": "1000000",
     }
     with open_stack(tmp_path_factory.mktemp("crowd"), gateways=2, fsync="no", env=env) as made:
         yield made
@@ -306,6 +309,7 @@ async def test_chat_that_turns_large_and_small_under_load_loses_and_repeats_noth
             await expect_upto(device, chat, end)
 
         for device in (alice, bob, carol, second):
+            assert not device.of_type("too_long"), device.device
             assert seqs(device, chat) == list(range(1, end + 1)), device.device
     for guest in guests:
         stays = stays_of(guest, chat)

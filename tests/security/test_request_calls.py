@@ -37,6 +37,7 @@ _numbers = itertools.count()
 CROWD = [f"crowd-{number}" for number in range(MEMBERS_MAX - 1)]
 CHATS, MESSAGES = 25, 60
 TRIES = 3  # a heartbeat may fall into a request
+IDLE_S, IDLE_TRIES = 0.05, 200
 SILENT = ("typing", "watch", "unwatch", "state")
 # Rows that leave a world in which others would be refused.
 SPOILING = (
@@ -83,12 +84,26 @@ class Calls:
         self._own = f"{host}:{port}".encode()
 
     async def count(self, request: Awaitable[T]) -> tuple[Counted, T]:
-        """Make a request; return how many calls were made before it was answered."""
-        await self._read_to_mark()
+        """Make a request; return how many calls were made before it was answered.
+
+        The request begins when the stores have been idle for a moment, so that work that an earlier
+        request started in the background is not counted.
+        """
+        await self._wait_until_idle()
         before = len(self._proxy.calls)
         answer = await request
         dynamodb = len(self._proxy.calls) - before
         return Counted(await self._read_to_mark(), dynamodb), answer
+
+    async def _wait_until_idle(self) -> None:
+        """Return after a moment without calls, or after at most `IDLE_TRIES` moments."""
+        await self._read_to_mark()
+        for _ in range(IDLE_TRIES):
+            before = len(self._proxy.calls)
+            await asyncio.sleep(IDLE_S)
+            redis = await self._read_to_mark()
+            if not redis and len(self._proxy.calls) == before:
+                return
 
     async def _read_to_mark(self) -> int:
         """Return how many calls Redis got since the last mark, scripts' own ones left out."""
