@@ -152,11 +152,13 @@ class Inboxes:
         news: Sequence[tuple[UserId, Seq, str, bytes]],
         *,
         is_large: bool,
+        epoch: Epoch,
     ) -> list[Place]:
         """Tell users that a chat is a large one for them, or no longer, since its `version`.
 
-        Each is told by one place of the inbox: user, the chat seq above which it holds, and the
-        place's field and value: "!" and an event, or the chat and the seq of an entry of it.
+        `epoch` is that of the chat in which it turned. Each is told by one place of the inbox:
+        user, the chat seq above which it holds, and the place's field and value: "!" and an event,
+        or the chat and the seq of an entry of it.
 
         Guarantees:
             Atomic: a user's large chats and the inbox change together.
@@ -176,6 +178,7 @@ class Inboxes:
                         "chat_id": chat,
                         "version": version,
                         "is_large": "1" if is_large else "",
+                        "epoch": epoch,
                     },
                     [
                         {
@@ -324,6 +327,7 @@ class Inboxes:
                 "received": listed.received,
                 "since": "" if listed.since is None else listed.since,
                 "version": listed.version,
+                "chat_epoch": self._hot.epoch_of(self._keys.partition_of(listed.chat)),
             }
             for listed in chats
         ]

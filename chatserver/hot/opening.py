@@ -103,6 +103,7 @@ class Opening:
             keys.epoch(partition),
             keys.refs_even(chat),
             keys.refs_odd(chat),
+            keys.turnover(chat),
         ]
         args: list[Value] = [
             present,

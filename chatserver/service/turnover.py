@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from chatserver.domain.companions import is_companion
-from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery, MarkResult, Place
 from chatserver.domain.membershipchanges import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
@@ -110,6 +110,7 @@ class Boxes(Protocol):
         news: Sequence[tuple[UserId, Seq, str, bytes]],
         *,
         is_large: bool,
+        epoch: Epoch,
     ) -> list[Place]: ...
 
 
@@ -356,7 +357,7 @@ class Turnover:
                 if gone.user is not None and gone.after < turn.seq < gone.seq:
                     await self._deliver_spans(audience, gone.user, gone.after, turn.seq)
                     users.append(gone.user)
-            await self._tell_turn(chat, turn, users, turn.seq)
+            await self._tell_turn(audience, turn, users, turn.seq)
         elif not turn.is_in:
             if turn.is_large or audience.turns:
                 # Part of what is owed came by the channel, if it was a large one until just now.
@@ -366,18 +367,26 @@ class Turnover:
             if turn.is_large:
                 # The entry that says so is the last, and comes by the inbox.
                 entry = (turn.user, Seq(turn.seq - 1), chat, b"%d" % turn.seq)
-                self._tell_of(await self._boxes.turn(chat, turn.version, [entry], is_large=False))
+                self._tell_of(
+                    await self._boxes.turn(
+                        chat, turn.version, [entry], is_large=False, epoch=audience.epoch
+                    )
+                )
         elif turn.is_large:
-            await self._tell_turn(chat, turn, [turn.user], Seq(turn.seq - 1))
+            await self._tell_turn(audience, turn, [turn.user], Seq(turn.seq - 1))
 
     async def _tell_turn(
-        self, chat: ChatId, turn: Turn, users: Sequence[UserId], since: Seq
+        self, audience: Audience, turn: Turn, users: Sequence[UserId], since: Seq
     ) -> None:
-        info = await self.describe(chat)
+        info = await self.describe(audience.chat)
         info = msgspec.structs.replace(info, large=turn.is_large, since=since)
         body = codec.chat_event_body(info)
         news = [(user, since, "!", body) for user in users]
-        self._tell_of(await self._boxes.turn(chat, turn.version, news, is_large=turn.is_large))
+        self._tell_of(
+            await self._boxes.turn(
+                audience.chat, turn.version, news, is_large=turn.is_large, epoch=audience.epoch
+            )
+        )
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
         """Bring to every member's inbox what belongs there."""

@@ -209,6 +209,7 @@ class Scripts:
                 "epoch": names.epoch(0),
                 "refs_even": names.refs_even(chat),
                 "refs_odd": names.refs_odd(chat),
+                "turnover": names.turnover(chat),
             },
             {
                 "epoch": epoch,

@@ -240,8 +240,8 @@ async def use_inboxes(
     own_epoch = hot.epoch_of(hot.keys.partition_of(users[0]))
     await inboxes.open_box(users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch)
     news = [(user, Seq(1), "!", b"event") for user in users]
-    await inboxes.turn(chat, 2, news, is_large=True)
-    await inboxes.turn(chat, 3, news, is_large=False)
+    await inboxes.turn(chat, 2, news, is_large=True, epoch=epoch)
+    await inboxes.turn(chat, 3, news, is_large=False, epoch=epoch)
 
 
 async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:

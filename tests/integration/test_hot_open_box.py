@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.hot_support import ALICE, CHAT, EPOCH, Scripts
 
 pytest_plugins = ["tests.integration.hot_fixtures"]
@@ -14,7 +16,11 @@ def open_box(scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH)
 
 
 def fill(
-    scripts: Scripts, *chats: tuple[str, int, int], epoch: str = EPOCH, since: str = ""
+    scripts: Scripts,
+    *chats: tuple[str, int, int],
+    epoch: str = EPOCH,
+    since: str = "",
+    chat_epoch: str = EPOCH,
 ) -> int:
     """Fill it, whatever epoch Redis is in."""
     filled: int = scripts.run(
@@ -26,7 +32,14 @@ def fill(
         },
         {"epoch": epoch},
         [
-            {"chat_id": chat, "read": read, "received": received, "since": since, "version": 1}
+            {
+                "chat_id": chat,
+                "read": read,
+                "received": received,
+                "since": since,
+                "version": 1,
+                "chat_epoch": chat_epoch,
+            }
             for chat, read, received in chats
         ],
     )
@@ -110,7 +123,47 @@ def test_open_box_knows_large_chats_unless_something_newer_was_told(scripts: Scr
     """The directory was read before; what a turn said since then stays."""
     scripts.begin(EPOCH)
     large = scripts.keys.large(ALICE)
-    scripts.redis.hset(scripts.keys.box(ALICE), "l:c2", 2)
+    scripts.redis.hset(scripts.keys.box(ALICE), "l:c2", f"2 {EPOCH}")
 
     assert fill(scripts, ("c1", 0, 0), ("c2", 0, 0), since="4") == 1
     assert scripts.hash(large) == {"c1": "0:4"}
+
+
+@pytest.mark.parametrize(
+    ("told", "since", "expected"),
+    [
+        ("7:3", "", None),
+        ("9:3:5;7:1:2", "", None),
+        ("7:3", "4", "7:3"),
+        ("9:3:5", "4", "0:4"),
+        (None, "4", "0:4"),
+    ],
+)
+def test_open_box_believes_the_directory_where_an_earlier_life_of_a_chat_told_otherwise(
+    scripts: Scripts, told: str | None, since: str, expected: str | None
+) -> None:
+    """Redis lost the chat as it turned: it turns again, and that is told in this life of it."""
+    scripts.begin("E2")
+    scripts.redis.hset(scripts.keys.box(ALICE), "l:c1", f"5 {EPOCH}")
+    large = scripts.keys.large(ALICE)
+    if told is not None:
+        scripts.redis.hset(large, "c1", told)
+
+    assert fill(scripts, ("c1", 0, 0), epoch="E2", chat_epoch="E2", since=since) == 1
+
+    assert scripts.hash(large) == ({} if expected is None else {"c1": expected})
+    assert scripts.box(ALICE)["l:c1"] == "0 E2"
+
+
+def test_open_box_keeps_what_this_life_of_a_chat_told_before_the_box_was_filled(
+    scripts: Scripts,
+) -> None:
+    """The directory was read earlier, when the chat had not turned yet."""
+    scripts.begin("E2")
+    scripts.redis.hset(scripts.keys.box(ALICE), "l:c1", "5 E2")
+    scripts.redis.hset(scripts.keys.large(ALICE), "c1", "7:3")
+
+    fill(scripts, ("c1", 0, 0), epoch="E2", chat_epoch="E2")
+
+    assert scripts.hash(scripts.keys.large(ALICE)) == {"c1": "7:3"}
+    assert scripts.box(ALICE)["l:c1"] == "5 E2"

@@ -218,3 +218,19 @@ def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts)
     scripts.open_chat(ALICE, BOB, epoch="E2", seq=3)
 
     assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"2"]
+
+
+def test_open_chat_in_next_epoch_forgets_transitions_and_keeps_who_came_and_left(
+    scripts: Scripts,
+) -> None:
+    """The chat becomes large again where the directory says so; until then it is a small one."""
+    turnover = scripts.keys.turnover(CHAT)
+    old = {"2:+": "up:4", "3:carol": "in:5:0:1", "4:bob": "out:6:2:1", "5:dave": "in:7"}
+    scripts.redis.hset(turnover, mapping=old)
+
+    scripts.open_chat(ALICE, large=2)
+    kept = scripts.hash(turnover)
+    scripts.open_chat(ALICE, epoch=OTHER_EPOCH)
+
+    assert kept == {field: value for field, value in old.items() if field != "2:+"}
+    assert scripts.hash(turnover) == {"3:carol": "in:5", "4:bob": "out:6:2", "5:dave": "in:7"}

@@ -12,7 +12,12 @@ pytest_plugins = ["tests.integration.hot_fixtures"]
 
 
 def turn(
-    scripts: Scripts, *users: UserId, version: int, since: int, is_large: bool = True
+    scripts: Scripts,
+    *users: UserId,
+    version: int,
+    since: int,
+    is_large: bool = True,
+    epoch: str = EPOCH,
 ) -> list[int | bytes]:
     """Tell users by an event; return what the script says."""
     keys = scripts.keys
@@ -24,6 +29,7 @@ def turn(
             "chat_id": CHAT,
             "version": version,
             "is_large": "1" if is_large else "",
+            "epoch": epoch,
         },
         [
             {
@@ -69,6 +75,19 @@ def test_turn_stands_in_the_inbox_and_among_the_large_chats(scripts: Scripts) ->
     assert scripts.inbox(ALICE) == [(1, "!", "v2")]
     assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "1:5"}
     assert int(scripts.box(ALICE)[f"c:{CHAT}"]) > 0
+
+
+def test_turn_of_a_later_epoch_is_told_though_an_earlier_one_told_as_much(
+    scripts: Scripts,
+) -> None:
+    """After a loss of Redis the chat becomes large again at another seq; the old one is gone."""
+    turn(scripts, ALICE, version=4, since=9)
+    turn(scripts, ALICE, version=4, since=5, epoch="E2")
+    assert scripts.inbox(ALICE) == [(1, "!", "v4"), (2, "!", "v4")]
+    assert scripts.hash(scripts.keys.large(ALICE)) == {CHAT: "2:5"}
+
+    assert turn(scripts, ALICE, version=4, since=5, epoch="E2")[0] == 0
+    assert turn(scripts, ALICE, version=6, since=9)[0] == 0
 
 
 def test_turn_again_or_overtaken_does_nothing(scripts: Scripts) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from chatserver import config
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.errors import Unavailable
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.watchers import Watchers
 from chatserver.protocol import frames
@@ -51,6 +52,32 @@ def hold_back(parts: WorkerParts, patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(parts.turnover, "tell", tell)
+
+
+def tell_only(parts: WorkerParts, patch: pytest.MonkeyPatch, user: UserId) -> None:
+    """Let only one user be told of a transition, as if the process died then."""
+    turn = parts.inboxes.turn
+
+    async def turn_one(chat: ChatId, version: int, news: Any, **more: Any) -> Any:
+        await turn(chat, version, [each for each in news if each[0] == user], **more)
+        raise Unavailable("not told to the others")
+
+    patch.setattr(parts.inboxes, "turn", turn_one)
+
+
+async def save_redis(parts: WorkerParts) -> dict[bytes, bytes]:
+    """Return all that Redis has."""
+    keys = await parts.hot.call("KEYS", "*")
+    return {key: await parts.hot.call("DUMP", key) for key in keys}
+
+
+async def return_to(parts: WorkerParts, saved: dict[bytes, bytes]) -> None:
+    """Let Redis lose what it was given since; wait until that is noticed."""
+    await lose_redis(parts)
+    epoch_key = parts.hot.keys.epoch(0).encode()
+    for key, value in saved.items():
+        if key != epoch_key:
+            await parts.hot.call("RESTORE", key, 0, value, "REPLACE")
 
 
 async def shrink(parts: WorkerParts, chat: ChatId) -> None:
@@ -141,3 +168,33 @@ async def test_box_that_is_filled_before_a_transition_was_told_gets_each_entry_o
             place = (await watchers.list_large(user))[chat]
             assert words[-1] == f"large {place.since}"
             assert [seq for seq in entries if seq <= place.since] == words[:-1]
+
+
+async def test_user_who_was_told_of_a_large_chat_that_redis_lost_is_told_again(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then no channel: its entries would overtake those that come by the inbox (P4)."""
+    async with open_parts(redis_url, tables.settings, chats=SMALL) as parts:
+        chat = (await make_group(parts, ALICE, BOB, CAROL)).chat
+        await make_users(parts, DAVE)
+        with monkeypatch.context() as patch:
+            tell_only(parts, patch, ALICE)
+            await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+        saved = await save_redis(parts)
+        with monkeypatch.context() as patch:
+            hold_back(parts, patch)
+            await Gateway(parts.hot).send(await parts.audiences.get_fresh(chat), "lost")
+            await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Crowd"))
+        await return_to(parts, saved)
+        await parts.opener.load_user(ALICE)
+        watchers = Watchers(parts.hot, GatewayId("gw1"), 60)
+        before = await watchers.list_large(ALICE)
+
+        await parts.opener.load_chat(chat)
+        await parts.turnover.finish(chat)
+
+        assert before == {}
+        assert await told(parts, ALICE) == [1, "large 1", 2, "large 2"]
+        for user in (BOB, DAVE):
+            assert (await told(parts, user))[-2:] == [2, "large 2"]
+        assert (await watchers.list_large(ALICE))[chat].since == 2

@@ -14,6 +14,9 @@
 -- key epoch    hash    `epoch`: the life of the hot tier that this Redis knows of
 -- key refs_even hash   reference to place, of the even generations; see accept.lua
 -- key refs_odd hash    the same of the odd ones
+-- key turnover hash    who came or left, and when the chat became large or small, until all members
+--                      were told; see change_members.lua. A transition of an earlier epoch is
+--                      deleted: it is made again if the directory says that not all were told
 -- arg epoch    string  the current life of the hot tier
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp
@@ -89,6 +92,16 @@ for a = 13 + 2 * count, #ARGV, 3 do
   if is_deleted then sender = string.sub(sender, 2) end
   if is_deleted or sender == '' then call('ZADD', KEYS[6], at, at) end
   if sender ~= '' then own[sender] = at end
+end
+local turnover = call('HGETALL', KEYS[10])
+for i = 1, #turnover, 2 do
+  local field, value = turnover[i], turnover[i + 1]
+  local while_small = string.match(value, '^(in:%d+):0:1$') or string.match(value, '^(out:%d+:%d+):1$')
+  if string.sub(field, -2) == ':+' then
+    call('HDEL', KEYS[10], field)
+  elseif ARGV[8] == '0' and while_small then
+    call('HSET', KEYS[10], field, while_small)
+  end
 end
 call('EXPIREAT', refs, string.format('%d', (generation + 2) * ref_ttl_s - phase))
 for sender, at in pairs(own) do

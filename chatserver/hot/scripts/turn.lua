@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Tells users that a chat is a large one for them from now on, or no longer: one place in each inbox,
 -- so that every device learns it between the same two events. A repeat, or what a later turn has
--- overtaken, does nothing.
+-- overtaken, does nothing. What an earlier epoch told says nothing: the chat may become large again
+-- at another seq.
 --
 -- key seqs       hash     user to head of the inbox
 -- key where      hash     user to gateways, comma separated
@@ -9,6 +10,7 @@
 -- arg chat_id    string
 -- arg version    integer  of the chat with which it turned
 -- arg is_large   string   "1": from now on; empty: no longer
+-- arg epoch      string   in which the chat turned
 -- item key box    hash    chats and marks of a user
 -- item key inbox  stream  entry id "<seq>-0"
 -- item key large  hash    large chat to "inbox seq:since", and ":until" behind it once that is over;
@@ -22,22 +24,26 @@
 -- returns a flat list; for each item appended, inbox_seq, gateways
 local call, format = redis.call, string.format
 local inbox_max, chat_id, version, is_large = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
+local epoch = ARGV[5]
 local time = call('TIME')
 local now = format('%.0f', time[1] * 1000000 + time[2])
-local out, n, a = {}, 0, 5
+local out, n, a = {}, 0, 6
 for k = 3, #KEYS, 3 do
   local user, since = ARGV[a], ARGV[a + 1]
   local seq = tonumber(call('HGET', KEYS[1], user) or 0)
   local box = call('HMGET', KEYS[k], 'l:' .. chat_id, 'c:' .. chat_id)
   local appended = 0
-  if tonumber(version) > (tonumber(box[1]) or 0) then
+  local had_version, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
+  if had_epoch < epoch or had_epoch == epoch and tonumber(version) > tonumber(had_version) then
     seq, appended = seq + 1, 1
     call('XADD', KEYS[k + 1], format('%d-0', seq), ARGV[a + 2], ARGV[a + 3])
     call('HSET', KEYS[1], user, format('%d', seq))
-    call('HSET', KEYS[k], 'l:' .. chat_id, version)
+    call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local times = {}
-    for time in string.gmatch(call('HGET', KEYS[k + 2], chat_id) or '', '[^;]+') do
+    -- what the directory said (open_box.lua) is in no epoch, and is kept
+    local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
+    for time in string.gmatch(old or '', '[^;]+') do
       if #times < 8 then times[#times + 1] = time end
     end
     local place = format('%d:%s', seq, since)
