@@ -1,8 +1,9 @@
-"""What a batch of the backlog makes of messages, before any of it is written. No I/O.
+"""The effect of a batch of the backlog on messages, computed before any of it is written. No I/O.
 
-A change of a message that is in the same batch is folded into it, so that the message is written
-once, as it is now; a text that was deleted while it waited never reaches the warm tier. What a
-batch changes in messages of before is gathered for each of them.
+A change whose message is written in the same call is folded into the message, so that it is written
+once, as it is now. Other changes are collected by message and applied after all entries are stored:
+Redis can lose a change until then, and its seq is given to another entry. The exception is a text
+that was deleted or replaced while it waited: it never reaches the warm tier.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Folded:
-    """What is to be written: entries, then changes to entries of before."""
+    """Writes of a batch: entries, then changes of entries that are stored by then."""
 
     works: list[Work]
     changes: dict[Place, list[Message]]
@@ -53,32 +54,36 @@ class Folded:
     lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
 
 
-def fold(works: Sequence[Work]) -> Folded:
-    """Apply the changes among `works`, which are in order of commit.
+def fold(works: Sequence[Work], together: int) -> Folded:
+    """Apply the changes among `works`, which are in order of commit; `together` are one write.
 
     Guarantees:
-        What is written then is the same however the backlog is cut into batches.
+        The stored messages are the same however the backlog is cut into batches.
     """
     folded = Folded(list(works), {}, {}, [])
     at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
-    for work in works:
+    for number, work in enumerate(works):
         entry, committed = work.item.message, work.committed
         if entry.kind not in AMENDING or not committed.target_ts or work.why:
             continue
         target = Place(entry.chat, committed.target_ts)
-        if target in at:
-            message = folded.works[at[target]].item.message
+        index = at.get(target)
+        if index is not None and (
+            entry.kind == "delete" or index // together == number // together
+        ):
+            message = folded.works[index].item.message
             changed = apply_entry(message, entry)
             if message.attachments and not changed.attachments:
                 folded.lost.append((message.seq, message.attachments))
-            _replace(folded.works, at[target], changed)
+            _replace(folded.works, index, changed)
         else:
             folded.changes.setdefault(target, []).append(entry)
         if committed.replaced_ts:
             replaced = Place(entry.chat, committed.replaced_ts)
-            if replaced in at:
-                edit = folded.works[at[replaced]].item.message
-                _replace(folded.works, at[replaced], tombstone_of(edit, entry.seq))
+            index = at.get(replaced)
+            if index is not None:
+                edit = folded.works[index].item.message
+                _replace(folded.works, index, tombstone_of(edit, entry.seq))
             else:
                 folded.blanks[replaced] = entry.seq
     return folded

@@ -234,6 +234,23 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
         invitations = make_invitations(
             settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
         )
+        files, sendable = (
+            Attachments(dynamodb.for_feature("media"), settings.warm),
+            SendableFiles(hot),
+        )
+        holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
+        references = References(files, sendable, clock)
+        message_changes = MessageChanges(
+            dynamodb.for_feature("persist"),
+            settings.warm,
+            references.release,
+            cold,
+            holds,
+            shards,
+            keeping,
+            clock,
+            bodies,
+        )
         opener = Opener(
             directory,
             older,
@@ -246,6 +263,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             apart=apart,
             revive=talks.opener.revive,
             invitations=invitations,
+            changes=message_changes,
         )
         audiences = Audiences(hot, opener.load_chat)
         memberships, hot_membership = (
@@ -265,24 +283,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerParts]:
             Watchers(hot, nobody, settings.gateway.online_ttl_s),
             former,
         )
-        files, sendable = (
-            Attachments(dynamodb.for_feature("media"), settings.warm),
-            SendableFiles(hot),
-        )
         hook_feed = HookFeed(hot, settings.webhooks)
-        holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
-        references = References(files, sendable, clock)
-        message_changes = MessageChanges(
-            dynamodb.for_feature("persist"),
-            settings.warm,
-            references.release,
-            cold,
-            holds,
-            shards,
-            keeping,
-            clock,
-            bodies,
-        )
         yield WorkerParts(
             settings=settings,
             clock=clock,

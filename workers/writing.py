@@ -1,9 +1,10 @@
 """Writes what a batch of the backlog holds, chat by chat, into the warm tier.
 
-A `Piece` is what is written together for one chat. Of the pieces of one call, first what they
-change in earlier messages is written, then their own entries, 25 at a time, one call after the
-other: so if this process and Redis die together, what is missing of a chat is among the last
-`WRITE_MAX` that it has.
+A `Piece` is what is written together for one chat. The entries of the pieces of one call come
+first, 25 at a time, one call after the other. If this process and Redis die together, the missing
+entries of a chat are among its last `WRITE_MAX`. Then earlier messages are changed, so no message
+has the effect of an entry that is not stored. If the effect is missing, it is applied when the chat
+is loaded (`chatserver.service.unapplied_changes`).
 
 A writer is impatient or patient. The impatient one gives up when a write fails; the caller then
 writes the pieces one by one to find the chat that is slow. The patient one tries again with
@@ -17,7 +18,7 @@ import asyncio
 import dataclasses
 import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 
 import structlog
 
@@ -88,21 +89,16 @@ class Writer:
         """
         said = [work for piece in pieces for work in piece.works]
         await self._write_one("copies", lambda: self._keep_held(said))
-        folded = fold(said)
+        folded = fold(said, WRITE_MAX)
         buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
-        works = folded.works
-        if buried:
-            works = [work for work in works if (work.chat, work.committed.ts) not in buried]
         by_chat = {piece.chat: piece for piece in pieces}
         try:
-            # First: where the entry of a change is, the change is applied. What is changed here was
-            # written with an earlier batch; the rest is folded in.
-            await self._write_changes(folded)
-            await self._list_directs(works)
+            await self._list_directs(folded.works, buried)
             async with asyncio.TaskGroup() as group:
-                written = group.create_task(self._write_works(works, by_chat))
+                written = group.create_task(self._write_works(folded.works, buried, by_chat))
                 self._write_references(group, folded)
                 self._write_marks(group, pieces)
+            await self._write_changes(folded)
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         return written.result()
@@ -124,18 +120,18 @@ class Writer:
             await self._parts.holds.keep(kept)
 
     async def _write_changes(self, folded: Folded) -> None:
-        if not folded.changes and not folded.blanks:
-            return
+        """Change earlier messages. Last, what tells that a change is not applied yet."""
         changes = self._parts.message_changes
-        async with asyncio.TaskGroup() as group:
-            for place, entries in folded.changes.items():
-                write = functools.partial(changes.apply, *place, entries)
-                group.create_task(self._write_one("change", write))
-            for place, rev in folded.blanks.items():
-                write = functools.partial(changes.blank, *place, rev)
-                group.create_task(self._write_one("change", write))
+        blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
+        applies = [
+            functools.partial(changes.apply, *at, made) for at, made in folded.changes.items()
+        ]
+        for writes in (blanks, applies):
+            async with asyncio.TaskGroup() as group:
+                for write in writes:
+                    group.create_task(self._write_one("change", write))
 
-    async def _list_directs(self, works: Sequence[Work]) -> None:
+    async def _list_directs(self, works: Sequence[Work], buried: Set[tuple[ChatId, int]]) -> None:
         """List direct chats for both users when their first message is stored.
 
         A sender who knew the chat's id may never have opened it. Redis already lists the chat,
@@ -144,6 +140,8 @@ class Writer:
         directory, poster = self._parts.directory, self._parts.social.poster
         for work in works:
             message, receiver = work.item.message, work.item.receiver
+            if (work.chat, message.ts) in buried:
+                continue
             if message.seq == 1 and receiver is not None:
                 both = [UserId(receiver), UserId(message.sender)]
                 put = functools.partial(directory.list_direct, message.chat, receiver)
@@ -187,11 +185,22 @@ class Writer:
 
     # entries
 
-    async def _write_works(self, works: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
+    async def _write_works(
+        self,
+        works: Sequence[Work],
+        buried: Set[tuple[ChatId, int]],
+        by_chat: dict[ChatId, Piece],
+    ) -> list[Work]:
         """Write one batch after the other, and return what is stored."""
         written: list[Work] = []
         for start in range(0, len(works), WRITE_MAX):
-            written += await self._write_batch(works[start : start + WRITE_MAX], by_chat)
+            batch = [
+                work
+                for work in works[start : start + WRITE_MAX]
+                if (work.chat, work.committed.ts) not in buried
+            ]
+            if batch:
+                written += await self._write_batch(batch, by_chat)
         return written
 
     async def _write_batch(self, batch: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:

@@ -75,15 +75,18 @@ from chatserver.service.moderation import Moderation
 from chatserver.service.oldertiers import OlderTiers
 from chatserver.service.opening import Opener
 from chatserver.service.privacy import Privacy
+from chatserver.service.references import References
 from chatserver.service.screening import Screening, make_messaging
 from chatserver.service.socialfiles import SpaceReaders
 from chatserver.service.stored import StoredWaits
 from chatserver.service.turnover import Turnover
 from chatserver.service.views import Views
 from chatserver.service.watching import Watching
+from chatserver.warm import removal
 from chatserver.warm.aged import AgedMessages
 from chatserver.warm.attachments import Attachments
 from chatserver.warm.bodies import LongBodies
+from chatserver.warm.changes import MessageChanges
 from chatserver.warm.chatfiles import ChatFiles
 from chatserver.warm.client import DynamoClient, open_dynamodb
 from chatserver.warm.directory import Directory
@@ -225,6 +228,19 @@ def _put_together(
     invitations = make_invitations(
         settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
     )
+    holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
+    files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
+    changes = MessageChanges(
+        dynamodb.for_feature("persist"),
+        settings.warm,
+        References(files, sendable, clock).release,
+        cold,
+        holds,
+        shards,
+        removal.Keeping.by(settings.archive),
+        clock,
+        bodies,
+    )
     opener = Opener(
         directory,
         older,
@@ -237,6 +253,7 @@ def _put_together(
         apart=apart,
         revive=talks.opener.revive,
         invitations=invitations,
+        changes=changes,
     )
     limits = Limits(hot, settings.limits, ALL_KINDS)
     charge = limits.charge_memory
@@ -276,7 +293,6 @@ def _put_together(
         body,
         charge,
     )
-    holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
     membership = Membership(
         memberships,
         hot_membership,
@@ -288,7 +304,6 @@ def _put_together(
         former=former,
     )
     history = History(log, older, members, clock, views, pages)
-    files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
     seen = Seen(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
     hot.on_epoch.append(stored.give_up_all)

@@ -250,8 +250,17 @@ class ChatLog:
         if page and has_older and first > oldest:
             return None
         # All that can be compared differs; what stands before that is taken as it was.
-        agreed = min(oldest - 1, self._newest)
+        agreed = min(oldest - 1, self._newest, self._find_moved() - 1)
         return self._settle(max(agreed, first - 1), is_sure=agreed <= 0 or not self._former)
+
+    def _find_moved(self) -> int:
+        """Return the lowest seq of an entry that was made once more below where it was.
+
+        It shows that the log was cut below it. One who joined just before the loss was told nothing
+        of what is above it.
+        """
+        ids = {identity.partition(":")[0] for identity in self._former.values()}
+        return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)
 
     def _settle(self, agreed: int, *, is_sure: bool) -> Verified:
         assert self.shown is not None

@@ -83,6 +83,14 @@ def parse_mid(text: str) -> tuple[Mid, int]:
     return Mid(str(made)), made.milliseconds
 
 
+def epoch_began_ms(epoch: Epoch) -> int:
+    """Return when an epoch began by the clock of its Redis, in ms since 1970; 0 if it is no ULID."""
+    try:
+        return ULID.from_str(epoch).milliseconds
+    except ValueError:
+        return 0
+
+
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 

@@ -33,6 +33,7 @@ from chatserver.service.changes import ChangeRecord, encode_record, is_large_in_
 from chatserver.service.invitations import Invitations
 from chatserver.service.lost_changes import LostChanges
 from chatserver.service.newest_messages import NewestMessages
+from chatserver.service.unapplied_changes import MessageChanges, UnappliedChanges
 
 SESSIONS_PER_USER_MAX = 500  # with companions: the newest; who renews every day has many of them
 LOADS_MAX = 3
@@ -213,8 +214,10 @@ class Opener:
         apart: Apartness | None = None,
         revive: Callable[[ChatId], Awaitable[bool]] | None = None,
         invitations: Invitations | None = None,
+        changes: MessageChanges | None = None,
     ) -> None:
         self._invitations = invitations
+        self._unapplied = None if changes is None else UnappliedChanges(messages, changes)
         self._revive = revive
         self._restore_revoked = restore_revoked
         self._fanout_members_max = fanout_members_max
@@ -298,6 +301,8 @@ class Opener:
             record, members = await self._directory.get_chat_with_members(chat)
             head = await self._messages.find_head(chat)
         newest = [] if head is None else await self._newest.read(chat, head)
+        if self._unapplied is not None:
+            newest = await self._unapplied.apply(chat, newest, epoch)
         found = await self._lost.find(record, newest)
         is_open = await self._opening.open_chat(
             chat,

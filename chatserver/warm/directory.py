@@ -443,8 +443,10 @@ class Directory:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    async def add_hidden(self, chat: str, user: str, seqs: Iterable[int]) -> None:
-        """Add to what a member deleted for himself. Of one who is no member it is dropped.
+    async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
+        """Add to the messages that a member, or a former one, deleted for themselves.
+
+        It is dropped for a user who never was a member.
 
         Guarantees:
             Idempotent, and in any order.
@@ -452,9 +454,21 @@ class Directory:
         Raises:
             Unavailable: it may be added, or not.
         """
+        member = records.row_key(records.chat_key(chat), records.member_key(user))
+        if await self._add_hidden(member, seqs):
+            return
+        if chat.startswith(DIRECT_PREFIX):
+            if await self.list_direct(chat, user):
+                await self._add_hidden(member, seqs)
+        elif await self._add_hidden(records.left_key(chat, user), seqs):
+            # The user may have joined again meanwhile, without these.
+            await self._add_hidden(member, seqs)
+
+    async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
+        """Add to the row; False if it does not exist."""
         request = {
             "TableName": self._table,
-            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
+            "Key": row,
             "UpdateExpression": "ADD #hidden :seqs",
             "ConditionExpression": "attribute_exists(#pk)",
             "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
@@ -463,8 +477,8 @@ class Directory:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed:
-            if chat.startswith(DIRECT_PREFIX) and await self.list_direct(chat, user):
-                await self._client.call("update_item", request)
+            return False
+        return True
 
     async def _find_row(self, partition: str, sort: str) -> Item | None:
         request = {

@@ -326,8 +326,10 @@ class Memberships:
             }
             actions.append({"Update": update})
         for user in removed:
-            key = self._member_row(chat, user)
-            actions.append({"Delete": {"TableName": self._table, "Key": key}})
+            delete: dict[str, Any] = {"TableName": self._table, "Key": self._member_row(chat, user)}
+            if user in former:
+                delete |= _hides_still(former[user].hidden)
+            actions.append({"Delete": delete})
             if user in former:
                 item = records.encode_former(chat, user, former[user])
                 actions.append({"Put": {"TableName": self._table, "Item": item}})
@@ -460,3 +462,18 @@ class Memberships:
             await self._client.call("update_item", request)
         except ConditionFailed:
             return
+
+
+def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:
+    """Return the condition that a row has these hidden messages: one added meanwhile is kept."""
+    names = {"#hidden": Field.HIDDEN}
+    if not hidden:
+        return {
+            "ConditionExpression": "attribute_not_exists(#hidden)",
+            "ExpressionAttributeNames": names,
+        }
+    return {
+        "ConditionExpression": "#hidden = :hidden",
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": {":hidden": {"NS": [str(seq) for seq in hidden]}},
+    }

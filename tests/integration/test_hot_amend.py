@@ -103,6 +103,23 @@ def test_amend_keeps_every_text_as_it_is(chat: Chat, body: str) -> None:
     assert (over.body, edited.body) == (body, body + "!")
 
 
+def test_amend_of_message_whose_edit_was_lost_leaves_the_entry_that_has_its_seq(chat: Chat) -> None:
+    """After a loss of Redis the seq of a lost edit may be another entry's; its ts tells."""
+    target = chat.say(body="one")
+    other = chat.say(BOB, body="other")
+    chat.amend(ALICE, "edit", target, "two")
+    keys, lost_ts = chat.scripts.keys, 77
+    stale = json.loads(chat.scripts.redis.hget(keys.over(CHAT), str(target)))
+    stale |= {"edited_seq": other, "edited_ts": lost_ts}
+    chat.scripts.redis.hset(keys.over(CHAT), str(target), json.dumps(stale))
+
+    assert chat.amend(ALICE, "edit", target, "three")[0] == DONE
+
+    assert chat.over(other) is None
+    assert other in [row[0] for row in chat.scripts.log()]
+    assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
+
+
 def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
     """Of a deleted message and its edits nothing is left in the log or the overlay (I15)."""
     target = chat.say(body="secret one")

@@ -133,8 +133,11 @@ async def test_fix_joined_only_rises_and_passes_over_who_left(
     assert len(await directory.list_members(CHAT)) == 4
 
 
-async def test_what_is_kept_of_one_who_left_is_their_row_again(memberships: Memberships) -> None:
+async def test_what_is_kept_of_one_who_left_is_their_row_again(
+    memberships: Memberships, directory: Directory
+) -> None:
     """Periods, own settings and a mute; the end is fixed by the entry that ended it alone."""
+    await directory.add_hidden(CHAT, "bob", [4, 5])
     former = FormerMember(Period(20, 27), "m2", 25, (Period(3, 9),), (4, 5), 7, 0)
     chat, _ = await memberships.read(CHAT, [])
     chat = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
@@ -155,6 +158,25 @@ async def test_what_is_kept_of_one_who_left_is_their_row_again(memberships: Memb
     _, members = await memberships.read(CHAT, ["bob"])
     assert members["bob"] == Member(CHAT, "bob", "member", 40, 39, 39, (4, 5), 0, 7, periods)
     assert await memberships.find_spans("bob", [CHAT]) == {CHAT: (40, periods)}
+
+
+async def test_message_hidden_just_before_one_left_stays_hidden(
+    memberships: Memberships, directory: Directory
+) -> None:
+    """Its write comes before the member is removed, and after."""
+    former = FormerMember(Period(1, 9), "m1", 9)
+    chat, _ = await memberships.read(CHAT, [])
+    await directory.add_hidden(CHAT, "bob", [4])
+    outdated = await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
+    former = dataclasses.replace(former, hidden=(4,))
+    await memberships.commit(chat, "1", {}, {}, ["bob"], {}, former={"bob": former})
+    await directory.add_hidden(CHAT, "bob", [5])
+    await directory.add_hidden(CHAT, "nobody", [5])
+
+    found = await memberships.list_former(CHAT, ["bob", "nobody"])
+
+    assert outdated is None
+    assert found == {"bob": dataclasses.replace(former, hidden=(4, 5))}
 
 
 async def test_clear_change_leaves_a_later_one_alone(memberships: Memberships) -> None:

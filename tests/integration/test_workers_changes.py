@@ -24,6 +24,7 @@ from tests.integration.worker_support import (
     GATEWAY,
     Gateway,
     is_drained,
+    lose_redis,
     make_group,
     open_parts,
     patterns_of,
@@ -39,7 +40,12 @@ Entry = tuple[bytes, list[bytes]]
 
 
 async def amend(
-    parts: WorkerParts, chat: ChatId, sender: UserId, kind: str, target: int, body: str = ""
+    parts: WorkerParts,
+    chat: ChatId,
+    sender: UserId,
+    kind: str,
+    target: int,
+    body: str = "",
 ) -> Amended:
     """Commit a change under a new ref."""
     ref, mid = Ref(f"c{random.getrandbits(40):x}"), Mid("M")
@@ -150,6 +156,44 @@ async def test_items_are_what_the_overlay_says(
     expected = [codec.decode_message(value) for value in overlay[1::2]]
     assert expected
     assert [stored[message.seq] for message in expected] == expected
+
+
+async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_stored(
+    parts: WorkerParts, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edit is stored first: its seq is never another entry's (P10)."""
+    team = await make_group(parts, ALICE, BOB, CAROL)
+    chat = team.chat
+    await gateway.send(team, "one")
+    await amend(parts, chat, ALICE, "edit", 1, "two")
+    await persist(parts)
+    await amend(parts, chat, ALICE, "edit", 1, "three")
+
+    async def fail(*_: Any) -> None:
+        raise Unavailable("nothing is changed")
+
+    async def is_stored() -> bool:
+        return len(await parts.messages.list_after(chat, 0, 200)) == 3
+
+    with monkeypatch.context() as patch:
+        for name in ("apply", "blank"):
+            patch.setattr(parts.message_changes, name, fail)
+        async with running(persister_of(parts).run()):
+            await eventually(is_stored)
+    (before,) = await parts.messages.list_after(chat, 0, 1)
+    await lose_redis(parts)
+    await gateway.send(await parts.audiences.get(chat), "four", sender=BOB)
+    await persist(parts)
+
+    assert before.body == "two"
+    stored = await parts.messages.list_after(chat, 0, 200)
+    assert [(each.seq, each.kind, each.body) for each in stored] == [
+        (1, "text", "three"),
+        (2, "edit", ""),
+        (3, "edit", "three"),
+        (4, "text", "four"),
+    ]
+    assert (stored[0].edited_seq, stored[1].deleted) == (3, True)
 
 
 async def test_text_deleted_while_it_waits_is_never_written(

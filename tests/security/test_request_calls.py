@@ -29,6 +29,7 @@ from tests.security.matrix_support import PEOPLE, Kind, Row, World
 from tests.security.people_support import make_key
 from tests.support.dynamoproxy import DynamoProxy
 from tests.support.rawchat import RawChat
+from tests.support.servers import eventually
 from tests.support.stack import PATIENT, Stack, bring_up
 from tests.support.wire import DEADLINE_S
 
@@ -215,7 +216,19 @@ async def run_route(
     client.params = httpx.QueryParams()
     wanted = UNSTORED.get(operation, row.but.get("owner", row.ok))
     assert answer.status_code == wanted, (operation, answer.status_code, answer.text)
+    if operation == "POST /v1/admin/broadcasts":
+        await _wait_for_broadcast(client, answer.json()["broadcast"], headers)
     return counted
+
+
+async def _wait_for_broadcast(client: httpx.AsyncClient, job: str, headers: dict[str, str]) -> None:
+    """Wait until a job is done, which sends in the background."""
+
+    async def is_done() -> bool:
+        answer = await client.get(f"/v1/admin/broadcasts/{job}", headers=headers)
+        return bool(answer.json()["state"] == "done")
+
+    await eventually(is_done, 120, "the broadcast is done")
 
 
 def _limit_of(operation: str) -> dict[str, int]:

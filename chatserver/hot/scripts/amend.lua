@@ -167,11 +167,13 @@ call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
 -- what the message is now, and what loses its text with that
 local tail, replaced_ts = ARGV[12], 0
-local last_edit = message.edited_seq
-if kind ~= 'reaction' and last_edit then
+local last_edit = kind ~= 'reaction' and message.edited_seq
+local edit_text = last_edit and format('%d', last_edit)
+local edit = last_edit and read_log(edit_text)
+-- an edit that Redis lost: its seq was given to another entry
+local is_other = edit and cjson.decode(edit).ts ~= message.edited_ts
+if last_edit and not is_other then
   replaced_ts = message.edited_ts
-  local edit_text = format('%d', last_edit)
-  local edit = read_log(edit_text)
   call('HSET', over, edit_text, edit and encode(tombstone_of(cjson.decode(edit), seq)) or seq_text)
   call('ZADD', revs, seq_text, edit_text)
   call('XDEL', log, edit_text .. '-0')

@@ -26,3 +26,20 @@ def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
 
     assert verified is not None
     assert (verified.agreed, verified.withdrawn) == (1, (2, 3))
+
+
+def test_entry_that_was_made_again_further_down_is_told_with_what_follows() -> None:
+    """One who joined just before the loss has to be told of the join at its new place."""
+    log = ChatLog(100)
+    log.begin(24)
+    log.put_page(entries(25))
+    list(log.advance())
+    log.suspect()
+    (joined,) = entries(25, later_s=10)
+    page = [msgspec.structs.replace(joined, seq=23), *entries(24, 25, later_s=20)]
+
+    verified = log.verify(page, has_older=False)
+
+    assert verified is not None
+    assert (verified.agreed, verified.withdrawn) == (22, (25,))
+    assert [entry.seq for entry in log.advance()] == [23, 24, 25]

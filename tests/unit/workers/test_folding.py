@@ -35,12 +35,12 @@ def test_fold_without_changes_is_what_it_was() -> None:
     """Messages are left alone."""
     works = [work(1), work(2), work(3, chat="d")]
 
-    assert fold(works).works == works
+    assert fold(works, 25).works == works
 
 
 def test_fold_changes_messages_of_the_same_batch() -> None:
     """They are written once, as they are now."""
-    folded = fold([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)])
+    folded = fold([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
 
     assert bodies(folded.works) == ["text 3", "", "text 3", "text 4"]
     assert folded.works[1].item.message.deleted
@@ -49,12 +49,24 @@ def test_fold_changes_messages_of_the_same_batch() -> None:
 
 def test_fold_gathers_changes_of_messages_of_before() -> None:
     """By message, in order; and edits whose text is gone with them."""
-    folded = fold([work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)])
+    folded = fold(
+        [work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)], 25
+    )
 
     changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
     assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
     assert folded.blanks == {Place("c", 1005): 7}
     assert bodies(folded.works) == ["", "text 8", "text 9"]
+
+
+def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
+    """Redis can lose them in between; a text that is deleted or replaced is not written at all."""
+    said = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
+    folded = fold([*said, work(5, "delete", 2), work(6, "reaction", 1)], 3)
+
+    assert bodies(folded.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
+    changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
+    assert (changes, folded.blanks) == ({Place("c", 1001): [4, 6]}, {})
 
 
 def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
@@ -68,7 +80,7 @@ def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
         for each in (sent, kept)
     ]
 
-    folded = fold([*works, work(3, "delete", 1), work(4, "edit", 2)])
+    folded = fold([*works, work(3, "delete", 1), work(4, "edit", 2)], 25)
 
     assert folded.lost == [(1, files)]
     assert [each.item.message.attachments for each in folded.works] == [[], files, [], []]
@@ -76,7 +88,7 @@ def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
 
 def test_fold_tells_chats_apart() -> None:
     """Two chats may have messages at the same time."""
-    folded = fold([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")])
+    folded = fold([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
 
     assert bodies(folded.works) == ["text 1", "", "text 2"]
 
