@@ -84,7 +84,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
 
 
 def epoch_began_ms(epoch: Epoch) -> int:
-    """Return when an epoch began by the clock of its Redis, in ms since 1970; 0 if it is no ULID."""
+    """Return when an epoch began by its Redis, in ms since 1970; 0 if it is no ULID."""
     try:
         return ULID.from_str(epoch).milliseconds
     except ValueError:
