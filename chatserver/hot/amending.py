@@ -15,7 +15,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.messages import format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.client import HotClient
-from chatserver.hot.scripts import load_script
+from chatserver.hot.scripts import Value, load_script
 from chatserver.protocol.entries import REACTIONS_MAX
 
 HIDDEN_MAX = 500
@@ -156,8 +156,12 @@ class Hidden:
         }
 
     async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
-        """Fill in what the directory has; what the hot tier knows of a chat is newer and stays."""
-        for chat, seqs in hidden.items():
-            if seqs:
-                value = ",".join(map(str, seqs))
-                await self._hot.write("HSETNX", self._hot.keys.hidden(user), chat, value)
+        """Add what the directory has to what Redis has: the user may have hidden more meanwhile."""
+        items: list[dict[str, Value]] = [
+            {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
+            for chat, seqs in hidden.items()
+            if seqs
+        ]
+        if items:
+            keys: dict[str, Value] = {"hidden": self._hot.keys.hidden(user)}
+            await self._hot.run(load_script("open_hidden"), keys, {}, items)

@@ -77,14 +77,15 @@ def test_hide_again_is_stored_once_the_backlog_is_persisted_up_to_it(scripts: Sc
 
 
 async def test_hidden_is_read_back_by_chat(hot: HotClient, scripts: Scripts) -> None:
-    """As the persister and as the reader see it; of others nothing."""
+    """Both what the directory had and what was hidden before it was read; of others nothing."""
     hidden = Hidden(hot)
     assert await hidden.hide(ALICE, CHAT, Seq(5)) is Hide.NEW
-    await hidden.open_hidden(ALICE, {CHAT: [7], ChatId("c2"): [1, 2]})
+    for _ in range(2):
+        await hidden.open_hidden(ALICE, {CHAT: [7, 5, 15], ChatId("c2"): [1, 2], ChatId("c3"): []})
 
     found = await hidden.list_hidden(ALICE, [CHAT, ChatId("c2"), ChatId("c3")])
 
-    assert found == {CHAT: {5}, "c2": {1, 2}}
+    assert found == {CHAT: {5, 7, 15}, "c2": {1, 2}}
     assert await hidden.list_hidden(BOB, [CHAT]) == await hidden.list_hidden(ALICE, []) == {}
     (entry,) = await Backlog(hot, 0).list_after("0-0", 10)
     assert isinstance(entry, HideEntry)
