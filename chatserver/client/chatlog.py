@@ -256,8 +256,8 @@ class ChatLog:
     def _find_moved(self) -> int:
         """Return the lowest seq of an entry that was made once more below where it was.
 
-        It shows that the log was cut below it. One who joined just before the loss was told nothing
-        of what is above it.
+        It shows that the log was cut below it. A device that joined just before the loss has
+        received nothing above it.
         """
         ids = {identity.partition(":")[0] for identity in self._former.values()}
         return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)

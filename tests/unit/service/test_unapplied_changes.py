@@ -20,7 +20,7 @@ EPOCH = Epoch(str(ULID.from_timestamp(float(LOST_S))))
 
 
 def entry(seq: int, kind: str = "text", target: int | None = None) -> Message:
-    """An entry of before the epoch."""
+    """An entry committed before the epoch."""
     ts = (LOST_S - 1000 + seq) * 1_000_000
     return Message(seq, ts, CHAT, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}", target=target)
 
