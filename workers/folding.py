@@ -1,9 +1,10 @@
 """The effect of a batch of the backlog on messages, computed before any of it is written. No I/O.
 
-A change whose message is written in the same call is folded into the message, so that it is written
-once, as it is now. Other changes are collected by message and applied after all entries are stored:
-Redis can lose a change until then, and its seq is given to another entry. The exception is a text
-that was deleted or replaced while it waited: it never reaches the warm tier.
+A change whose message is written in the same call is folded into the message, so that the message
+is written once, in its newest state. Other changes are grouped by message and applied after all
+entries are stored, because Redis can lose a change until then, and its seq is given to another
+entry. The exception is a text that was deleted or replaced before it was stored: it is never
+written.
 """
 
 from __future__ import annotations

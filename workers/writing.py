@@ -120,7 +120,10 @@ class Writer:
             await self._parts.holds.keep(kept)
 
     async def _write_changes(self, folded: Folded) -> None:
-        """Change earlier messages. Last, what tells that a change is not applied yet."""
+        """Apply changes to earlier messages, after the tombstones of the edits they replace.
+
+        A load finds a change that is not applied, and then writes these tombstones, too.
+        """
         changes = self._parts.message_changes
         blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
         applies = [

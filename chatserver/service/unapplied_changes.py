@@ -92,7 +92,7 @@ class UnappliedChanges:
             if changed == message:
                 continue
             if entry.kind != "reaction" and message.edited_seq:
-                # First: an applied change tells that this has been done.
+                # Before the change: a retry skips entries whose change is already applied.
                 await self._changes.blank(chat, message.edited_ts, entry.seq)
                 if edit := by_seq.get(message.edited_seq):
                     by_seq[edit.seq] = tombstone_of(edit, entry.seq)

@@ -169,7 +169,7 @@ async def test_edit_is_applied_at_load_if_redis_was_lost_before_its_effect_was_s
     await persist(parts)
     await amend(parts, chat, ALICE, "edit", 1, "three")
 
-    async def fail(*_: Any) -> None:
+    async def fail(*_: object) -> None:
         raise Unavailable("nothing is changed")
 
     async def is_stored() -> bool:

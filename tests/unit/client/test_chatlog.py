@@ -29,7 +29,7 @@ def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
 
 
 def test_entry_that_was_made_again_further_down_is_told_with_what_follows() -> None:
-    """One who joined just before the loss has to be told of the join at its new place."""
+    """A device that joined just before the loss receives its join at the new place."""
     log = ChatLog(100)
     log.begin(24)
     log.put_page(entries(25))
