@@ -115,7 +115,8 @@ class Opening:
             large,
             self._hot.settings.ref_ttl_s,
             generation_phase(chat),
-            ",".join(f"{number}:{first}" for number, first in (places or {}).items()),
+            # Newest first: Redis forgets the last of them.
+            ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
         ]
         newcomers = {user for change in changes for user in change.newcomers}
         known = {user: member for user, member in members.items() if user not in newcomers}

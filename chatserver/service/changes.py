@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -93,28 +94,37 @@ def find_unstored(row: ChangedRow) -> list[MembershipChange]:
 
 
 def add_unstored(row: ChangedRow, change: ChangeRecord, head: ChangedChatHead) -> str | None:
-    """Return what the row keeps of unstored changes with a new one; None if it has no room yet."""
+    """Return what the row keeps of unstored changes with a new one; None if it has no room yet.
+
+    It forgets changes that are stored and checked, oldest first: with a later one forgotten before
+    them, a load would find a member's join and not the leave that followed.
+    """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
     return text if len(records) <= UNSTORED_MAX and len(text) <= UNSTORED_BYTES_MAX else None
 
 
-def keep_unstored(row: ChangedRow, versions: Collection[int]) -> str:
-    """Return what the row keeps of unstored changes if only those of `versions` are left."""
-    return _encode_unstored([each for each in _decode_unstored(row) if each.version in versions])
+def keep_unstored(row: ChangedRow, first: int | None) -> str:
+    """Return what the row keeps of unstored changes from version `first` on; None: nothing."""
+    if first is None:
+        return ""
+    return _encode_unstored([each for each in _decode_unstored(row) if each.version >= first])
 
 
 def _decode_unstored(row: ChangedRow, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
-    """Return the changes that the row keeps, without those that are done according to `head`."""
+    """Return the changes that the row keeps, oldest first.
+
+    With `head`, those before the first that is not stored and checked are left out.
+    """
     records = msgspec.json.decode(row.unstored, type=list[ChangeRecord]) if row.unstored else []
     if head is None:
         return records
-    return [
-        each
-        for each in records
-        if not head.is_stored(_change_of(row, each, each.version))
-        or not head.places[each.version].is_checked
-    ]
+
+    def is_done(record: ChangeRecord) -> bool:
+        is_stored = head.is_stored(_change_of(row, record, record.version))
+        return is_stored and head.places[record.version].is_checked
+
+    return list(itertools.dropwhile(is_done, records))
 
 
 def _encode_unstored(records: Sequence[ChangeRecord]) -> str:

@@ -210,13 +210,14 @@ class Turnover:
         if head is None:
             return False
         await self._former.fix_periods(chat, changes, head)
-        kept = {change.version for change in changes if not head.is_stored(change)}
+        # Oldest first; see `changes.add_unstored`.
+        kept = next((each.version for each in changes if not head.is_stored(each)), None)
         if not await self._directory.set_joined(chat, record.version, head.joined):
             return False
-        if len(kept) < len(changes):
+        if kept != changes[0].version:
             text = keep_unstored(record, kept)
             await self._directory.put_unstored(chat, record.version, text)
-        return not kept
+        return kept is None
 
     async def bring(self, record: ChangedChat) -> None:
         """Make in Redis the change that the chat's row keeps; store where members came and went.

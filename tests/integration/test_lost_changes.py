@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
-from chatserver.domain.periods import Periods
+from chatserver.domain.periods import Period, Periods
 from chatserver.errors import Unavailable
 from chatserver.hot.membership import MemberCheck
 from chatserver.protocol import frames
@@ -57,6 +57,13 @@ async def persist(parts: WorkerParts) -> None:
     """Store all that Redis has."""
     async with running(persister_of(parts).run()):
         await eventually(lambda: is_drained(parts))
+
+
+async def begin_epoch(parts: WorkerParts) -> None:
+    """Begin another epoch with all that Redis has."""
+    before = parts.hot.epoch_of(0)
+    await parts.hot.call("HSET", parts.hot.keys.epoch(0), "epoch", f"{before}+")
+    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
 
 
 async def history(parts: WorkerParts, chat: ChatId) -> list[tuple[str | None, str | None]]:
@@ -130,10 +137,8 @@ async def test_entries_that_redis_kept_are_not_made_again(
     """A Redis that starts again with all it had needs no references to know its own changes."""
     chat, keys = group.chat, parts.hot.keys
     await change_three_times(parts, chat)
-    before = parts.hot.epoch_of(0)
     await parts.hot.call("DEL", keys.refs_even(chat), keys.refs_odd(chat))
-    await parts.hot.call("HSET", keys.epoch(0), "epoch", "another")
-    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
+    await begin_epoch(parts)
 
     await parts.audiences.get(chat)
     await persist(parts)
@@ -235,6 +240,32 @@ async def test_period_begins_where_the_join_was_made_again(
     assert await periods_of(parts, chat) == ((2, 3),)
 
 
+async def test_member_who_rejoins_between_two_losses_reads_nothing_from_between(
+    parts: WorkerParts, group: Audience
+) -> None:
+    """The row forgets changes oldest first: a later load finds no join without the leave after it.
+
+    The first loss makes the directory check the seq of Dave's first join; the changes after it are
+    stored before that.
+    """
+    chat, gateway = group.chat, Gateway(parts.hot)
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await persist(parts)
+    await lose_redis(parts)
+    await parts.membership.change(DAVE, asked(frames.Leave, chat))
+    await gateway.send(await parts.audiences.get(chat), "secret")
+    await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
+    await persist(parts)
+    await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name="Other"))
+    await lose_redis(parts)
+
+    await parts.audiences.get(chat)
+
+    readers = MemberCheck(parts.hot, parts.audiences, parts.memberships)
+    reader = await readers.get_reader(chat, DAVE)
+    assert (reader.first, await periods_of(parts, chat)) == (4, (Period(1, 2),))
+
+
 async def test_change_that_is_repeated_after_a_loss_of_redis_is_not_made_twice(
     parts: WorkerParts, group: Audience
 ) -> None:
@@ -269,6 +300,33 @@ async def test_changes_wait_for_those_before_them_to_be_stored(
 
     assert info.name == "More"
     assert len(await says(parts, chat)) == 4
+
+
+async def test_redis_forgets_places_of_the_oldest_changes_first(
+    parts: WorkerParts, group: Audience
+) -> None:
+    """A load finds as many as Redis remembers, then as many again are made before they are stored.
+
+    A change whose place Redis has forgotten would never count as stored.
+    """
+    chat = group.chat
+
+    async def rename(*numbers: int) -> None:
+        for number in numbers:
+            await parts.membership.change(ALICE, asked(frames.UpdateChat, chat, name=f"{number}"))
+
+    await rename(*range(20))
+    await persist(parts)
+    await begin_epoch(parts)
+    await rename(*range(20, changes.UNSTORED_MAX))
+    await begin_epoch(parts)
+    await parts.audiences.get(chat)
+    assert not await parts.turnover.finish(chat)
+    await rename(*range(changes.UNSTORED_MAX, 20 + changes.UNSTORED_MAX))
+
+    await persist(parts)
+
+    assert await parts.turnover.finish(chat)
 
 
 async def test_repair_looks_again_until_changes_are_stored(

@@ -28,7 +28,7 @@
 -- arg ref_ttl_s integer how long a retry is recognised
 -- arg phase    integer seconds by which the chat's generations begin earlier
 -- arg changed  string  changes of which the warm tier or Redis has the entries: "version:first seq",
---                     comma separated
+--                     comma separated, newest first
 -- arg members_count integer pairs that follow: user, "role:joined"
 -- item arg ref   bytes   digest of sender and reference of a committed entry; a message's is kept if
 --                        that was at most `ref_ttl_s` ago
