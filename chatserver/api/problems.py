@@ -16,7 +16,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
-from chatserver.errors import ChatError, ClientError, ConfigError, Unavailable
+from chatserver.errors import ChatError, ClientError, ConfigError, RateLimited, Unavailable
 from chatserver.protocol import codec
 from chatserver.protocol.codes import CODES
 
@@ -85,8 +85,10 @@ def _respond(
 def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
     """Answer an error of ours; what it says is meant for the caller, unless it is a bug."""
     if isinstance(error, ClientError | Unavailable):
-        level = log.info if isinstance(error, ClientError) else log.warning
-        level("request.refused", path=request.url.path, code=error.code, reason=error.message)
+        # A flood that limits refuse is counted in metrics; a log would be full of it.
+        if not isinstance(error, RateLimited):
+            level = log.info if isinstance(error, ClientError) else log.warning
+            level("request.refused", path=request.url.path, code=error.code, reason=error.message)
         status = CODES[error.code].http_status
         headers = _challenge(request) if status == HTTPStatus.UNAUTHORIZED else {}
         wait_ms, is_temporary = error.retry_after_ms, error.temporary

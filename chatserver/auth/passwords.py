@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import importlib.resources
 import os
@@ -23,9 +24,9 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
@@ -36,6 +37,16 @@ from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 T = TypeVar("T")
+
+
+class StoredPassword(Protocol):
+    """A credential of the directory."""
+
+    @property
+    def hash(self) -> str: ...
+
+
+C = TypeVar("C", bound=StoredPassword)
 
 PASSWORD_BYTES_MAX = 512
 SALT_BYTES = 16
@@ -144,18 +155,45 @@ class Passwords:
         """Tell whether a hash was made with other parameters than today's."""
         return self._hasher.check_needs_rehash(stored)
 
+    async def find_verified(
+        self, find: Callable[[], Awaitable[C | None]], password: str, attempt: LoginAttempt
+    ) -> C | None:
+        """Return the credential that `find` returns if it is of this password, else None.
+
+        Guarantees:
+            Cost: `find` is called when there is a slot; a refused attempt reads nothing. A missing
+            credential costs what a wrong password costs.
+            Cancellation: as `hash`.
+
+        Raises:
+            As `verify`, and what `find` raises.
+        """
+        text = normalise(password)
+        async with self._slot(attempt) as threads:
+            found = await find()
+            stored = self._decoy if found is None else found.hash
+            return found if await _run(threads, self._check, stored, text) else None
+
     async def _in_thread(self, attempt: LoginAttempt, work: Callable[..., T], *args: str) -> T:
+        async with self._slot(attempt) as threads:
+            return await _run(threads, work, *args)
+
+    @contextlib.asynccontextmanager
+    async def _slot(self, attempt: LoginAttempt) -> AsyncIterator[ThreadPoolExecutor]:
         lane = self._guess_lane if attempt.is_guess else self._lane
         delay_s = self._delay_s if attempt.is_over_budget else 0.0
-        loop = asyncio.get_running_loop()
         async with lane.queue.slot(attempt, delay_s):
-            # The slot is kept until the thread is done, or memory would have no bound.
-            done = loop.run_in_executor(lane.threads, work, *args)
-            try:
-                return await asyncio.shield(done)
-            except asyncio.CancelledError:
-                await asyncio.wait([done])
-                raise
+            yield lane.threads
+
+
+async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
+    """Run `work` and keep the slot until its thread is done, or memory would have no bound."""
+    done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
 
 
 @functools.cache

@@ -5,12 +5,16 @@ Data, all token buckets that expire when they would be full:
 device) for one account; ``{pN}:guesses:<user>`` (hash), those of all unknown devices for it;
 ``{pN}:limit:entries:<subject>``, the logins of a network or of the known devices of an account.
 
-Every attempt asks Redis: taken in blocks, as `Limits` does, each process would allow a block more.
+Attempts ask Redis: taken in blocks, as `Limits` does, each process would allow a block more. Only
+refusals are remembered here until the bucket has a token again, so a flood is cheap to refuse.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import math
+import time
 
 from chatserver import config
 from chatserver.domain.login_attempts import LoginAttempt
@@ -20,6 +24,37 @@ from chatserver.hot.scripts import Value, load_script
 from chatserver.telemetry import metrics
 
 GUESSES_FREE = 3  # at an account, before further ones count as guesses
+REFUSALS_MAX = 10_000  # remembered by a process, the newest
+
+
+class _Refusals:
+    """Buckets that are empty, and until when (s, monotonic)."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._until: collections.OrderedDict[str, float] = collections.OrderedDict()
+
+    def check(self, bucket: str) -> None:
+        """Raise RateLimited if the bucket cannot have a token yet."""
+        left_s = self._until.get(bucket, 0.0) - time.monotonic()
+        if left_s > 0:
+            raise self._error(math.ceil(left_s * 1000))
+
+    def add(self, bucket: str, wait_ms: int) -> RateLimited:
+        """Remember that a bucket is empty for `wait_ms`; return the error to raise."""
+        self._until[bucket] = time.monotonic() + wait_ms / 1000
+        self._until.move_to_end(bucket)
+        if len(self._until) > REFUSALS_MAX:
+            self._until.popitem(last=False)
+        return self._error(wait_ms)
+
+    def forget(self, bucket: str) -> None:
+        """A token was put back."""
+        self._until.pop(bucket, None)
+
+    def _error(self, wait_ms: int) -> RateLimited:
+        metrics.RATE_LIMITED.labels(self._kind).inc()
+        return RateLimited("too many login attempts; wait, then try again", retry_after_ms=wait_ms)
 
 
 class Tries:
@@ -28,6 +63,8 @@ class Tries:
     def __init__(self, hot: HotClient, settings: config.Limits) -> None:
         self._hot = hot
         self._settings = settings
+        self._entries = _Refusals("entries")
+        self._logins = _Refusals("logins")
 
     async def take_entry(self, subject: str) -> None:
         """Count a login or a registration of a network, or of an account's known devices.
@@ -36,8 +73,10 @@ class Tries:
             RateLimited: there were too many.
             Unavailable: Redis does not answer, and nobody may guess meanwhile.
         """
+        bucket = self._hot.keys.limit("entries", subject)
+        self._entries.check(bucket)
         item: dict[str, Value] = {
-            "limit": self._hot.keys.limit("entries", subject),
+            "limit": bucket,
             "burst": self._settings.entries_burst,
             "rate": repr(self._settings.entries_per_s),
             "wanted": 1,
@@ -45,7 +84,7 @@ class Tries:
         }
         taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
         if not int(taken):
-            raise _too_many("entries", int(wait_ms))
+            raise self._entries.add(bucket, int(wait_ms))
 
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
         """Count an attempt; return it with what its source and the account have used.
@@ -57,9 +96,11 @@ class Tries:
             RateLimited: this source has guessed too often at this account.
             Unavailable: Redis does not answer, and nobody may guess meanwhile.
         """
+        bucket = self._bucket_of(attempt)
+        self._logins.check(bucket)
         taken, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
         if not taken:
-            raise _too_many("logins", wait_ms)
+            raise self._logins.add(bucket, wait_ms)
         return dataclasses.replace(
             attempt,
             used=used,
@@ -70,10 +111,14 @@ class Tries:
 
     async def take_back(self, attempt: LoginAttempt) -> None:
         """Uncount an attempt whose password was right. Best effort."""
+        self._logins.forget(self._bucket_of(attempt))
         try:
             await self._count(attempt, -1)
         except Unavailable:
             return
+
+    def _bucket_of(self, attempt: LoginAttempt) -> str:
+        return self._hot.keys.login_attempts(attempt.account, attempt.source)
 
     async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int, int]:
         keys, limits = self._hot.keys, self._settings
@@ -81,7 +126,7 @@ class Tries:
         taken, wait_ms, used, has_budget, guesses = await self._hot.run(
             load_script("login_attempt"),
             keys={
-                "login_attempts": keys.login_attempts(attempt.account, attempt.source),
+                "login_attempts": self._bucket_of(attempt),
                 "guesses": keys.guesses(attempt.account),
             },
             args={
@@ -93,8 +138,3 @@ class Tries:
             },
         )
         return int(taken), int(wait_ms), int(used), int(has_budget), int(guesses)
-
-
-def _too_many(kind: str, wait_ms: int) -> RateLimited:
-    metrics.RATE_LIMITED.labels(kind).inc()
-    return RateLimited("too many login attempts; wait, then try again", retry_after_ms=wait_ms)

@@ -13,8 +13,9 @@ that work:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from chatserver.config import Auth
@@ -71,6 +72,10 @@ class AnyPasswords(Protocol):
     async def hash(self, password: str, attempt: LoginAttempt) -> str: ...
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool: ...
+
+    async def find_verified(
+        self, find: Callable[[], Awaitable[Any]], password: str, attempt: LoginAttempt
+    ) -> Any: ...
 
     def is_outdated(self, stored: str) -> bool: ...
 
@@ -251,8 +256,9 @@ class Accounts:
         attempt = await self._tries.begin(
             LoginAttempt(user, network if known is None else known, known is not None)
         )
-        stored = await self._rows.find_credential(user)
-        if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
+        find = functools.partial(self._rows.find_credential, user)
+        stored = await self._passwords.find_verified(find, password, attempt)
+        if stored is None:
             raise Unauthenticated(WRONG)
         record = await self._rows.find_user(user)
         if record is None:

@@ -36,8 +36,11 @@ from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.domain.membership import Reader
 from chatserver.errors import BadRequest, NotFound
 from chatserver.protocol import codec, frames
+from chatserver.service.fair_slots import FairSlots
 from chatserver.service.history import Page
 
+CHECKS_MAX = 4  # uploads that a process checks at once; one of each owner
+CHECKS_WAITING_MAX = 64  # of an owner
 SEQS_TRIED_MAX = 3
 POLL_S = 0.05
 ROW_POLL_S = 0.5  # of what only the directory knows
@@ -194,6 +197,7 @@ class Uploads:
         self._pages = pages
         self._settings = settings
         self._clock = clock
+        self._checks = FairSlots(CHECKS_MAX, 1, CHECKS_WAITING_MAX, "uploads")
         self._bounds = Bounds(
             settings.size_bytes_max, settings.waiting_max, settings.waiting_bytes_max
         )
@@ -248,18 +252,21 @@ class Uploads:
 
         Guarantees:
             Idempotent.
+            Cost: several calls to S3 and DynamoDB; one upload of an owner is checked at a time.
 
         Raises:
             NotFound: no such file of the owner's.
             Conflict: it is not uploaded yet.
             BadRequest: what was uploaded is not what was announced.
+            RateLimited: too many uploads of the owner wait to be checked.
         """
-        file = await self._find_own(owner, id_)
-        await self._readers.get_reader(file.chat, owner)
-        if file.phase != "ready":
-            await self._objects.accept(file)
-            file = await self._mark_ready(file)
-            await self._objects.drop_upload(file)
+        async with self._checks.hold(owner):
+            file = await self._find_own(owner, id_)
+            await self._readers.get_reader(file.chat, owner)
+            if file.phase != "ready":
+                await self._objects.accept(file)
+                file = await self._mark_ready(file)
+                await self._objects.drop_upload(file)
         if file.is_unreferenced:
             file = await self._announce(file)
         return file if file.is_looked_at else await self._wait_for_look(file, wait_s)

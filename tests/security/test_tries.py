@@ -43,6 +43,45 @@ async def test_entries_of_a_network_are_bounded(redis_url: str) -> None:
         await tries.take_entry("4-c00003")
 
 
+async def test_refusal_is_remembered_without_asking_redis(redis_url: str) -> None:
+    """Until the bucket has a token again, or one was put back; a flood costs Redis nothing."""
+    limits = LIMITS.model_copy(update={"logins_per_s": 0.01})
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        tries = Tries(hot, limits)
+        begun = [await tries.begin(stranger("wes", "n1")) for _ in range(3)]
+        for _ in range(2):
+            await tries.take_entry("4-c00004")
+        with pytest.raises(RateLimited) as first:
+            await tries.take_entry("4-c00004")
+        with pytest.raises(RateLimited):
+            await tries.begin(stranger("wes", "n1"))
+        await hot.call("DEL", hot.keys.limit("entries", "4-c00004"))
+
+        with pytest.raises(RateLimited) as second:
+            await tries.take_entry("4-c00004")
+
+        assert 0 < (second.value.retry_after_ms or 0) <= (first.value.retry_after_ms or 0)
+        await tries.take_back(begun[0])
+        await tries.begin(stranger("wes", "n1"))
+
+
+async def test_remembered_refusals_are_bounded(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Addresses cost an attacker nothing: the oldest refusal is forgotten, and asked for again."""
+    monkeypatch.setattr("chatserver.hot.tries.REFUSALS_MAX", 1)
+    async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
+        tries = Tries(hot, LIMITS)
+        for network in ("4-c00005", "4-c00006"):
+            for _ in range(2):
+                await tries.take_entry(network)
+            with pytest.raises(RateLimited):
+                await tries.take_entry(network)
+        await hot.call("DEL", hot.keys.limit("entries", "4-c00005"))
+
+        await tries.take_entry("4-c00005")
+
+
 async def test_attempts_of_a_source_come_back_with_time(redis_url: str) -> None:
     """No source is locked out for good, and a right password counts for nothing."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:

@@ -10,11 +10,12 @@ import threading
 
 import pytest
 
+from chatserver.auth.password_queue import SOURCE_MAX
 from chatserver.auth.passwords import GUESS_NICE, Passwords, common_passwords
 from chatserver.config import Auth
 from chatserver.domain.ids import UserId
 from chatserver.domain.login_attempts import LoginAttempt
-from chatserver.errors import BadRequest
+from chatserver.errors import BadRequest, RateLimited
 
 WEAK = Auth(argon2_memory_kib=8, argon2_passes=1)
 ATTEMPT = LoginAttempt(UserId("zoe"), "net", is_known=False)
@@ -90,3 +91,36 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
     if sys.platform == "linux":
         base = os.getpriority(os.PRIO_PROCESS, 0)
         assert nice == [base, *[max(base, GUESS_NICE)] * 2]
+
+
+async def test_attempt_without_a_slot_reads_no_credential() -> None:
+    """A flood of guesses costs no read for each: only those are made whose turn has come."""
+
+    @dataclasses.dataclass
+    class Stored:
+        hash: str
+
+    passwords = Passwords(WEAK.model_copy(update={"login_delay_s": 0}))
+    stored = Stored(await passwords.hash("correct horse battery", ATTEMPT))
+    guess = dataclasses.replace(ATTEMPT, is_guess=True)
+    may_end, reads = asyncio.Event(), 0
+
+    async def find() -> Stored | None:
+        nonlocal reads
+        reads += 1
+        await may_end.wait()
+        return stored
+
+    attempts = [
+        asyncio.create_task(passwords.find_verified(find, "correct horse battery", guess))
+        for _ in range(2 * SOURCE_MAX)
+    ]
+    await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+    assert reads == 1
+    may_end.set()
+    ends = await asyncio.gather(*attempts, return_exceptions=True)
+
+    refused = [end for end in ends if isinstance(end, RateLimited)]
+    assert len(refused) == SOURCE_MAX - 1
+    assert [end for end in ends if end not in refused] == [stored] * reads
+    assert await passwords.find_verified(find, "another long secret", ATTEMPT) is None
