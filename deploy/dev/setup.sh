@@ -80,6 +80,15 @@ make_venv() {
     fail "$python cannot make an environment: install Python's venv module (python3-venv)"
 }
 
+# A lock file names every package, so pip has nothing to resolve: --no-deps also keeps older
+# versions of pip from choosing a newer release for a requirement with extras (coverage[toml]).
+pip_install_lock() {
+    environment=$1
+    lock=$2
+    shift 2
+    pip_install "$environment" --no-deps --require-hashes -r "$lock" "$@"
+}
+
 pip_install() {
     environment=$1
     shift
@@ -90,7 +99,7 @@ pip_install() {
 setup_venv() {
     say "installing the Python packages of requirements.lock into .venv (pip)"
     [ -x .venv/bin/python ] || make_venv .venv
-    pip_install .venv --require-hashes -r requirements.lock || { show_log; fail "pip failed"; }
+    pip_install_lock .venv requirements.lock || { show_log; fail "pip failed"; }
     pip_install .venv --no-deps --no-build-isolation -e . || { show_log; fail "pip failed"; }
 }
 
@@ -144,7 +153,7 @@ setup_s3() {
     if has ministack; then return; fi
     say "fetching the S3 API server ministack (pip)"
     [ -x "$tools/ministack/bin/python" ] || make_venv "$tools/ministack"
-    pip_install "$tools/ministack" --require-hashes -r deploy/dev/ministack.lock && return
+    pip_install_lock "$tools/ministack" deploy/dev/ministack.lock && return
     show_log
     fail "pip could not fetch ministack"
 }
@@ -201,7 +210,7 @@ setup_helm() {
 setup_deploy() {
     say "fetching what checks deploy/ (pip)"
     [ -x "$tools/deploy/bin/python" ] || make_venv "$tools/deploy"
-    pip_install "$tools/deploy" --no-compile --require-hashes -r deploy/dev/deploytools.lock ||
+    pip_install_lock "$tools/deploy" deploy/dev/deploytools.lock --no-compile ||
         { show_log; fail "pip could not fetch the tools of deploy/dev/deploytools.lock"; }
     # Schemas of a dozen versions of Kubernetes come along; the tests ask for one.
     find "$tools"/deploy/lib/*/site-packages/kubernetes_validate -depth -type d -name 'v1.*' \

@@ -11,7 +11,7 @@ from litestar.testing import RequestFactory, create_test_client
 from structlog.testing import capture_logs
 
 from chatserver.api.problems import EXCEPTION_HANDLERS, on_chat_error
-from chatserver.errors import ConfigError, LostRace
+from chatserver.errors import BadRequest, ConfigError, LostRace, RateLimited
 
 
 class _Told(msgspec.Struct):
@@ -44,6 +44,23 @@ def test_lost_race_is_a_temporary_conflict() -> None:
     problem = answer.content
     assert (answer.status_code, problem.code, problem.temporary) == (409, "conflict", True)
     assert (problem.retry_after_ms, answer.headers["Retry-After"]) == (100, "1")
+
+
+def test_rate_limited_request_is_answered_and_not_logged() -> None:
+    """A flood that limits refuse does not fill the log; other refusals are logged."""
+    request = RequestFactory().post("/v1/sessions")
+
+    with capture_logs() as logs:
+        answers = [
+            on_chat_error(request, error)
+            for error in (
+                RateLimited("too many logins", retry_after_ms=500),
+                BadRequest("name: no"),
+            )
+        ]
+
+    assert [answer.status_code for answer in answers] == [429, 400]
+    assert [line["code"] for line in logs] == ["bad_request"]
 
 
 def test_body_that_is_missing_or_wrong_is_named_as_the_body() -> None:
