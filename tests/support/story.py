@@ -311,6 +311,12 @@ class Stays:
             start <= seq and (end is None or seq <= end) for start, end in self.of.get(user, ())
         )
 
+    def is_member_after(self, user: str, seq: int) -> bool:
+        """Tell whether the user was a member between an entry and the next one."""
+        return any(
+            start <= seq and (end is None or seq < end) for start, end in self.of.get(user, ())
+        )
+
     def open_since(self, user: str) -> int | None:
         """Return where the stay of one who is a member now began."""
         stays = self.of.get(user)

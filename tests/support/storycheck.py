@@ -220,7 +220,9 @@ def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
     last = min(later, default=len(log) + 1)
     stays, subject = index.of(asked.chat), asked.subject or asked.user
     wants_in = asked.kind in {"invite", "join"}
-    return any(stays.covers(subject, seq) == wants_in for seq in range(first, last + 1))
+    return any(
+        stays.is_member_after(subject, seq) == wants_in for seq in range(max(first, 1), last)
+    )
 
 
 def _is_not_once(index: _Index) -> Iterator[Violation]:

@@ -114,6 +114,45 @@ def test_check_good_story_has_everything(good: Story) -> None:
     assert any(len(stays) > 1 for stays in stays_of(good).of.values()), "nobody came again"
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_lawful"), [("remove", True), ("leave", True), ("update", False)]
+)
+def test_check_removal_between_a_leave_and_the_next_invite_changes_nothing(
+    kind: Kind, is_lawful: bool
+) -> None:
+    """The member was out between two adjacent entries; an answered update has to be in the log."""
+    entries = (
+        Shown(1, 1_010, "m-1", "bob", "r1", "member", user="bob", role=""),
+        Shown(2, 1_020, "m-2", "alice", "r2", "member", user="bob", role="member"),
+    )
+    story = Story({"group": ["alice", "bob"]}, {}, [Stored("group", entries)])
+    asks: list[tuple[str, str, Kind, str]] = [
+        ("bob", "r1", "leave", ""),
+        ("alice", "r2", "invite", "bob"),
+        ("alice", "r3", kind, "bob"),
+    ]
+    for user, ref, wanted, subject in asks:
+        story.scenes.append(Asked(1.0, user, "group", ref, wanted, subject=subject))
+        story.scenes.append(Answered(2.0, user, "group", ref))
+
+    assert ("P1" not in rules_of(story)) is is_lawful
+
+
+def test_check_answered_removal_that_left_no_trace_is_lost() -> None:
+    """An answered removal of which the log knows nothing is a loss while the member stayed."""
+    entry = Shown(1, 1_010, "m-1", "alice", "r1", "text", "hello")
+    scenes: list[Scene] = [
+        Stored("group", (entry,)),
+        Asked(1.0, "alice", "group", "r1", "send", "hello"),
+        Answered(2.0, "alice", "group", "r1", "", 1, 1_010, "m-1"),
+        Asked(3.0, "alice", "group", "r2", "remove", subject="bob"),
+        Answered(4.0, "alice", "group", "r2"),
+    ]
+    story = Story({"group": ["alice", "bob"]}, {}, scenes)
+
+    assert "P1" in rules_of(story)
+
+
 def test_story_dumped_and_loaded_is_the_same(good: Story) -> None:
     """A story written after a failure can be judged again."""
     assert load_story(dump_story(good)) == good
