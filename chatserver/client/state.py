@@ -398,7 +398,13 @@ class ClientState:
             for chat in self.chats.values():
                 chat.suspect()
         self.take_chats(frame)
-        self._emit([Restarted(is_new, tuple(c.id for c in self.chats.values() if c.needs_history))])
+        restarted = tuple(c.id for c in self.chats.values() if c.needs_history)
+        for head in frame.get("large", []):
+            chat = self.chat(head["chat"])
+            chat.is_large = True
+            if not chat.log.is_suspect:
+                chat.log.begin(head["seq"])
+        self._emit([Restarted(is_new, restarted)])
         for chat in list(self.chats.values()):
             if chat.log.shown is not None:
                 chat.log.pass_by(listed.get(chat.id, 0))

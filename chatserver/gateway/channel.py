@@ -9,6 +9,7 @@ import msgspec
 
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inboxes import LargePlace
+from chatserver.protocol import frames
 from chatserver.service.channellog import ChannelEntry
 
 _MEMBER = b',"kind":"member"'
@@ -144,7 +145,17 @@ class Entry(NamedTuple):
 
     places: list[ChannelPlace]
     remembered: dict[ChatId, tuple[Seq, bool]]  # it is in none: chat → place, whether it is proven
-    closed: list[ChatId]  # not open, or the place is none: the device is to page history
+    closed: dict[ChatId, Seq]  # not open, or the place is none: the device is to page history
+
+    @property
+    def large(self) -> list[frames.LargeChat]:
+        """The large chats, each with the place after which its events begin, as devices get them.
+
+        A device that is not told of one would not name its place there when it comes back, and miss
+        what was said meanwhile.
+        """
+        places = {place.channel.chat: place.after for place in self.places}
+        return [frames.LargeChat(*each) for each in (places | self.closed).items()]
 
 
 class Turn(NamedTuple):

@@ -38,7 +38,7 @@ from chatserver.gateway.channel import (
     leaver_of,
 )
 from chatserver.gateway.framing import text_frame
-from chatserver.protocol import codec
+from chatserver.protocol import codec, frames
 from chatserver.service.channellog import ChannelEntry
 
 log = structlog.get_logger()
@@ -89,14 +89,14 @@ class Channels:
         """
         places = await self._watched.list_large(user)
         wanted = [c for c, place in places.items() if place.until is None and place.told <= start]
-        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, [])
+        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, {})
         for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
             if head is None:
-                entry.closed.append(chat)
+                entry.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
                 continue
             had = (known or {}).get(chat, head.seq)
             if had > head.seq:
-                entry.closed.append(chat)  # of another life: the next entries are not those
+                entry.closed[chat] = head.seq  # of another life: the next entries are not those
                 continue
             place = Seq(max(had, places[chat].since, head.joined - 1))
             if head.joined and head.large:
@@ -188,6 +188,12 @@ class Channels:
         if not head.joined or not head.large or (place is not None and place.until is not None):
             return None  # removed, or the inbox has yet to say that it is large again
         return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
+
+    def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
+        """Return the large chats of a session, each with the place up to which it was sent."""
+        chats = self._of.get(session, {}).items()
+        places = ((chat, channel.place_of(session)) for chat, channel in chats)
+        return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
 
     async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
         """The session has come to place `told` of its inbox: the chat is large above `since`."""

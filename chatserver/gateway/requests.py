@@ -6,6 +6,8 @@ One per gateway process; sessions pass who asks. `send` is not here: it is answe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from chatserver.app import GatewayParts
@@ -118,12 +120,17 @@ class Requests:
                 return await ask_of_companions(self._parts.warm, user, frame)
 
     async def get_snapshot(
-        self, user: UserId, state: InboxState, coverage: Coverage, request: int | None
+        self,
+        user: UserId,
+        state: InboxState,
+        coverage: Coverage,
+        request: int | None,
+        large: Sequence[frames.LargeChat] = (),
     ) -> frames.TooLong | frames.Reset:
         """Return what a device starts again from, when its cursor is of no more use."""
         cursor, chats = await self._parts.chats.get_snapshot(user, state)
         kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
-        return kind(cursor, chats, request)
+        return kind(cursor, chats, request, list(large))
 
     async def _moderate(self, user: UserId, frame: frames.AnyModeration) -> Answer:
         warm = self._parts.warm

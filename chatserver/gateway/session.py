@@ -293,7 +293,9 @@ class Session:
             if is_wanted:
                 del self._lines[chat]
         if line is not None and is_wanted and self._is_current(cursor):
-            self._answer(frames.TooLong(frames.Cursor(cursor.epoch, cursor.seq), [line]))
+            large = [] if found is None else [frames.LargeChat(chat, found.after)]
+            place = frames.Cursor(cursor.epoch, cursor.seq)
+            self._answer(frames.TooLong(place, [line], large=large))
             if found is not None:
                 self._desk.channels.attach(self, found)
 
@@ -430,7 +432,11 @@ class Session:
             self.life.stage, self._seen_head, self.life.is_held = Stage.OPENING, 0, True
             self._desk.channels.detach(self)
             coverage = Coverage.TOO_LONG if state.epoch == before.epoch else Coverage.RESET
-            self._answer(await self._desk.requests.get_snapshot(self.user, state, coverage, None))
+            self._answer(
+                await self._desk.requests.get_snapshot(
+                    self.user, state, coverage, None, entry.large
+                )
+            )
         except ChatError:
             self._seen_head = 0
             self.go_live(before.epoch, before.seq, before.seq)

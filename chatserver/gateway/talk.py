@@ -279,7 +279,11 @@ class Talk:
             return await self._renew(frame)
         if isinstance(frame, frames.History):
             return await self._read_history(frame)
-        return await self._desk.requests.answer(self._session.user, frame)
+        answer = await self._desk.requests.answer(self._session.user, frame)
+        if isinstance(answer, frames.TooLong | frames.Reset):  # to a `sync`
+            large = self._desk.channels.list_places(self._session)
+            return msgspec.structs.replace(answer, large=large)
+        return answer
 
     async def _read_history(self, frame: frames.History) -> msgspec.Struct | None:
         """Return a history page; refuse it if the device's epoch is outdated or changes meanwhile.
@@ -383,10 +387,9 @@ class Talk:
             self._desk.channels.open_for(self._session.user, start, known),
             self._session.standing.look(),
         )
-        heads = {place.channel.chat: place.after for place in entry.places}
         self._answer(
             make_welcome(
-                self._session.id, self._session.user, state, heads, self._desk.all_settings
+                self._session.id, self._session.user, state, entry.large, self._desk.all_settings
             )
         )
         self._life.is_welcomed = True
@@ -396,7 +399,9 @@ class Talk:
             return
         if coverage is not Coverage.CURRENT:
             self._answer(
-                await self._desk.requests.get_snapshot(self._session.user, state, coverage, None)
+                await self._desk.requests.get_snapshot(
+                    self._session.user, state, coverage, None, entry.large
+                )
             )
         self._session.go_live(state.epoch, start, state.head)
         self._session.enter(entry, is_loaded=state.is_known)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from chatserver import config
 from chatserver.domain.cursors import Coverage, judge_cursor
-from chatserver.domain.ids import ChatId, Epoch, Seq, SessionId, UserId
+from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.protocol import frames
 
@@ -15,10 +13,10 @@ def make_welcome(
     session: SessionId,
     user: UserId,
     state: InboxState,
-    large: Mapping[ChatId, Seq],
+    large: list[frames.LargeChat],
     settings: config.Settings,
 ) -> frames.Welcome:
-    """Return what a device is told first; `large` are the heads of the user's large chats."""
+    """Return what a device is told first; `large` are the user's large chats."""
     gateway = settings.gateway
     return frames.Welcome(
         session=session,
@@ -34,7 +32,7 @@ def make_welcome(
             members_max=settings.chats.members_max,
             sends_in_flight_max=gateway.sends_in_flight_max,
         ),
-        large=[frames.LargeChat(chat, seq) for chat, seq in large.items()],
+        large=large,
     )
 
 

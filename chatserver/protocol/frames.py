@@ -888,19 +888,27 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class TooLong(ServerFrame, tag="too_long", frozen=True):
-    """The hot tier no longer holds all that was missed: start from this snapshot."""
+    """The hot tier no longer holds all that was missed: start from this snapshot.
+
+    `large`: the user's large chats, as in `welcome`.
+    """
 
     cursor: Cursor
     chats: list[ChatSummary]
     id: int | None = None
+    large: list[LargeChat] = []
 
 
 class Reset(ServerFrame, tag="reset", frozen=True):
-    """The cursor means nothing here (another epoch, or ahead): start from this snapshot."""
+    """The cursor means nothing here (another epoch, or ahead): start from this snapshot.
+
+    `large`: the user's large chats, as in `welcome`.
+    """
 
     cursor: Cursor
     chats: list[ChatSummary]
     id: int | None = None
+    large: list[LargeChat] = []
 
 
 class Error(ServerFrame, tag="error", frozen=True, omit_defaults=False):

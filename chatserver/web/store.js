@@ -184,7 +184,7 @@ function snapshot(state, { frame, now }) {
     cursor: frame.cursor,
     head: frame.cursor,
     ahead: [],
-    large: startAgain(state.large, frame.chats, isNewEpoch),
+    large: beginLarge(startAgain(state.large, frame.chats, isNewEpoch), frame.large),
     chats,
     outbox,
     unstored: isNewEpoch ? [] : state.unstored, // their places are void: each is acked anew

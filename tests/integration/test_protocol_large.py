@@ -383,6 +383,7 @@ async def test_large_chat_goes_on_after_redis_lost_everything(
         live = [seq for seq in seqs(device, chat) if seq > ack["seq"]]
         snapshots = device.of_type("reset") + device.of_type("too_long")
         lines = [line for frame in snapshots for line in frame["chats"] if line["chat"] == chat]
+        assert chat in {each["chat"] for frame in snapshots for each in frame.get("large", [])}
         read_upto = max([ack["seq"], *(line["top"] for line in lines)])
         assert live == list(range(live[0], last + 1))
         assert live[0] <= read_upto + 1

@@ -328,6 +328,8 @@ class RawChat:
             case "too_long" | "reset":
                 tops = {chat["chat"]: chat.get("top", 0) for chat in fields["chats"]}
                 self.large |= {chat: tops[chat] for chat in self.large.keys() & tops.keys()}
+                begins = {large["chat"]: large["seq"] for large in fields.get("large", [])}
+                self.large = begins | self.large
                 if "id" not in fields:
                     self._restart(fields["cursor"]["epoch"], fields["cursor"]["seq"], tops)
                 if fields["type"] == "reset":

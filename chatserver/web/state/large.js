@@ -2,7 +2,7 @@
 //
 // `large` maps each such chat to the place that we have. It is told to the server with `hello`.
 
-/** Take `welcome.large`: where each chat's events begin. A place that we have is ours to keep. */
+/** Take `large` of a `welcome` or a snapshot: where each chat's events begin. A place that we have is ours to keep. */
 export function beginLarge(large, heads = []) {
   return new Map([...heads.map(({ chat, seq }) => [chat, seq]), ...large]);
 }

@@ -237,7 +237,8 @@ class FakeSession:
             kind = "reset" if self._epoch != server.epoch else "too_long"
             self._epoch, self._sent = server.epoch, len(server.inbox)
             self._places = {chat: len(server.logs[chat]) for chat in server.large}
-            self.to_client.append(server.snapshot(kind))
+            large = [{"chat": chat, "seq": place} for chat, place in self._places.items()]
+            self.to_client.append({**server.snapshot(kind), "large": large})
         for event in server.events(self._sent):
             self._send(event)
         for chat in self._places:

@@ -173,6 +173,32 @@ def test_large_chat_that_a_welcome_before_a_snapshot_names_is_to_be_read() -> No
         assert restarted.chats == ("c2",), kind
 
 
+@pytest.mark.parametrize("kind", ["reset", "too_long"])
+def test_large_chat_that_only_a_snapshot_names_is_named_by_the_next_hello(kind: str) -> None:
+    """Else the next connection would begin at its newest entry, and leave out what came before.
+
+    A user may join a large chat while the device's connection lives, and the snapshot of a loss of
+    Redis then takes the place of the event that says so.
+    """
+    device = Device()
+    epoch = "e2" if kind == "reset" else "e1"
+    line = {"chat": "c1", "kind": "group", "top": 5, "read": 0, "unread": 5}
+    cursor = {"epoch": epoch, "seq": 3}
+    device.take(type=kind, cursor=cursor, chats=[line], large=[{"chat": "c1", "seq": 4}])
+    assert [event.chats for event in device.told(events.Restarted)] == [("c1",)]
+
+    device.state.disconnected(device.now)
+    assert device.state.hello("token")["large"] == {"c1": 4}
+
+    large = [{"chat": "c1", "seq": 4}]
+    welcome = {"user": "alice", "epoch": epoch, "seq": 3, "large": large}
+    device.connection = device.state.connected(welcome, device.now)
+    for seq in (5, 6):
+        place = {"epoch": epoch, "seq": 0, "cs": seq, "chat": "c1", "kind": "message"}
+        device.take(type="event", message=entry(seq), **place)
+    assert device.bodies() == ["text 5", "text 6"]
+
+
 def test_chat_whose_events_began_in_the_lost_epoch_is_to_be_read() -> None:
     """Redis may have lost the event of an entry before the first received one."""
     device = Device()

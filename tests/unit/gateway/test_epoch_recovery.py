@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -122,7 +122,12 @@ class Office:
         return [each for each in self.missed if each.seq > after]
 
     async def get_snapshot(
-        self, user: UserId, state: InboxState, coverage: Coverage, request: None
+        self,
+        user: UserId,
+        state: InboxState,
+        coverage: Coverage,
+        request: None,
+        large: Sequence[frames.LargeChat],
     ) -> frames.TooLong | frames.Reset:
         self.snapshots += 1
         await self._read_warm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -81,10 +81,15 @@ class Office:
         return [self.state]
 
     async def open_for(self, user: UserId, start: Seq) -> Entry:
-        return Entry([], {}, [])
+        return Entry([], {}, {})
 
     async def get_snapshot(
-        self, user: UserId, state: InboxState, coverage: Coverage, request: None
+        self,
+        user: UserId,
+        state: InboxState,
+        coverage: Coverage,
+        request: None,
+        large: Sequence[frames.LargeChat],
     ) -> frames.Reset:
         return await asyncio.shield(self.snapshot)
 
