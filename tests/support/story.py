@@ -317,6 +317,11 @@ class Stays:
             start <= seq and (end is None or seq < end) for start, end in self.of.get(user, ())
         )
 
+    def has_ended(self, user: str, seq: int) -> bool:
+        """Tell whether a place is within a stay that is over."""
+        stays = self.of.get(user, ())
+        return any(start <= seq <= end for start, end in stays if end is not None)
+
     def open_since(self, user: str) -> int | None:
         """Return where the stay of one who is a member now began."""
         stays = self.of.get(user)

@@ -153,6 +153,29 @@ def test_check_answered_removal_that_left_no_trace_is_lost() -> None:
     assert "P1" in rules_of(story)
 
 
+@pytest.mark.parametrize(
+    ("device", "is_reset", "is_lawful"),
+    [("bob-raw", True, True), ("bob-raw", False, False), ("bob-0", True, False)],
+)
+def test_check_bare_device_may_be_told_the_end_of_a_stay_again_after_a_reset(
+    device: str, is_reset: bool, is_lawful: bool
+) -> None:
+    """No snapshot names the chat that the user left, so only a device with a log can compare."""
+    entries = (
+        Shown(1, 1_010, "m-1", "alice", "r1", "text", "hello"),
+        Shown(2, 1_020, "m-2", "bob", "r2", "member", user="bob", role=""),
+    )
+    scenes: list[Scene] = [Stored("group", entries)]
+    scenes += [Told(1.0, "bob", device, "group", entry) for entry in entries]
+    if is_reset:
+        scenes.append(StartedOver(2.0, "bob", device, True))
+    scenes += [Told(3.0, "bob", device, "group", entry) for entry in entries]
+    story = Story({"group": ["alice", "bob"]}, {"bob": [device]}, scenes)
+
+    is_told_twice = any("twice" in violation.text for violation in check_story(story))
+    assert is_told_twice is not is_lawful
+
+
 def test_story_dumped_and_loaded_is_the_same(good: Story) -> None:
     """A story written after a failure can be judged again."""
     assert load_story(dump_story(good)) == good
