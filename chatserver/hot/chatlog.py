@@ -97,9 +97,7 @@ class ChatLog:
         end = "+" if before is None else f"({before}-0"
         if before is not None and before <= 0:
             return []
-        reply = await self._hot.call(
-            "XREVRANGE", self._hot.keys.log(chat), end, "-", "COUNT", limit
-        )
+        reply = await self._read(chat, "XREVRANGE", end, "-", limit)
         entries = [_parse(entry) for entry in reversed(reply)]
         if before is not None or entries:
             last = entries[-1].seq if before is None else before - 1
@@ -108,9 +106,7 @@ class ChatLog:
 
     async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
         """Return the oldest entries above `after`, in rising seq."""
-        reply = await self._hot.call(
-            "XRANGE", self._hot.keys.log(chat), f"({after}-0", "+", "COUNT", limit
-        )
+        reply = await self._read(chat, "XRANGE", f"({after}-0", "+", limit)
         entries = [_parse(entry) for entry in reply]
         last = min(after + limit, entries[-1].seq) if entries else after
         return (await self._fill(chat, entries, after + 1, last))[:limit]
@@ -123,10 +119,11 @@ class ChatLog:
         0: it is no large chat, and what is read goes into inboxes. None: it is not open.
         """
         keys = self._hot.keys
-        large, reply = await self._hot.snapshot(
-            ("HGET", keys.chat(chat), "large"),
+        (large, gate), reply = await self._hot.snapshot(
+            ("HMGET", keys.chat(chat), "large", "gate"),
             ("XRANGE", keys.log(chat), f"({after}-0", "+", "COUNT", limit),
         )
+        self._check_epoch(chat, gate)
         entries = [_parse(entry) for entry in reply]
         last = min(after + limit, entries[-1].seq) if entries else after
         found = (await self._fill(chat, entries, after + 1, last))[:limit]
@@ -150,6 +147,27 @@ class ChatLog:
             return {}
         values = await self._hot.call("HMGET", self._hot.keys.over(chat), *seqs)
         return {seq: value for seq, value in zip(seqs, values, strict=True) if value is not None}
+
+    async def _read(self, chat: ChatId, command: str, start: str, end: str, limit: int) -> Any:
+        """Read a range of the log, of the epoch that we know or an earlier one.
+
+        Raises:
+            Unavailable: Redis is in a later epoch, of which sessions here have no `reset` yet.
+        """
+        keys = self._hot.keys
+        gate, reply = await self._hot.snapshot(
+            ("HGET", keys.chat(chat), "gate"),
+            (command, keys.log(chat), start, end, "COUNT", limit),
+        )
+        self._check_epoch(chat, gate)
+        return reply
+
+    def _check_epoch(self, chat: ChatId, gate: bytes | None) -> None:
+        """Raise Unavailable if the chat is open in a later epoch than the one we know."""
+        partition = self._hot.keys.partition_of(chat)
+        epoch = self._hot.epoch_of(partition)
+        if gate is not None and gate.partition(b":")[0] > epoch.encode():
+            self._hot.doubt_epoch(partition, epoch)
 
     async def _fill(
         self, chat: ChatId, entries: list[LogEntry], first: int, last: int

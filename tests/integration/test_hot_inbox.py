@@ -7,7 +7,8 @@ import pytest
 from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inboxes import BoxChat, Delivery, InboxEntry, ListedChat, MarkResult, Place
 from chatserver.domain.messages import ChatHead
-from chatserver.errors import NotFound
+from chatserver.errors import NotFound, Unavailable
+from chatserver.hot import client
 from chatserver.hot.chatlog import ChatLog
 from chatserver.hot.client import HotClient, open_hot
 from chatserver.hot.inbox import Inboxes
@@ -209,6 +210,26 @@ async def test_log_pages_before_and_after_a_place(filled: ChatLog) -> None:
     assert await after(0, 2) == [1, 2]
     assert await after(8, 9) == [9, 10]
     assert await after(10, 9) == []
+
+
+@pytest.mark.parametrize("read", ["list_before", "list_after", "list_large"])
+async def test_log_of_a_later_epoch_is_not_read(
+    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Sessions here have no `reset` of it: they would take its entries for those that were lost."""
+    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    async with open_hot(patient(redis_url)) as hot:
+        commit(scripts, hot, CHAT, ALICE)
+        log = ChatLog(hot)
+        assert [entry.seq for entry in await log.list_before(CHAT, None, 9)] == [1]
+
+        scripts.redis.flushall()
+        async with open_hot(patient(redis_url)) as newer:
+            assert newer.epochs[0] > hot.epochs[0]
+            commit(scripts, newer, CHAT, ALICE, BOB)
+            place = None if read == "list_before" else Seq(0)
+            with pytest.raises(Unavailable, match="lost what it had"):
+                await getattr(log, read)(CHAT, place, 9)
 
 
 async def test_log_range_is_what_redis_holds_of_it(filled: ChatLog, scripts: Scripts) -> None:
