@@ -48,15 +48,15 @@ lint: .venv/.ready
 
 docs: .venv/.ready
 	@$(BIN)/python -m chatserver.protocol.asyncapi >docs/asyncapi.json
-	@$(BIN)/python -m chatserver.api.document >docs/openapi.json
-	@$(BIN)/python -m chatserver.cli.documents settings >docs/settings.md
-	@$(BIN)/python -m chatserver.cli.documents commands >docs/commands.md
-	@$(BIN)/python -m chatserver.warm.documents cloudformation >deploy/dynamodb/cloudformation.json
-	@$(BIN)/python -m chatserver.warm.documents workbench >deploy/dynamodb/nosql-workbench.json
+	@$(BIN)/python -m chatserver.api.openapi_file >docs/openapi.json
+	@$(BIN)/python -m chatserver.cli.generated_documents settings >docs/settings.md
+	@$(BIN)/python -m chatserver.cli.generated_documents commands >docs/commands.md
+	@$(BIN)/python -m chatserver.warm.schema.documents cloudformation >deploy/dynamodb/cloudformation.json
+	@$(BIN)/python -m chatserver.warm.schema.documents workbench >deploy/dynamodb/nosql-workbench.json
 	@$(BIN)/python deploy/grafana/render.py >deploy/grafana/dashboard.json
-	@$(BIN)/python -m chatserver.warm.documents terraform >deploy/terraform/tables.json
+	@$(BIN)/python -m chatserver.warm.schema.documents terraform >deploy/terraform/tables.json
 	@for name in processes archive operator; do \
-		$(BIN)/python -m chatserver.warm.documents iam-$$name >deploy/iam/$$name.json; done
+		$(BIN)/python -m chatserver.warm.schema.documents iam-$$name >deploy/iam/$$name.json; done
 
 golden: .venv/.ready .tools/.deploy
 	@$(BIN)/python -m tests.support.deployments

@@ -1,3 +1,3 @@
-"""A real-time chat server: WebSocket gateway, Redis hot tier, DynamoDB history."""
+"""Real-time chat server: WebSocket gateway, Redis hot tier, DynamoDB history and S3 archive."""
 
 __version__ = "0.1.0"

@@ -1,11 +1,11 @@
-"""Settings, by section, read once at the start.
+"""Settings by section, read once at startup.
 
-From, in rising precedence: defaults, a TOML file (``--config`` or ``CHAT_CONFIG``), a directory of
-secrets (``CHAT_SECRETS_DIR``: files named like the variables), environment variables
-``CHAT_<SECTION>_<NAME>``. Unknown settings and all that is wrong are reported together, and the
+Sources, in ascending precedence: defaults, a TOML file (``--config`` or ``CHAT_CONFIG``), a
+directory of secrets (``CHAT_SECRETS_DIR``: files named like the variables), environment variables
+``CHAT_<SECTION>_<NAME>``. All unknown settings and invalid values are reported together, and the
 process does not start.
 
-One file, though a long one: declarations alone, a section a class, which operators read as a list.
+The file is long but contains mostly declarations, one class per section.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from chatserver.domain.pages import BYTES_MAX, ITEMS_MAX, PageBounds
-from chatserver.domain.reserved_names import RESERVED_NAMES
-from chatserver.domain.shards import SHARDS_MAX, is_shards
+from chatserver.domain.access.reserved_names import RESERVED_NAMES
+from chatserver.domain.page_limits import BYTES_MAX, ITEMS_MAX, PageBounds
 from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
+from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
 from chatserver.errors import ConfigError
 
 PREFIX = "CHAT_"
@@ -47,14 +47,14 @@ _NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR", "CHAT_FAILPOINT", "CHAT_TOKE
 
 
 class Section(BaseModel):
-    """A group of settings; refuses names that it does not have."""
+    """Base class of settings sections; refuses unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _read_list(cls, value: object, info: ValidationInfo) -> object:
-        """A variable and a secret's file are texts: of a list, its JSON."""
+        """Parse a list given as JSON text, because variables and secret files are text."""
         field = cls.model_fields[str(info.field_name)]
         if not isinstance(value, str) or get_origin(field.annotation) is not list:
             return value
@@ -65,7 +65,7 @@ class Section(BaseModel):
 
 
 class Redis(Section):
-    """The hot tier."""
+    """Redis, the hot tier."""
 
     url: str = Field("redis://127.0.0.1:6379/0", description="address of Redis 7 or Valkey")
     cluster: bool = Field(False, description="url names any node of a Redis Cluster")
@@ -115,7 +115,7 @@ class Redis(Section):
 
 def _check_networks(texts: list[str]) -> list[str]:
     for text in texts:
-        ipaddress.ip_network(text, strict=False)  # its ValueError names what is wrong
+        ipaddress.ip_network(text, strict=False)  # its ValueError describes the problem
     return texts
 
 
@@ -127,7 +127,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class Gateway(Section):
-    """WebSocket processes."""
+    """WebSocket gateway processes."""
 
     host: str = Field("127.0.0.1", description="address to listen at")
     port: int = Field(8081, ge=0, le=65_535, description="port to listen at")
@@ -208,7 +208,7 @@ class Gateway(Section):
 
 
 class Presence(Section):
-    """What users are told of each other's presence."""
+    """Presence of users."""
 
     away_after_s: float = Field(300.0, gt=0, description="without use, a device counts as away")
     offline_grace_s: float = Field(
@@ -219,7 +219,7 @@ class Presence(Section):
 
 
 class Limits(Section):
-    """Token buckets, shared by all gateways: so many at once, so many a second for ever."""
+    """Rate limits: token buckets shared by all gateways, each with a burst and a refill rate."""
 
     sends_burst: int = Field(500, ge=1, description="messages of one user")
     sends_per_s: float = Field(50.0, gt=0, description="refilled so fast")
@@ -256,7 +256,7 @@ class Limits(Section):
 
 
 class Chats(Section):
-    """Groups, and what is said and read in chats."""
+    """Groups, messages and pages of history."""
 
     members_max: int = Field(100_000, ge=2, le=100_000, description="members of one chat")
     body_chars_max: int = Field(
@@ -287,25 +287,25 @@ class Chats(Section):
 
     @property
     def request_bytes_max(self) -> int:
-        """How long a request or frame has to be allowed to be, so that the longest body fits.
+        """The size that a request or frame must be allowed, so that the longest body fits.
 
-        JSON writes a character of two bytes in six, at worst.
+        In the worst case, JSON encodes a two-byte character in six bytes.
         """
         return max(65_536, 3 * self.body_bytes_max + 8_192)
 
     @property
     def body_bounds(self) -> BodyBounds:
-        """How long a message may be."""
+        """The maximum length of a message body."""
         return BodyBounds(self.body_chars_max, self.body_bytes_max)
 
     @property
     def page_bounds(self) -> PageBounds:
-        """What one answer holds at most."""
+        """The maximum size of one page."""
         return PageBounds(self.page_max, self.page_bytes_max)
 
 
 class Warm(Section):
-    """DynamoDB."""
+    """DynamoDB, the warm tier."""
 
     endpoint: str | None = Field(None, description="unset: AWS")
     streams_endpoint: str | None = Field(None, description="of Streams; unset: as `endpoint`")
@@ -371,7 +371,7 @@ class Warm(Section):
 
 
 class Cold(Section):
-    """S3."""
+    """S3, the cold tier."""
 
     endpoint: str | None = Field(None, description="unset: AWS")
     public_endpoint: str | None = Field(
@@ -395,16 +395,16 @@ class Cold(Section):
 
     @property
     def client_urls(self) -> list[str]:
-        """Where clients reach the bucket."""
+        """The base URLs at which clients reach the bucket."""
         if url := self.public_endpoint or self.endpoint:
             return [url]
-        # The SDK signs for either of them.
+        # The SDK may sign URLs for either host.
         hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
         return [f"https://{self.bucket}.{host}" for host in hosts]
 
 
 class Attachments(Section):
-    """Files in messages."""
+    """File attachments."""
 
     size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="of one file")
     per_message_max: int = Field(10, ge=0, le=10, description="files of one message")
@@ -434,7 +434,7 @@ class Attachments(Section):
 
 
 class Auth(Section):
-    """Who may come in."""
+    """Authentication: tokens, local accounts and the host application's tokens."""
 
     secret: SecretStr = Field(
         SecretStr(""), description="HS256 key of at least 32 bytes; there is no default"
@@ -497,7 +497,7 @@ class Auth(Section):
 
     @property
     def token_s_max(self) -> int:
-        """How long after it was made a token may still be taken."""
+        """The longest time after its creation that a token may still be accepted."""
         return self.lifetime_s_max + self.leeway_s
 
     @model_validator(mode="after")
@@ -512,7 +512,7 @@ class Auth(Section):
                 raise ValueError(f"{sources[0]} needs host_algorithm")
             return self
         if self.local_accounts:
-            # Whoever registers first would be the host application's user of that name.
+            # Otherwise a user could register the name of one of the host application's users.
             raise ValueError("host_algorithm needs local_accounts = false: both name users")
         takes_secret = self.host_algorithm == "HS256"
         if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:
@@ -524,7 +524,7 @@ class Auth(Section):
 
 
 class Api(Section):
-    """HTTP processes."""
+    """HTTP API processes."""
 
     host: str = Field("127.0.0.1", description="address to listen at")
     port: int = Field(8080, ge=0, le=65_535, description="port to listen at")
@@ -586,7 +586,7 @@ class Api(Section):
 
 
 class Outbound(Section):
-    """HTTP that the server itself asks for: webhooks, push services, keys of token issuers."""
+    """Outbound HTTP requests: webhooks, push services and key sets of token issuers."""
 
     allow_private: list[str] = Field(
         default_factory=list,
@@ -605,12 +605,12 @@ class Outbound(Section):
     @classmethod
     def _check_networks(cls, texts: list[str]) -> list[str]:
         for text in texts:
-            ipaddress.ip_network(text, strict=False)  # its ValueError names what is wrong
+            ipaddress.ip_network(text, strict=False)  # its ValueError describes the problem
         return texts
 
 
 class Webhooks(Section):
-    """What the host application is asked, and told, by HTTP."""
+    """Webhooks to the host application: before-send and events."""
 
     secret: SecretStr = Field(
         SecretStr(""), description="signs what is sent; at least 32 bytes where there is a URL"
@@ -646,7 +646,7 @@ class Webhooks(Section):
 
 
 class Persist(Section):
-    """The worker that moves messages to the warm tier."""
+    """Persist worker, which moves messages to the warm tier."""
 
     batch_max: int = Field(
         32, ge=1, le=1000, description="backlog entries read at once; one is up to redis.batch_max"
@@ -678,7 +678,7 @@ class Persist(Section):
 
 
 class Notify(Section):
-    """Pushes to devices that show nothing. Without a key of VAPID, FCM or APNs there are none."""
+    """Push notifications. Disabled without a VAPID, FCM or APNs key."""
 
     delay_s: float = Field(
         3.0, ge=0, le=300, description="a message that is read within it is not pushed"
@@ -716,7 +716,7 @@ class Notify(Section):
 
 
 class Assistant(Section):
-    """What answers for AI companions."""
+    """AI companion responses."""
 
     turns_in_flight_max: int = Field(
         3, ge=1, le=100, description="answers being made for one user at once"
@@ -763,7 +763,7 @@ class Assistant(Section):
 
 
 class Privacy(Section):
-    """What users may have of their data: a copy, and that it goes."""
+    """Data exports and erasure of user data."""
 
     export_days: int = Field(7, ge=1, le=30, description="how long an export can be downloaded")
     exports_per_day_max: int = Field(3, ge=1, le=100, description="that one user may ask for")
@@ -784,7 +784,7 @@ class Privacy(Section):
 
 
 class Counters(Section):
-    """Counting likes."""
+    """Like counters."""
 
     flush_s: float = Field(
         2.0, ge=0.1, le=60, description="counts are never more than so far behind likes"
@@ -800,7 +800,7 @@ class Counters(Section):
 
 
 class Timeline(Section):
-    """Bringing posts to timelines."""
+    """Delivery of posts to timelines."""
 
     fanout_followers_max: int = Field(
         10_000, ge=0, description="posts of authors with more followers are merged in by readers"
@@ -819,7 +819,7 @@ class Timeline(Section):
 
 
 class Archive(Section):
-    """What moves old messages from DynamoDB to S3, and reads them there."""
+    """Archive: moving old messages from DynamoDB to S3, and reading them."""
 
     retention_s: int = Field(
         0, ge=0, description="older messages move to S3; 0: none do, what is there stays readable"
@@ -861,7 +861,7 @@ class Archive(Section):
 
 
 class Audit(Section):
-    """What compares the tiers again and again."""
+    """Audit: periodic comparison of the tiers."""
 
     interval_s: float = Field(86_400.0, gt=0, description="from one round to the next")
     read_units_per_s: int = Field(
@@ -877,7 +877,7 @@ class Audit(Section):
 
 
 class Repair(Section):
-    """The worker that finishes what a dead gateway left undelivered."""
+    """Repair worker, which finishes the fan-outs of dead gateways."""
 
     after_ms: int = Field(
         1000,
@@ -917,13 +917,13 @@ class Telemetry(Section):
 
 
 class Settings(BaseSettings):
-    """Everything a process can be told."""
+    """All settings of a process."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_nested_delimiter="_",
         env_nested_max_split=1,
-        enable_decoding=False,  # `Section` reads lists, and says which one is none
+        enable_decoding=False,  # `Section` parses lists, with better errors
         extra="forbid",
         frozen=True,
     )
@@ -965,7 +965,7 @@ class Settings(BaseSettings):
     def _share_tenant(self) -> Self:
         if self.cold.tenant not in ("", self.warm.tenant):
             raise ValueError("cold.tenant: must be as warm.tenant, or unset")
-        # One setting for both tiers: nobody can set it for one and forget the other.
+        # One setting for both tiers, so that they cannot differ.
         self.__dict__["cold"] = self.cold.model_copy(update={"tenant": self.warm.tenant})
         return self
 
@@ -978,7 +978,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment before secrets before the file; no dotenv."""
+        """Return the sources by precedence: arguments, environment, secrets, file; no dotenv."""
         sources: tuple[PydanticBaseSettingsSource, ...] = (
             init_settings,
             env_settings,
@@ -1004,13 +1004,13 @@ class _SigningSettings(Settings):
 
 
 def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Settings:
-    """Read the settings of this process.
+    """Load the settings of this process.
 
-    `overrides` are sections as mappings and win over everything, for flags and tests.
+    `overrides` are sections as mappings with the highest precedence, for flags and tests.
     `requires_secret`: the process signs or verifies tokens.
 
     Raises:
-        ConfigError: with every problem at once.
+        ConfigError: the settings are invalid; `problems` lists every problem.
     """
     problems = _unknown_variables()
     path = os.environ.get("CHAT_CONFIG")
@@ -1031,7 +1031,7 @@ def load_settings(*, requires_secret: bool = False, **overrides: Any) -> Setting
 
 
 def _told(wrong: ValidationError) -> Iterator[str]:
-    """Yield what is wrong, each setting by its name and its variable."""
+    """Yield one problem per invalid setting, with its name and its variable."""
     variables = {f"{section}.{name}": one for one, (section, name) in _variables().items()}
     for error in wrong.errors():
         name = ".".join(str(part) for part in error["loc"])
@@ -1041,7 +1041,7 @@ def _told(wrong: ValidationError) -> Iterator[str]:
             continue
         if error["type"] == "extra_forbidden":
             if f"{PREFIX}{name.replace('.', '_')}".upper() in os.environ:
-                continue  # told by its variable
+                continue  # reported for its variable
             why = "no such setting"
         setting = ".".join(name.split(".")[:2])
         if setting in variables:
@@ -1050,7 +1050,7 @@ def _told(wrong: ValidationError) -> Iterator[str]:
 
 
 def check_secret(settings: Settings) -> None:
-    """Refuse to start a process that trusts tokens without a real key.
+    """Check that a process which trusts tokens has a valid signing key.
 
     Raises:
         ConfigError: `auth.secret` is unset or shorter than 32 bytes.
@@ -1069,7 +1069,7 @@ def _secret_problem(auth: Auth) -> str | None:
 
 
 def _variables() -> dict[str, tuple[str, str]]:
-    """Return the name of each environment variable, and its section and setting."""
+    """Return the section and setting of each environment variable, by variable name."""
     return {
         f"{PREFIX}{section}_{name}".upper(): (section, name)
         for section, field in Settings.model_fields.items()
@@ -1079,10 +1079,10 @@ def _variables() -> dict[str, tuple[str, str]]:
 
 
 def _read_secrets() -> dict[str, dict[str, str]]:
-    """Return the settings in ``CHAT_SECRETS_DIR``: one file each, named like its variable.
+    """Return the settings in ``CHAT_SECRETS_DIR``: one file per setting, named like its variable.
 
     Raises:
-        ConfigError: there is no such directory.
+        ConfigError: the directory does not exist.
     """
     folder = os.environ.get("CHAT_SECRETS_DIR")
     if not folder:

@@ -1,34 +1,34 @@
-"""Every error the product raises, in one tree.
+"""Error hierarchy.
 
 ::
 
     ChatError
-    ├── ClientError            the caller mends it                      logged at INFO
-    │   ├── BadRequest         a field is missing, malformed or out of its bound
+    ├── ClientError            the caller can fix it                    logged at INFO
+    │   ├── BadRequest         a field is missing, malformed or out of range
     │   ├── TooLarge           the input exceeds a size limit
     │   ├── Unauthenticated    no valid token
-    │   │   └── UnknownKey     signed with a key that is not known here, yet
-    │   ├── Forbidden          known, but not allowed
-    │   │   └── Banned         the user may do nothing at all
+    │   │   └── UnknownKey     signed with a key that this process does not have
+    │   ├── Forbidden          authenticated, but not allowed
+    │   │   └── Banned         the user is banned from the server
     │   ├── NotFound           absent, or not visible to the caller
-    │   ├── Conflict           the same name stands for something else
-    │   │   └── LostRace       another request changed it at the same moment; the same call may work
-    │   └── RateLimited        too many; `retry_after_ms` says when again
-    ├── Unavailable            the same call may work later             logged at WARNING
-    │   └── Overloaded         a bound is reached; slow down
-    ├── CorruptData            stored data breaks an invariant          pages someone
+    │   ├── Conflict           the name or reference is already in use
+    │   │   └── LostRace       another request changed it concurrently; a retry may succeed
+    │   └── RateLimited        too many requests; retry after `retry_after_ms`
+    ├── Unavailable            a retry may succeed                      logged at WARNING
+    │   └── Overloaded         a limit is reached; slow down
+    ├── CorruptData            stored data breaks an invariant          pages an operator
     └── ConfigError            the process cannot start
 
-`code` is the word on the wire; `chatserver.protocol.codes` maps it to HTTP status and close code.
-Adapters translate foreign errors at their edge with ``raise … from exc``: nothing of redis or
-botocore crosses a package border.
+`code` is the error code on the wire; `chatserver.protocol.codes` maps it to an HTTP status and a
+close code. Adapters translate library errors with ``raise … from exc``, so no redis or botocore
+error crosses a package boundary.
 """
 
 from __future__ import annotations
 
 
 class ChatError(Exception):
-    """Root of everything raised on purpose."""
+    """Base class of all expected errors."""
 
     code = "internal"
     temporary = False
@@ -40,55 +40,55 @@ class ChatError(Exception):
 
 
 class ClientError(ChatError):
-    """The caller sent something that the caller can mend."""
+    """The request is invalid; the caller can fix it."""
 
     code = "bad_request"
 
 
 class BadRequest(ClientError):
-    """A field is missing, malformed or out of its bound; the message names field and limit."""
+    """A field is missing, malformed or out of range; the message names the field and the limit."""
 
 
 class TooLarge(ClientError):
-    """The input exceeds a size limit; the message names it."""
+    """The input exceeds a size limit; the message names the limit."""
 
     code = "too_large"
 
 
 class Unauthenticated(ClientError):
-    """No token, or one that does not hold."""
+    """The token is missing or invalid."""
 
     code = "unauthenticated"
 
 
 class UnknownKey(Unauthenticated):
-    """The token names a key that is not known here; a key set fetched anew may have it."""
+    """The token names an unknown key; a refreshed key set may contain it."""
 
 
 class Forbidden(ClientError):
-    """The caller is known but may not do this."""
+    """The caller is authenticated but not allowed to do this."""
 
     code = "forbidden"
 
 
 class Banned(Forbidden):
-    """The user may do nothing at all, and no token helps."""
+    """The user is banned from the server; a new token does not help."""
 
 
 class NotFound(ClientError):
-    """There is no such thing, or the caller may not know that there is."""
+    """The resource does not exist or is not visible to the caller."""
 
     code = "not_found"
 
 
 class Conflict(ClientError):
-    """The name or reference already stands for something else."""
+    """The name or reference is already in use for something else."""
 
     code = "conflict"
 
 
 class LostRace(Conflict):
-    """Another request changed the same thing at the same moment; the same call may work later."""
+    """A concurrent request changed the same resource; a retry may succeed."""
 
     temporary = True
 
@@ -97,16 +97,17 @@ class LostRace(Conflict):
 
 
 class RateLimited(ClientError):
-    """Too many requests; try again after `retry_after_ms`."""
+    """Too many requests; retry after `retry_after_ms`."""
 
     code = "rate_limited"
     temporary = True
 
 
 class Unavailable(ChatError):
-    """A tier is down or too slow; the same call may work later.
+    """A tier is down or too slow; a retry may succeed.
 
-    For a send this is the third outcome: it may or may not have happened, and the same `ref` tells.
+    For a send, the outcome is unknown: the message may have been committed. A retry with the same
+    `ref` resolves it.
     """
 
     code = "unavailable"
@@ -117,7 +118,7 @@ class Unavailable(ChatError):
 
 
 class Overloaded(Unavailable):
-    """A queue or store reached its bound; nothing was taken."""
+    """A queue or store has reached its limit; nothing was accepted."""
 
     code = "overloaded"
 
@@ -127,7 +128,7 @@ class CorruptData(ChatError):
 
 
 class ConfigError(ChatError):
-    """The process cannot start; `problems` lists everything that is wrong at once."""
+    """The process cannot start; `problems` lists every problem found."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

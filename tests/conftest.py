@@ -8,8 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from chatserver.service import accounting
-from tests.support.servers import (
+from chatserver.operations.cost import recorder
+from tests.support.servers.processes import (
     dynamodb,
     redis_server,
     redis_url,
@@ -31,7 +31,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # Parts that live as long as the run rest while tests on other loops run: what they would do by
 # themselves meanwhile is cut short by a deadline. Processes that tests start do it as ever.
-accounting.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
+recorder.FLUSH_S = 3600.0  # type: ignore[misc]  # a constant of the product
 
 _TESTS = Path(__file__).parent
 # The files that take longest first: what is left at the end is short, and no process waits for

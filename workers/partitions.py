@@ -1,4 +1,4 @@
-"""Runs one worker for each partition; what serves a part of them may fail without the others."""
+"""Runs one worker per partition, and restarts each one separately when it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
-from chatserver.hot.client import HotClient
+from chatserver.hot.redis.client import HotClient
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaita
     """Run `work` for each partition, until cancelled.
 
     Raises:
-        Unavailable: the hot tier went away as a whole; start again.
+        Unavailable: the whole hot tier is unavailable; restart the worker.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -34,10 +34,10 @@ async def run_partitions(hot: HotClient, name: str, work: Callable[[int], Awaita
 async def keep_running(
     hot: HotClient, name: str, partition: int, work: Callable[[int], Awaitable[None]]
 ) -> None:
-    """Run `work` for a partition, again when it fails, until cancelled.
+    """Run `work` for a partition, and restart it when it fails, until cancelled.
 
     Raises:
-        Unavailable: the hot tier went away as a whole; start again.
+        Unavailable: the whole hot tier is unavailable; restart the worker.
     """
     wait_s = 0.1
     loop = asyncio.get_running_loop()

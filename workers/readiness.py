@@ -1,4 +1,4 @@
-"""Whether the stores that workers need answer, looked at now and then for ``/readyz``."""
+"""Readiness of workers for ``/readyz``: periodic checks of the stores that they need."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Final
 
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
-from workers.parts import WorkerParts
+from workers.container import WorkerContainer
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
 
 
 class Readiness:
-    """What is in the way of the work, in words; nothing if the stores answer."""
+    """Current readiness problem as text; empty if the stores answer."""
 
     def __init__(self) -> None:
         self._trouble = "starting"
 
     def find_trouble(self) -> str:
-        """Return what was found last. From any thread."""
+        """Return the result of the last check. Thread-safe."""
         return self._trouble
 
-    async def watch(self, parts: WorkerParts) -> None:
-        """Look until cancelled; one read unit each time."""
+    async def watch(self, parts: WorkerContainer) -> None:
+        """Check periodically until cancelled; one read unit per check."""
         while True:
             self._trouble = await self._look(parts)
             await asyncio.sleep(jittered(INTERVAL_S))
 
-    async def _look(self, parts: WorkerParts) -> str:
+    async def _look(self, parts: WorkerContainer) -> str:
         if not parts.hot.is_up:
             return "no redis"
         if parts.hot.refusal:

@@ -1,13 +1,13 @@
-"""Finishes fan-outs that nobody finished: their gateway died, or could not reach a partition.
+"""Repair worker: completes fan-outs whose gateway died or could not reach a partition.
 
-The commit lists a chat in ``{pN}:undelivered`` while somebody has still to serve an inbox or to
-tell another gateway; whoever does takes it off. What stays for longer than `repair.after_ms` is
-done here: every inbox of the chat is served (which changes nothing where it was) and every gateway
-with a member is nudged (which changes nothing where the device is up to date).
+The commit lists a chat in ``{pN}:undelivered`` until every inbox is served and every gateway
+notified; the process that completes the delivery removes it. A chat that stays listed for longer
+than `repair.after_ms` is completed here: every inbox of the chat is served and every gateway with a
+member is nudged. Both have no effect where they were already done.
 
-Changes of membership that a process left half done are finished here, too; see
-`chatserver.service.membership`.
-Chats that are idle leave the hot tier here, a few at each look; see `chatserver.hot.eviction`.
+The worker also completes membership changes of dead processes
+(`chatserver.service.membership.service`) and evicts idle chats from the hot tier, a few per pass
+(`chatserver.hot.chats.eviction`).
 """
 
 from __future__ import annotations
@@ -20,45 +20,46 @@ import structlog
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
 from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
-from chatserver.hot.eviction import Eviction
+from chatserver.hot.bus.mailbox import Nudge, Publish
+from chatserver.hot.chats.eviction import Eviction
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
 from chatserver.hot.leases import Lease
-from chatserver.hot.mailbox import Nudge, Publish
-from chatserver.hot.watchers import Watchers
-from chatserver.service.direct_chats import list_with_first_message
+from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry import metrics
+from workers.container import WorkerContainer
 from workers.partitions import run_partitions
-from workers.parts import WorkerParts
 
 log = structlog.get_logger()
 
-CHATS_MAX = 200  # read at once
-READS_MAX = 50  # per look
+CHATS_MAX = 200  # per read
+READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
-CHAT_S_MAX = 2.0  # a chat that cannot be opened must not hold up others for longer
-LEASE_S = 2.0  # after which another one goes on; two at once would do no harm
+CHAT_S_MAX = 2.0  # a chat that cannot be loaded must not delay others for longer
+LEASE_S = 2.0  # then another worker takes over; two at once are harmless
 
 
 class RepairWorker:
-    """The repairer of one partition."""
+    """The repair worker of one partition."""
 
-    def __init__(self, parts: WorkerParts, partition: int, owner: str) -> None:
+    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
         self._parts = parts
         self._settings = parts.settings.repair
         self._partition = partition
         self._eviction = Eviction(parts.hot)
-        self._watchers = Watchers(parts.hot, GatewayId(owner), 1)
+        self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
         self._lease = Lease(parts.hot, partition, "repair", owner, LEASE_S, parts.clock)
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
 
     async def run(self) -> None:
-        """Look again and again until cancelled; on the way out the lease is given back.
+        """Run passes until cancelled. The lease is released on exit.
 
         Raises:
-            Unavailable: Redis went away; start again.
+            Unavailable: Redis is unavailable; restart the worker.
         """
         async with self._lease.given_back():
             while True:
-                # Renewed before each step: with a distant Redis, all of them outlast the lease.
+                # Renewed before each step: with high latency to Redis, all steps together outlast
+                # the lease.
                 for step in (self.repair_once, self.finish_changes, self.evict_once):
                     if not await self._lease.hold():
                         break
@@ -66,21 +67,21 @@ class RepairWorker:
                 await asyncio.sleep(self._settings.interval_ms / 1000)
 
     async def evict_once(self) -> int:
-        """Let a few chats go that are idle; return how many went."""
+        """Evict a few idle chats; return how many were evicted."""
         gone = await self._eviction.evict_idle(self._partition, self._parts.clock.time())
         metrics.EVICTED.inc(gone)
         return gone
 
     async def repair_once(self) -> int:
-        """Finish what is overdue; return how many chats were finished.
+        """Complete overdue deliveries; return how many chats were completed.
 
         Guarantees:
-            Idempotent, and safe beside a gateway that is doing the same.
-            Progress: chats that cannot be finished now keep no other one waiting.
+            Idempotent, and safe while a gateway delivers the same.
+            Progress: chats that cannot be completed now do not block others.
         """
         failed = finished = 0
         for _ in range(READS_MAX):
-            # Who failed stays on the list, before the next ones.
+            # Failed chats stay at the start of the list, so skip that many.
             chats = await self._list_overdue(failed)
             outcomes = await asyncio.gather(*(self._try(chat) for chat in chats))
             finished += sum(outcomes)
@@ -93,7 +94,7 @@ class RepairWorker:
     async def _list_overdue(self, start: int) -> list[ChatId]:
         hot = self._parts.hot
         listed = hot.keys.undelivered(self._partition)
-        # In one, so that the clock is that of the node by which the times were noted.
+        # One transaction, so the time is that of the node that recorded the scores.
         (seconds, micros), found = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
@@ -115,10 +116,10 @@ class RepairWorker:
         return False
 
     async def finish_changes(self) -> int:
-        """Finish changes of membership whose process died; return how many notes were taken back.
+        """Complete membership changes of dead processes; return how many records were removed.
 
         Guarantees:
-            Idempotent, and safe beside a process that is still at it.
+            Idempotent, and safe while another process works on the change.
         """
         changes = self._parts.hot_membership
         overdue = await changes.list_overdue(self._partition)
@@ -141,7 +142,7 @@ class RepairWorker:
 
     async def _repair(self, chat: ChatId) -> None:
         try:
-            # `top` and `done` are of one moment: what lies between is pending.
+            # `top` and `done` come from one snapshot: the entries in between are pending.
             audience = await self._parts.audiences.get_fresh(chat)
         except NotFound:
             await self._parts.settling.settle([(chat, Seq(2**53))])
@@ -164,7 +165,7 @@ class RepairWorker:
         await self._settle(chat, audience.top)
 
     async def _settle(self, chat: ChatId, upto: Seq) -> None:
-        # Its turn comes after the nudges: they are sent in this tick.
+        # Runs after the nudges, which are sent in this loop tick.
         await asyncio.sleep(0)
         await self._parts.settling.settle([(chat, upto)])
         metrics.REPAIRED.inc()
@@ -175,11 +176,11 @@ class RepairWorker:
             self._parts.postman.post(gateway, Nudge(user, seq))
 
 
-async def run_repair(parts: WorkerParts, owner: str) -> None:
+async def run_repair(parts: WorkerContainer, owner: str) -> None:
     """Repair every partition, until cancelled.
 
     Raises:
-        Unavailable: Redis went away as a whole; start again.
+        Unavailable: all of Redis is unavailable; restart the worker.
     """
 
     async def repair(partition: int) -> None:

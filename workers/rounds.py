@@ -1,4 +1,4 @@
-"""Rounds: what one process at a time goes through, again and again."""
+"""Periodic passes under a lease: only the process that holds the lease runs them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from chatserver.hot.leases import Lease
 async def make_rounds(
     lease: Lease, interval_s: float, go_round: Callable[[], Awaitable[object]]
 ) -> None:
-    """Go round while the lease is ours, some `interval_s` apart, until cancelled.
+    """Run a pass about every `interval_s` while this process holds the lease, until cancelled.
 
-    On the way out the lease is given back.
+    The lease is released on exit.
 
     Raises:
         Unavailable: Redis does not answer.
-        Exception: whatever a round raises; the next one is the caller's.
+        Exception: any error of a pass; the caller restarts the loop.
     """
     async with lease.given_back():
         while True:

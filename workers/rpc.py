@@ -1,13 +1,17 @@
-"""Answers the gateways' calls to the warm tier; see `chatserver.hot.rpc`.
+"""RPC worker: serves the gateways' calls to the warm tier; see `chatserver.hot.bus.rpc`.
 
-At most `CALLS_IN_FLIGHT_MAX` at once, `CALLS_OF_USER_MAX` of them for one user. The others wait
-here, users are served in turn, and a call whose caller has given up is skipped. Calls about more
-than `FEW_USERS` are made one after the other, with a pause as long as the call took, so that they
-use half of this process and of the stores at most; `BULK_WAITING_MAX` of them wait, and further
-ones are `rate_limited`, for they would miss their deadlines after half of the work. Of a user at
-most `WAITING_OF_USER_MAX` wait: more are `rate_limited`. At `TAKEN_MAX` the rest stays in the
-stream. Every operation is idempotent, so a call that dies with this process is made again. One that
-a worker took and cannot begin because it is stopped is answered so, at once.
+At most `CALLS_IN_FLIGHT_MAX` calls run at once, `CALLS_OF_USER_MAX` of them for one user. Other
+calls wait here. Users are served round-robin, and a call whose caller has timed out is skipped. At
+most `WAITING_OF_USER_MAX` calls of a user wait; further ones are `rate_limited`. At `TAKEN_MAX`
+calls, the rest stays in the stream.
+
+Bulk calls (more than `FEW_USERS` users) run one at a time. Each is followed by a pause as long as
+the call took, so they use at most half of this process and of the stores. `BULK_WAITING_MAX` of
+them wait; further ones are `rate_limited`, because they would miss their deadlines after half of
+the work.
+
+Every operation is idempotent, so a call that is lost with this process is retried. On shutdown,
+calls that were taken but not started are rejected at once.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ import structlog
 
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
-from chatserver.hot import rpc
-from chatserver.hot.files import encode_file
+from chatserver.features.attachments.hot import encode_file
+from chatserver.features.companions.rpc import answer_of_companions
+from chatserver.hot.bus import rpc
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry.failpoints import failpoint
-from workers.companions import answer_of_companions
-from workers.parts import WorkerParts
+from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
@@ -57,7 +61,7 @@ class RpcWorker:
 
     def __init__(
         self,
-        parts: WorkerParts,
+        parts: WorkerContainer,
         name: str,
         queue: rpc.CallQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
@@ -70,20 +74,20 @@ class RpcWorker:
         )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._queued: set[asyncio.Task[None]] = set()  # those of them that have no slot yet
+        self._queued: set[asyncio.Task[None]] = set()  # tasks without a slot
 
     async def run(self) -> None:
-        """Answer calls until cancelled; what was taken is answered first.
+        """Serve calls until cancelled; calls already taken are answered first.
 
         Raises:
-            Unavailable: Redis went away.
+            Unavailable: Redis is unavailable.
         """
         try:
             async with contextlib.aclosing(self._queue.iter_calls()) as calls:
                 async for taken in calls:
                     await self._take(taken)
         finally:
-            await asyncio.sleep(0)  # let tasks begin that were just made: else nobody answers
+            await asyncio.sleep(0)  # let new tasks start, so that they can answer when cancelled
             for task in self._queued:
                 task.cancel()
             if self._tasks:
@@ -122,7 +126,7 @@ class RpcWorker:
             self._places.release()
 
     async def _pause(self, took_s: float) -> None:
-        """Keep the slot of a call that was answered, unless the worker stops."""
+        """Hold the slot after a bulk call was answered, unless the worker stops."""
         task = asyncio.current_task()
         assert task is not None
         self._queued.add(task)
@@ -170,7 +174,7 @@ class RpcWorker:
                     UserId(operation.user), Ref(operation.ref), members, operation.name
                 )
                 if info.large:
-                    # No entry of it comes by an inbox, so its members have to be told.
+                    # Its entries reach no inbox, so members must be notified of the chat.
                     await self._parts.turnover.finish(ChatId(info.chat))
                 return _encode(info)
             case rpc.ChangeChat():

@@ -1,4 +1,4 @@
-"""Runs workers in one process: starts them, starts them again when they fail, stops them all."""
+"""Runs workers in one process: starts them, restarts them when they fail, stops them."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from chatserver.config import Settings
 from chatserver.domain.ids import new_id
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ConfigError, Unavailable
-from chatserver.hot.figures import FigureLog
-from chatserver.processes import tune_garbage_collector
-from chatserver.push.providers import check_providers
-from chatserver.service.figures import Publisher, Who
+from chatserver.features.attachments.media_worker import run_media
+from chatserver.features.attachments.sweep_worker import run_sweep
+from chatserver.features.companions.worker import run_assistant
+from chatserver.features.privacy.erasure_worker import run_erasures
+from chatserver.features.privacy.export_worker import run_exports
+from chatserver.features.push.providers.registry import check_providers
+from chatserver.features.push.worker import run_notify
+from chatserver.features.social.like_counter import run_counters
+from chatserver.features.social.timeline_worker import run_timeline
+from chatserver.features.webhooks.worker import run_webhooks
+from chatserver.operations.audit.worker import run_audit
+from chatserver.operations.overview.hot import ProcessStatsLog
+from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.process_runtime import tune_garbage_collector
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import arm_failpoint
-from chatserver.telemetry.looplag import watch_loop_lag
+from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
-from workers.archive import run_archive
-from workers.assistant import run_assistant
-from workers.audit import run_audit
-from workers.counters import run_counters
-from workers.erasures import run_erasures
-from workers.exports import run_exports
-from workers.holds import run_holds
-from workers.media import run_media
-from workers.notify import run_notify
-from workers.parts import WorkerParts, open_worker_parts
-from workers.persist import run_persist
+from workers.archive.worker import run_archive
+from workers.container import WorkerContainer, open_worker_parts
+from workers.legal_holds import run_holds
+from workers.persist.worker import run_persist
 from workers.readiness import Readiness
 from workers.repair import run_repair
 from workers.rpc import RpcWorker
-from workers.sweep import run_sweep
-from workers.timeline import run_timeline
-from workers.webhooks import run_webhooks
 
 log = structlog.get_logger()
 
 RESTART_S_MAX = 1.0
 STOP_S = 8.0
 
-Runner = Callable[[WorkerParts, str], Awaitable[None]]
+Runner = Callable[[WorkerContainer, str], Awaitable[None]]
 
 
-async def _run_rpc(parts: WorkerParts, owner: str) -> None:
+async def _run_rpc(parts: WorkerContainer, owner: str) -> None:
     await RpcWorker(parts, owner).run()
 
 
@@ -75,11 +75,11 @@ WORKERS: dict[str, Runner] = {
 
 
 async def run_workers(settings: Settings, names: list[str]) -> None:
-    """Run the named workers until SIGTERM or SIGINT; then let each finish its step.
+    """Run the named workers until SIGTERM or SIGINT; then let each complete its current step.
 
     Raises:
         ConfigError: a setting or a name is wrong, or credentials or tables are missing.
-        Unavailable: there is no Redis to start with.
+        Unavailable: Redis is unavailable at the start.
     """
     unknown = [name for name in names if name not in WORKERS]
     if unknown:
@@ -116,16 +116,16 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     log.info("workers.stopped")
 
 
-async def _publish_figures(parts: WorkerParts, names: list[str]) -> None:
+async def _publish_figures(parts: WorkerContainer, names: list[str]) -> None:
     async def find_chats() -> dict[str, Any]:
         return {"chats": parts.busy.take()}
 
     has_most = len(names) > len(WORKERS) / 2 and "persist" in names
-    who = Who("worker", "all" if has_most else ", ".join(names))
-    await Publisher(who, FigureLog(parts.hot), parts.clock, find_chats).run()
+    who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
+    await Publisher(who, ProcessStatsLog(parts.hot), parts.clock, find_chats).run()
 
 
-async def _keep_running(name: str, parts: WorkerParts, owner: str) -> None:
+async def _keep_running(name: str, parts: WorkerContainer, owner: str) -> None:
     wait_s = 0.1
     while True:
         started = parts.clock.monotonic()

@@ -1,1 +1,5 @@
-"""The HTTP side: the web client's files and the REST API. One module per noun."""
+"""HTTP API: REST routes and the files of the web client.
+
+`app` builds the application; start there. `routes` has one module per resource. `security`,
+`idempotency`, `paging` and `problems` implement what all routes share.
+"""

@@ -1,4 +1,4 @@
-"""The HTTP application: which routes there are, and how it is served."""
+"""HTTP application: assembly of the routes, and the server process."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from chatserver.api.accounts import accounts_routes
-from chatserver.api.admin_chats import admin_chats_routes
-from chatserver.api.admin_users import admin_users_routes
-from chatserver.api.attachments import attachments_routes
-from chatserver.api.bodies import fill_empty_body
-from chatserver.api.chats import chats_routes
-from chatserver.api.client_config import client_config_route
-from chatserver.api.companions import companions_routes
-from chatserver.api.companionsessions import companion_sessions_routes
-from chatserver.api.demo_login import demo_login_route
-from chatserver.api.devices import devices_routes
-from chatserver.api.document import document_config, document_route
-from chatserver.api.headers import CommonHeaders
-from chatserver.api.health import health_routes
+from chatserver.api.container import ApiContainer, open_api_parts
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
-from chatserver.api.keeping import keeping_routes
-from chatserver.api.me import me_routes
-from chatserver.api.message_lists import message_lists_routes
-from chatserver.api.messages import messages_routes
-from chatserver.api.moderation import moderation_routes
-from chatserver.api.operations import operations_routes
-from chatserver.api.pages import WEB_FOLDER, page_routes, read_page_files
-from chatserver.api.parts import ApiParts, open_api_parts
-from chatserver.api.presence import presence_routes
-from chatserver.api.privacy import privacy_routes
+from chatserver.api.openapi import document_config, document_route
 from chatserver.api.problems import EXCEPTION_HANDLERS
-from chatserver.api.push import push_routes
-from chatserver.api.queries import check_query
+from chatserver.api.query_parameters import check_query
+from chatserver.api.request_bodies import fill_empty_body
+from chatserver.api.response_headers import CommonHeaders
+from chatserver.api.routes.admin_chats import admin_chats_routes
+from chatserver.api.routes.admin_users import admin_users_routes
+from chatserver.api.routes.chats import chats_routes
+from chatserver.api.routes.client_config import client_config_route
+from chatserver.api.routes.health import health_routes
+from chatserver.api.routes.me import me_routes
+from chatserver.api.routes.message_lists import message_lists_routes
+from chatserver.api.routes.messages import messages_routes
+from chatserver.api.routes.moderation import moderation_routes
+from chatserver.api.routes.presence import presence_routes
+from chatserver.api.routes.retention import keeping_routes
+from chatserver.api.routes.users import users_routes
+from chatserver.api.routes.web_pages import WEB_FOLDER, page_routes, read_page_files
 from chatserver.api.security import Guard, check_rules, dependencies
-from chatserver.api.social_people import social_people_routes
-from chatserver.api.social_posts import social_posts_routes
-from chatserver.api.users import users_routes
 from chatserver.config import Api, Settings
-from chatserver.domain.addresses import parse_networks
+from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
-from chatserver.hot.figures import BacklogLook, FigureLog
-from chatserver.processes import raise_file_limit, tune_garbage_collector
+from chatserver.features.accounts.demo_login_routes import demo_login_route
+from chatserver.features.accounts.device_routes import devices_routes
+from chatserver.features.accounts.routes import accounts_routes
+from chatserver.features.attachments.routes import attachments_routes
+from chatserver.features.companions.routes import companions_routes
+from chatserver.features.companions.session_routes import companion_sessions_routes
+from chatserver.features.privacy.routes import privacy_routes
+from chatserver.features.push.routes import push_routes
+from chatserver.features.social.post_routes import social_posts_routes
+from chatserver.features.social.profile_routes import social_people_routes
+from chatserver.operations.overview.hot import BacklogLook, ProcessStatsLog
+from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.operations.overview.routes import operations_routes
+from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
 from chatserver.service.fair_slots import FairSlots
-from chatserver.service.figures import Publisher, Who
-from chatserver.telemetry.looplag import watch_loop_lag
+from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.probes import serve_probes
 from chatserver.telemetry.tracing import open_tracing
 
-REQUESTS_MAX = 512  # of users, answered at once
+REQUESTS_MAX = 512  # concurrent, of all users
 REQUESTS_OF_USER_MAX = 8
 WAITING_OF_USER_MAX = 64
 DRAIN_S = 5
-FILES_RESERVED = 256  # for the stores, and for connections that are being closed
+FILES_RESERVED = 256  # for the stores and for closing connections
 
-# One module per noun: each makes its routes from the parts.
-NOUNS: Sequence[Callable[[ApiParts], list[HTTPRouteHandler]]] = (
+# One module per resource: each builds its routes from the container.
+NOUNS: Sequence[Callable[[ApiContainer], list[HTTPRouteHandler]]] = (
     accounts_routes,
     admin_chats_routes,
     admin_users_routes,
@@ -96,21 +96,21 @@ log = structlog.get_logger()
 
 
 def create_app(
-    settings: Settings, clock: Clock, parts: ApiParts, web_folder: Path = WEB_FOLDER
+    settings: Settings, clock: Clock, parts: ApiContainer, web_folder: Path = WEB_FOLDER
 ) -> ASGIApp:
-    """Return the application of these settings.
+    """Return the ASGI application for these settings.
 
     Raises:
-        ConfigError: a route does not say whom it is for.
+        ConfigError: a route has no rule.
     """
     app = create_litestar(settings, clock, parts, web_folder)
     return CommonHeaders(StoreAnswers(app, parts.answers), settings.api, settings.cold.client_urls)
 
 
 def create_litestar(
-    settings: Settings, clock: Clock, parts: ApiParts, web_folder: Path = WEB_FOLDER
+    settings: Settings, clock: Clock, parts: ApiContainer, web_folder: Path = WEB_FOLDER
 ) -> Litestar:
-    """Return the routes and what is common to them; see `create_app`."""
+    """Return the Litestar application, without the outer middleware; see `create_app`."""
     routes = [
         *health_routes(parts),
         *page_routes(read_page_files(web_folder)),
@@ -143,7 +143,7 @@ def create_litestar(
 
 
 class _Server(uvicorn.Server):
-    """Ends on SIGTERM and SIGINT with a return; uvicorn's own handlers raise the signal again."""
+    """Returns after SIGTERM and SIGINT; uvicorn's own handlers raise the signal again."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -154,11 +154,11 @@ class _Server(uvicorn.Server):
 
 
 async def run_api(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then let requests in flight end.
+    """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
     Raises:
-        ConfigError: the address cannot be listened on, or there is no secret.
-        Unavailable: there is no Redis.
+        ConfigError: the server cannot listen on the address, or the secret is missing.
+        Unavailable: Redis is not available.
     """
     clock = SystemClock()
     with open_tracing(settings.telemetry, "api"):
@@ -180,7 +180,9 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
             async def find_backlog() -> dict[str, Any]:
                 return {"backlog": await look.look()}
 
-            figures = Publisher(Who("api"), FigureLog(parts.hot), clock, find_backlog)
+            figures = Publisher(
+                ProcessIdentity("api"), ProcessStatsLog(parts.hot), clock, find_backlog
+            )
             helpers = [
                 asyncio.create_task(figures.run(), name="figures"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
@@ -196,7 +198,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
 
 
 def warn_of_open_registration(settings: Settings) -> None:
-    """Say at each start that strangers may come in; a development server is alone with its user."""
+    """Log a warning if anyone can register, except on a development server."""
     auth = settings.auth
     if auth.local_accounts and auth.registration == "open" and not settings.api.demo_users:
         log.warning(
@@ -206,8 +208,11 @@ def warn_of_open_registration(settings: Settings) -> None:
         )
 
 
-async def finish(parts: ApiParts) -> None:
-    """Deliver what was taken, and put back what limits lent; what is not done is done by others."""
+async def finish(parts: ApiContainer) -> None:
+    """Deliver accepted messages and return unused rate limit tokens, within `DRAIN_S`.
+
+    Other processes complete what is left.
+    """
     with contextlib.suppress(TimeoutError, ChatError):
         async with asyncio.timeout(DRAIN_S):
             await parts.messaging.drain()
@@ -215,8 +220,8 @@ async def finish(parts: ApiParts) -> None:
 
 
 def fit_connections(settings: Api, files: int) -> Api:
-    """Return settings with no more connections than there are files for."""
-    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the table takes an eighth more
+    """Return settings whose connection limit fits the number of file descriptors."""
+    room = max(16, (files - FILES_RESERVED) * 8 // 9)  # the connection table accepts an eighth more
     if room >= settings.connections_max:
         return settings
     log.warning("api.connections_reduced", connections_max=room, open_files=files)
@@ -247,7 +252,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigError: the port is taken or the address is not ours.
+        ConfigError: the port is in use, or the address is not local.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -1,44 +1,44 @@
-"""Who holds what a request shows: a person's token, or an API key of the host application."""
+"""Authentication of requests: tokens of users and API keys of the host application."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Protocol
 
+from chatserver.domain.access.logins import BANNED
+from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import DeviceId, UserId
-from chatserver.domain.logins import BANNED
-from chatserver.domain.principals import Principal
 from chatserver.errors import Banned
-from chatserver.service.apikeys import ApiKeys
-from chatserver.service.entrance import Entrance
+from chatserver.service.access.api_keys import ApiKeys
+from chatserver.service.access.authentication import TokenAuthentication
 
 KEY_PREFIX = "ck_"
 
 
 class Boxes(Protocol):
-    """Tells whether a user was filled in, in the present Redis."""
+    """User state in Redis: `is_known` is true if Redis has loaded the user."""
 
     async def is_known(self, user: UserId) -> bool: ...
 
 
 class Loader(Protocol):
-    """Fills a user in, marks of what was revoked first."""
+    """Loads user state into Redis, revocation marks first."""
 
     async def load_user(self, user: UserId) -> None: ...
 
 
 class Accounts(Protocol):
-    """The directory of users."""
+    """User directory."""
 
     async def get_user(self, user: str) -> object: ...
 
 
 class Authentication:
-    """The API's `Authenticator`."""
+    """The API's implementation of `Authenticator`."""
 
     def __init__(
         self,
-        entrance: Entrance,
+        entrance: TokenAuthentication,
         keys: ApiKeys,
         boxes: Boxes,
         loader: Loader,
@@ -53,22 +53,22 @@ class Authentication:
         self._admins = frozenset(admins)
 
     async def authenticate(self, token: str) -> Principal:
-        """Return who shows a token or a key.
+        """Return the principal of a token or an API key.
 
         Guarantees:
-            A token that was revoked is refused, by a Redis that lost its marks, too.
+            A revoked token is rejected, even by a Redis that lost its revocation marks.
 
         Raises:
-            Unauthenticated: it does not hold.
+            Unauthenticated: the token or key is not valid.
             Banned: its user is banned.
-            Unavailable: a store does not answer, so nobody can tell.
+            Unavailable: a store does not respond, so the token cannot be checked.
         """
         if token.startswith(KEY_PREFIX):
             row = await self._keys.authenticate(token)
             return Principal("key", None, row.scopes, key=row.key)
         claims = await self._entrance.admit(token)
         if not await self._boxes.is_known(claims.user):
-            # The token has vouched for the name, so first sight makes the account.
+            # A valid token is sufficient: the first request creates the account.
             await self._loader.load_user(claims.user)
             await self._entrance.check(claims)
         device = None if claims.login is None else DeviceId(claims.login)
@@ -78,19 +78,19 @@ class Authentication:
         )
 
     async def check_acted_for(self, user: UserId) -> None:
-        """Check that an API key may act for a user: a ban holds for every way in.
+        """Check that an API key may act for a user; a ban applies to every kind of access.
 
         Guarantees:
-            A Redis that lost its marks lets no banned user through.
-            Cost: two Redis commands for a user who is loaded there.
+            A banned user is rejected, even by a Redis that lost its revocation marks.
+            Cost: two Redis commands if Redis has loaded the user.
 
         Raises:
-            NotFound: there is no such user.
+            NotFound: the user does not exist.
             Banned: the user is banned.
-            Unavailable: a store does not answer.
+            Unavailable: a store does not respond.
         """
         if not await self._boxes.is_known(user):
             await self._accounts.get_user(user)
-            await self._loader.load_user(user)  # which restores the marks first
+            await self._loader.load_user(user)  # restores the revocation marks first
         if (await self._entrance.find_marks(user)).is_banned:
             raise Banned(BANNED)

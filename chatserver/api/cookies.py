@@ -1,12 +1,12 @@
-"""The refresh token and the device tokens in cookies, for browsers: no script can read them.
+"""Refresh and device tokens in cookies that scripts cannot read, for browsers.
 
-What an injected script can still do is ask for an access token while the page is open: that one
-lives minutes, and the cookie stays where it is.
+An injected script can only request an access token while the page is open; it lives for minutes,
+and the cookie stays out of reach.
 
-The cookie is for `/v1/auth` alone, and `SameSite=Strict`. On top of that, a request is only served
-by cookie if it carries `X-Chat-Client`, a header that no form and no link can send and that another
-origin's script may not (it would need a permission that we give nobody), and if the browser does
-not say that another site is behind it.
+The cookies are limited to `/v1/auth` and `SameSite=Strict`. In addition, a request may use them
+only if it has the header `X-Chat-Client` and the browser does not report that another site sent it.
+No form or link can send that header. Scripts of other origins would need a CORS permission, which
+the server never grants.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from chatserver.errors import Forbidden
 
 NAME: Final = "chat_refresh"
 DEVICE_NAME: Final = "chat_device"
-ACCOUNTS_MAX: Final = 4  # of which one browser keeps device tokens; the oldest goes
+ACCOUNTS_MAX: Final = 4  # device tokens kept per browser; the oldest is dropped
 _BETWEEN = "~"
 PATH: Final = "/v1/auth"
 CLIENT: Final = "X-Chat-Client"
 
 
 def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
-    """Return the cookie that keeps a refresh token."""
+    """Return the cookie that stores a refresh token."""
     return Cookie(
         key=NAME,
         value=token,
@@ -44,18 +44,18 @@ def refresh_cookie(token: str, max_age_s: int, settings: Auth) -> Cookie:
 
 
 def no_cookie(settings: Auth) -> Cookie:
-    """Return the cookie that takes it away."""
+    """Return the cookie that deletes the refresh token."""
     return refresh_cookie("", 0, settings)
 
 
 def device_tokens(request: Request[Any, Any, Any]) -> list[str]:
-    """Return the device tokens that a browser keeps, the newest first."""
+    """Return the device tokens that a browser stores, newest first."""
     kept = request.cookies.get(DEVICE_NAME, "")
     return kept.split(_BETWEEN, ACCOUNTS_MAX)[:ACCOUNTS_MAX]
 
 
 def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
-    """Return the cookie that keeps a device token, beside those of other accounts."""
+    """Return the cookie that stores a device token along with those of other accounts."""
     account = token.partition(".")[0]
     others = [each for each in kept if each and each.partition(".")[0] != account]
     return Cookie(
@@ -70,10 +70,10 @@ def device_cookie(token: str, kept: Sequence[str], settings: Auth) -> Cookie:
 
 
 def check_same_origin(request: Request[Any, Any, Any]) -> None:
-    """Let a request pass that our own page made.
+    """Check that this server's own page made the request.
 
     Raises:
-        Forbidden: it may be another page's.
+        Forbidden: another origin may have made it.
     """
     if request.headers.get(CLIENT) is None:
         raise Forbidden(f"{CLIENT}: must be sent where the cookie is used")

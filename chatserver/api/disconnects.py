@@ -1,4 +1,4 @@
-"""Cancellation of requests whose client has gone, for work that is too expensive to waste."""
+"""Cancellation of expensive requests whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 async def run_while_connected(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:
     """Run `work` and return its result; cancel it as soon as the client disconnects.
 
-    The body of the request has to be read already.
+    The request body must already be read.
 
     Raises:
-        BadRequest: the client disconnected; nobody receives this answer.
+        BadRequest: the client disconnected, so the response is not delivered.
     """
     task = asyncio.create_task(work, name="while-connected")
     watcher = asyncio.create_task(_wait_for_disconnect(request), name="disconnect")

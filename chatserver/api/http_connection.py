@@ -1,25 +1,26 @@
 """One HTTP connection: uvicorn's h11 protocol with deadlines and connection limits.
 
-A middleware sees a request when its head is complete; what an attacker leaves incomplete is only
-seen here. A connection is always at one stage, which h11's state machine determines::
+Middleware runs only after the head of a request is complete, so incomplete requests, as in slow
+HTTP attacks, are handled here. A connection is always at one stage, which h11's state machine
+determines::
 
     accepted ─► HEAD ─► BODY ─► BUSY ─► (WRITE) ─► IDLE ─► HEAD …
 
 ======  ======================  ===============================================
-stage   deadline                when it passes
+stage   deadline                on expiry
 ======  ======================  ===============================================
-HEAD    ``head_timeout_s``      408, or a plain close if not one byte has come
+HEAD    ``head_timeout_s``      408, or a plain close if no byte was received
 BODY    ``body_timeout_s``      408, or a plain close if the response is complete
-WRITE   ``write_timeout_s``     reset: a peer that does not read gets no message
+WRITE   ``write_timeout_s``     reset: the peer does not read, so send no error
 IDLE    ``idle_timeout_s``      close
 BUSY    none                    use cases have deadlines of their own
 ======  ======================  ===============================================
 
-A deadline is for the whole stage: bytes that trickle in do not extend it. A connection that the
-server closes first stops sending, then reads and discards for `LINGER_S`, so that the peer gets
-the response rather than a reset.
+A deadline applies to the whole stage: bytes that trickle in do not extend it. After it rejects a
+request, the server ends its output, then reads and discards for `LINGER_S`, so that the peer
+receives the response rather than a reset.
 
-Which connection is closed when there are too many: `chatserver.domain.connection_table`.
+`chatserver.domain.connection_table` selects the connection to close if there are too many.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from uvicorn.server import ServerState
 
 from chatserver import config
 from chatserver.api.problems import MEDIA_TYPE, encode_problem
-from chatserver.domain.addresses import Network, client_address, is_in, subject_of
+from chatserver.domain.client_addresses import Network, client_address, is_in, subject_of
 from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
-PROBES: Final = {"/healthz", "/readyz"}  # answered whatever the limits say
+PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
 _DISCONNECT: Final = "http.disconnect"
@@ -62,7 +63,7 @@ class HttpLimits:
         self.table: ConnectionTable[HttpConnection] = ConnectionTable(
             settings.connections_max, settings.connections_per_address_max
         )
-        # Requests in progress by client, of those that come by way of a proxy.
+        # Requests in progress per client, for requests forwarded by a trusted proxy.
         self.forwarded: collections.Counter[str] = collections.Counter()
         self.deadlines: dict[Stage, float] = {
             Stage.HEAD: settings.head_timeout_s,
@@ -76,7 +77,7 @@ class HttpLimits:
 
 
 class HttpConnection(H11Protocol):
-    """One socket; see the module."""
+    """One client connection; see the module docstring."""
 
     def __init__(
         self,
@@ -95,13 +96,13 @@ class HttpConnection(H11Protocol):
         self._stage = Stage.HEAD
         self._staged_cycle: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_new = True  # not one byte has come
+        self._is_new = True  # no byte received yet
         self._is_lingering = False
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, and close another one for it if there are too many."""
+        """Register the connection; close another one if there are too many."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         is_proxy = is_in(self._peer, self._limits.trusted)
@@ -112,13 +113,13 @@ class HttpConnection(H11Protocol):
             displaced.displace()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection from the connection table."""
         self._limits.table.remove(self)
         self._cancel_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request; nothing of a peer that has had its response."""
+        """Process received bytes; discard them if the connection lingers before its close."""
         if self._is_lingering:
             return
         self._is_new = False
@@ -126,25 +127,25 @@ class HttpConnection(H11Protocol):
         self._update_stage()
 
     def pause_writing(self) -> None:
-        """Wait for the peer to read, but not for ever."""
+        """Pause writing and start the write deadline."""
         super().pause_writing()
         self._update_stage()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Resume writing."""
         super().resume_writing()
         self._update_stage()
 
     # uvicorn
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may be here already."""
+        """Wait for the next request, which may already be buffered."""
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the deadline of IDLE is ours
+        self._unset_keepalive_if_required()  # replaced by the IDLE deadline
         self._update_stage()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP; h11 knows which status fits."""
+        """Respond to invalid HTTP with the status that h11 suggests."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         self._refuse(status, "request: is not valid HTTP/1.1")
 
@@ -190,7 +191,7 @@ class HttpConnection(H11Protocol):
             self._close()
 
     def displace(self) -> None:
-        """Close at once, for a newcomer."""
+        """Close at once, to make room for a new connection."""
         _count_closed("displaced")
         self._limits.table.remove(self)
         if self._stage is Stage.IDLE:
@@ -199,16 +200,16 @@ class HttpConnection(H11Protocol):
             self.transport.abort()
 
     def _close(self) -> None:
-        if self.transport.get_write_buffer_size():  # the peer has had its time to read
+        if self.transport.get_write_buffer_size():  # the peer had enough time to read
             self.transport.abort()
         else:
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer in place of the application, unless it has begun to, and close."""
+        """Send an error in place of the application, unless its response has begun, and close."""
         is_early = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # its task ends, and sends nothing
+            self.cycle.disconnected = True  # its task ends without sending
             self.cycle.message_event.set()
         if not is_early:
             self._close()
@@ -222,7 +223,7 @@ class HttpConnection(H11Protocol):
     # the application
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application, if there is room for a request of this client."""
+        """Run the application if the limits allow another request of this client."""
         if scope["type"] != ScopeType.HTTP or scope["path"] in PROBES:
             await self._inner(scope, receive, send)
             return
@@ -239,7 +240,7 @@ class HttpConnection(H11Protocol):
             await self._run(client, scope, receive, send)
 
     def _forwarded_client(self, scope: Scope) -> str | None:
-        """Return who a proxy of ours asks for; None: the peer is no proxy."""
+        """Return the client behind a trusted proxy; None if the peer is not a proxy."""
         trusted = self._limits.trusted
         if not is_in(self._peer, trusted):
             return None
@@ -267,7 +268,7 @@ class HttpConnection(H11Protocol):
 
 
 def _checked(receive: Receive) -> Receive:
-    """Return a `receive` that refuses a body that ends early; the framework calls it a bug."""
+    """Return a `receive` that rejects truncated bodies, which the framework treats as a bug."""
     is_whole = False
 
     async def receive_checked() -> Any:

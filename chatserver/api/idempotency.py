@@ -1,16 +1,16 @@
-"""``Idempotency-Key``: a request that is repeated creates nothing twice, and gets the same answer.
+"""``Idempotency-Key``: a repeated request has no second effect and gets the same response.
 
-A route that creates says ``opt={"creates": True}``; one that does it in a way of its own, with
-`read_key`, says ``opt={"takes_key": True}``. Its client may send any key of up to 255
-characters with the request; for 24 hours the same key of the same caller gets the stored answer::
+Routes that create something declare ``opt={"creates": True}``. Routes that handle the key
+themselves, with `read_key`, declare ``opt={"takes_key": True}``. A client may send any key of up to
+255 characters. For 24 hours, the same key of the same caller returns the stored response::
 
-    key new                    ─► the handler runs; what it answers is stored if it succeeded
-    key known, same request    ─► the stored answer, with `Idempotency-Replayed: true`
+    key new                    ─► the handler runs; the response is stored if it succeeded
+    key known, same request    ─► the stored response, with `Idempotency-Replayed: true`
     key known, other request   ─► conflict
-    key being answered         ─► waits for that answer; after `WAIT_S`: unavailable, temporary
+    key in progress            ─► waits for that response; after `WAIT_S`: unavailable, temporary
 
-Only successes are stored: what was refused did nothing and may be mended. An answer that could not
-be stored, for Redis was away, was given all the same.
+Only successful responses are stored: a rejected request had no effect and may be corrected. If
+Redis is unavailable, the response is sent without being stored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from litestar import Request, Response
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseBodyEvent, Message, Receive, Scope, Send
 
+from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
 from chatserver.domain.jitter import jittered
-from chatserver.domain.principals import Principal
 from chatserver.errors import BadRequest, ChatError, Conflict, Unavailable
-from chatserver.hot.answers import Answer, Answers
+from chatserver.hot.bus.idempotent_answers import Answer, Answers
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -51,18 +51,18 @@ class _Claim(NamedTuple):
 
 
 class Idempotency:
-    """The hook before handlers; `StoreAnswers` is what follows them."""
+    """Hook that runs before handlers; `StoreAnswers` stores their responses."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
     async def before(self, request: Request[Any, Any, Any]) -> Response[bytes] | None:
-        """Answer a request that was answered before; None: it is a new one.
+        """Return the stored response to an earlier request; None if the request is new.
 
         Raises:
-            BadRequest: the key is of another shape.
-            Conflict: it stands for another request.
-            Unavailable: the first request with it is in progress and has not ended in time.
+            BadRequest: the key is malformed.
+            Conflict: the key was used for another request.
+            Unavailable: the first request with the key is still in progress after `WAIT_S`.
         """
         if not request.route_handler.opt.get("creates"):
             return None
@@ -88,7 +88,7 @@ class Idempotency:
         )
 
     async def _claim(self, name: str, asked: str) -> Answer | None:
-        """Return what is stored for a key, once it is an answer; None: the key is claimed now."""
+        """Return the stored response of a key once it is complete; None: the key is claimed now."""
         loop = asyncio.get_running_loop()
         give_up, pause_s = loop.time() + WAIT_S, FIRST_PAUSE_S
         while True:
@@ -102,7 +102,7 @@ class Idempotency:
 
 
 class StoreAnswers:
-    """Wraps the application: stores the answer of a claimed request before it is sent."""
+    """ASGI middleware that stores the response of a claimed request before it is sent."""
 
     def __init__(self, app: ASGIApp, answers: Answers) -> None:
         self._app = app
@@ -143,17 +143,17 @@ class StoreAnswers:
 
 
 def tell_of(request: Request[Any, Any, Any], user: UserId) -> None:
-    """Note that the answer will tell of a user on whose behalf it was not asked for."""
+    """Record that the response contains data of a user who did not make the request."""
     claim: _Claim | None = request.scope["state"].get(_CLAIM)
     if claim is not None:
         request.scope["state"][_CLAIM] = claim._replace(about=user)
 
 
 def read_key(request: Request[Any, Any, Any]) -> str | None:
-    """Return the key of a request; None: it has none.
+    """Return the key of a request; None if it has none.
 
     Raises:
-        BadRequest: it is of another shape.
+        BadRequest: the key is malformed.
     """
     keys = request.headers.getall(HEADER, [])
     if not keys:
@@ -165,17 +165,17 @@ def read_key(request: Request[Any, Any, Any]) -> str | None:
 
 
 def name_of(principal: Principal, key: str) -> str:
-    """Return what a key of a caller is stored under: nobody else's key has this name."""
+    """Return the storage name of a caller's key; it is unique per caller."""
     return short_digest(principal.name, principal.user or "", key)
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a digest of parts; no other parts have it, wherever one ends and the next begins."""
+    """Return a digest of the parts, which depends on where each part ends."""
     return _hash(20, parts).hex()
 
 
 def short_digest(*parts: str | bytes) -> str:
-    """Return a digest as `digest` does, in 22 characters: Redis keeps two for each answer."""
+    """Return a digest of the parts in 22 characters: Redis stores two per response."""
     return base64.urlsafe_b64encode(_hash(16, parts)).rstrip(b"=").decode()
 
 

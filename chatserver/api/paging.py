@@ -1,6 +1,6 @@
-"""Pages: ``?limit=&cursor=`` in, ``{"items": […], "next": …}`` out.
+"""Pagination: ``?limit=&cursor=`` in, ``{"items": […], "next": …}`` out.
 
-The cursors are those of `chatserver.auth.cursors`.
+`chatserver.auth.page_cursors` signs the cursors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cursor = Annotated[
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list. `next` is the cursor of the next page, null on the last one."""
+    """One page of a list. `next` is the cursor of the next page, null on the last one."""
 
     items: list[T]
     next: str | None = None

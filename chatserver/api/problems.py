@@ -1,7 +1,7 @@
-"""Every failure as a problem document (RFC 9457), its status from the one table of codes.
+"""Error responses as problem documents (RFC 9457), with statuses from the table of codes.
 
-Fields: ``type`` (about:blank: the status says it all), ``title``, ``status`` and ``detail`` as
-RFC 9457 has them; ours are ``code``, ``temporary`` and ``retry_after_ms``, as in an `error` frame.
+Fields: ``type`` (about:blank: the status is sufficient), ``title``, ``status`` and ``detail`` as in
+RFC 9457; ``code``, ``temporary`` and ``retry_after_ms`` as in an `error` frame.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from chatserver.protocol import codec
 from chatserver.protocol.codes import CODES
 
 MEDIA_TYPE = "application/problem+json"
-BODY = "data"  # the parameter of a handler that the body is
-NOT_SET_UP_MS = 60_000  # nobody mends a setting sooner
+BODY = "data"  # the handler parameter for the request body
+NOT_SET_UP_MS = 60_000  # an operator has to fix a setting first
 log = structlog.get_logger()
 
-# Statuses that the framework answers by itself, as codes of ours. The rest of 4xx is bad_request.
+# Codes for the statuses that the framework returns. Any other 4xx is bad_request.
 _CODE_OF_STATUS = {
     meaning.http_status: code for code, meaning in CODES.items() if code != "overloaded"
 }
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The body of every answer that is an error."""
+    """Body of every error response."""
 
     type: str
     title: str
@@ -63,7 +63,7 @@ def _make_problem(
 
 
 def encode_problem(status: int, code: str, detail: str, retry_after_ms: int | None = None) -> bytes:
-    """Return a problem document, for what answers outside of the framework."""
+    """Return a problem document, for responses sent outside the framework."""
     return codec.encode(_make_problem(status, code, detail, retry_after_ms))
 
 
@@ -83,9 +83,9 @@ def _respond(
 
 
 def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response[Any]:
-    """Answer an error of ours; what it says is meant for the caller, unless it is a bug."""
+    """Respond to a `ChatError`. Its message is sent to the caller, unless it is a bug."""
     if isinstance(error, ClientError | Unavailable):
-        # A flood that limits refuse is counted in metrics; a log would be full of it.
+        # Rate-limited requests are counted in metrics; they would flood the log.
         if not isinstance(error, RateLimited):
             level = log.info if isinstance(error, ClientError) else log.warning
             level("request.refused", path=request.url.path, code=error.code, reason=error.message)
@@ -101,20 +101,20 @@ def on_chat_error(request: Request[Any, Any, Any], error: ChatError) -> Response
 
 
 def _on_missing_setting(request: Request[Any, Any, Any], error: ConfigError) -> Response[Any]:
-    """Answer what cannot be done here for want of a bucket or of rights: the log says which."""
+    """Respond if a bucket or a permission is missing; the log names it."""
     log.error("request.not_set_up", path=request.url.path, problems=error.problems)
     detail = "the server is not set up for this: whoever runs it finds in its log what is missing"
     return _respond(503, Unavailable.code, detail, {}, NOT_SET_UP_MS)
 
 
 def _challenge(request: Request[Any, Any, Any]) -> dict[str, str]:
-    """Say how to authenticate (RFC 6750 section 3)."""
+    """Return the authentication challenge (RFC 6750 section 3)."""
     is_tried = "authorization" in request.headers
     return {"WWW-Authenticate": 'Bearer error="invalid_token"' if is_tried else "Bearer"}
 
 
 def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """Answer what the framework refuses: no such path or method, a body that does not fit."""
+    """Respond to a framework error: unknown path or method, or an invalid body."""
     status = error.status_code
     if status >= 500:
         return on_bug(request, error)
@@ -123,25 +123,25 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 
 
 def on_deep_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[Any]:
-    """Answer a body of thousands of brackets: the framework's JSON parser gives up that way."""
+    """Respond to a body nested so deeply that the framework's JSON parser fails."""
     log.warning("request.nested_too_deeply", path=request.url.path)
     return _respond(400, "bad_request", "body: is nested too deeply", {}, None)
 
 
 def on_bad_utf8(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Any]:
-    """Answer a body that is no UTF-8: the framework's JSON parser gives up that way."""
+    """Respond to a body that is not UTF-8, on which the framework's JSON parser fails."""
     log.warning("request.not_utf8", path=request.url.path)
     return _respond(400, "bad_request", "body: is not UTF-8", {}, None)
 
 
 def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """Answer what should not have happened: the log has it all, the caller learns nothing."""
+    """Respond to an unexpected error: the log has the details, the response has none."""
     log.error("request.failed", path=request.url.path, exc_info=error)
     return _respond(500, "internal", "the server failed; its log says why", {}, None)
 
 
 def _detail(error: HTTPException) -> str:
-    """Name the fields that are wrong, where the framework knows them."""
+    """Return the invalid fields if the framework reports them, else its message."""
     fields = error.extra if isinstance(error.extra, list) else []
     named = [_explain(field) for field in fields if isinstance(field, dict) and "message" in field]
     return "; ".join(named) or error.detail
@@ -149,7 +149,7 @@ def _detail(error: HTTPException) -> str:
 
 def _explain(field: dict[str, Any]) -> str:
     key, message = field.get("key"), str(field["message"])
-    if key == BODY:  # handlers call it that; callers do not
+    if key == BODY:  # the parameter name is internal to handlers
         return (
             "body: must be given, as JSON"
             if message == repr(BODY)

@@ -1,15 +1,16 @@
-"""Who may use which route: each names its rule, and one guard keeps all of them.
+"""Authorization of routes: each route declares a rule, and one guard enforces all rules.
 
 ::
 
-    request ──► address: may it call at all? ──► who asks? ──► the route's rule ──► user: how often?
-                 429                              401           401, 403             429
+    request ──► limit by address ──► authentication ──► rule of the route ──► limit by user
+                 429                  401                401, 403              429
 
-A handler says ``opt={"rule": USER}``; one without a rule does not start (`check_rules`). What the
-guard found out is there as the parameter ``principal: Asker``, the user as ``actor: Actor``.
+A handler declares ``opt={"rule": USER}``; the server does not start if a handler has no rule
+(`check_rules`). Handlers receive the caller as ``principal: Asker`` and the user as
+``actor: Actor``.
 
-A rule says what kind of caller a route is for. Whether this chat or that file is the caller's is
-not known here: the use cases say it, and answer 404 for what is absent and for what is another's.
+A rule states the kind of caller that a route accepts. Whether the caller may access a given chat or
+file is checked by the use cases. They return 404 both for missing objects and for those of others.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from msgspec import Struct
 
-from chatserver.domain.addresses import Network, client_address, subject_of
-from chatserver.domain.caller import CALLER
-from chatserver.domain.companions import parse_person_id
+from chatserver.domain.access.caller import CALLER
+from chatserver.domain.access.principals import ACT_AS, Principal
+from chatserver.domain.client_addresses import Network, client_address, subject_of
+from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId
-from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, RateLimited, Unauthenticated
-from chatserver.hot.limits import TOO_MUCH, Limits
+from chatserver.hot.users.rate_limits import TOO_MUCH, Limits
 from chatserver.protocol.memory_costs import ANSWER_BYTES, ENTRY_BYTES
 from chatserver.protocol.request_costs import BASE, cost_of_frame, cost_of_route
-from chatserver.service.arrivals import Arrivals
+from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry import metrics
 
-# How handlers declare them.
+# Parameter types for handlers.
 Asker = NamedDependency[Principal]
 Actor = NamedDependency[UserId]
 
@@ -49,7 +50,7 @@ SCHEME = "bearer"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may call a route: everybody, people who are logged in, admins, keys that have `scope`."""
+    """Callers that a route accepts: anyone, users, admins, or API keys with `scope`."""
 
     is_open: bool = False
     is_for_users: bool = False
@@ -73,27 +74,27 @@ def key(scope: str) -> Rule:
 
 
 def user_or_key(scope: str) -> Rule:
-    """Return the rule for people, and for API keys with a scope."""
+    """Return the rule for users, and for API keys with a scope."""
     return Rule(is_for_users=True, scope=scope)
 
 
 def admin_or_key(scope: str) -> Rule:
-    """Return the rule for people who operate the installation, and for API keys with a scope."""
+    """Return the rule for admins of the installation, and for API keys with a scope."""
     return Rule(is_for_admins=True, scope=scope)
 
 
 class Authenticator(Protocol):
-    """Finds out who holds a token."""
+    """Authentication of tokens and API keys."""
 
     async def authenticate(self, token: str) -> Principal:
-        """Return who it is. Raises Unauthenticated, or Unavailable where that cannot be told."""
+        """Return the caller. Raises Unauthenticated, Banned, or Unavailable if a store is down."""
 
     async def check_acted_for(self, user: UserId) -> None:
         """Check that a key may act for a user. Raises NotFound, Banned or Unavailable."""
 
 
 class Guard:
-    """The one door; see the module."""
+    """Guard that authenticates and authorizes every request; see the module docstring."""
 
     def __init__(
         self, authenticator: Authenticator, limits: Limits, trusted: Sequence[Network]
@@ -105,13 +106,13 @@ class Guard:
     async def __call__(
         self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
-        """Let the request through, or raise the problem that answers it."""
+        """Allow the request, or raise the error to respond with."""
         subject = subject_of(self.address_of(connection))
         connection.state.address = subject
         if not handler.opt.get("is_probe"):
             await self._limits.find("calls", subject).pay("many requests from this address")
         rule: Rule | None = handler.opt.get("rule")
-        if rule is None:  # the framework's own: every route of ours has a rule, see `check_rules`
+        if rule is None:  # a framework route: `check_rules` ensures that ours have one
             raise MethodNotAllowedException
         if rule.is_open:
             return
@@ -126,11 +127,11 @@ class Guard:
         payer = principal.user or str(principal.key)
         await self._limits.find(kind, payer).pay(f"many {kind}", cost)
         memory = _memory_cost(connection, handler)
-        if memory and principal.user is not None:  # an API key that acts for nobody is trusted
+        if memory and principal.user is not None:  # an API key without a user is trusted
             await self._limits.find("memory", principal.user).pay(TOO_MUCH, memory)
 
     def address_of(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-        """Return the address of the client, behind proxies of ours or not."""
+        """Return the client's address, resolved through trusted proxies."""
         peer = connection.client.host if connection.client is not None else ""
         forwarded = connection.headers.getall("x-forwarded-for", [])
         return client_address(peer, forwarded, self._trusted)
@@ -152,11 +153,11 @@ class Guard:
         return act_as(found, connection.headers.get(CHAT_AS))
 
 
-BODY_COST_MAX = 65_536  # of a body whose length is not known
+BODY_COST_MAX = 65_536  # in bytes: upper bound, and the cost of a body of unknown length
 
 
 def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return how many bytes a request may leave in Redis, whatever its body says."""
+    """Return the maximum number of bytes that a request may leave in Redis."""
     opt, is_read = handler.opt, connection.scope.get("method") in ("GET", "HEAD")
     cost: int = opt.get("memory", 0 if is_read else ENTRY_BYTES)
     is_kept = opt.get("creates") or opt.get("takes_key")
@@ -167,7 +168,7 @@ def _memory_cost(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRo
 
 
 def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
-    """Return how long the body is at most (RFC 9112 section 6.3)."""
+    """Return the maximum length of the body (RFC 9112 section 6.3), up to `BODY_COST_MAX`."""
     length = connection.headers.get("content-length")
     if length is None and "transfer-encoding" not in connection.headers:
         return 0
@@ -175,7 +176,7 @@ def _body_bytes(connection: ASGIConnection[Any, Any, Any, Any]) -> int:
 
 
 def cost_of(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> int:
-    """Return how many tokens a request costs before its body is read."""
+    """Return the rate limit tokens that a request costs before its body is read."""
     limit = connection.query_params.get("limit")
     method = str(connection.scope.get("method", "GET"))
     return max(cost_of_route(method, path, limit) for path in handler.paths)
@@ -185,7 +186,7 @@ def read_token(headers: Sequence[str]) -> str:
     """Return the token of an Authorization header (RFC 6750 section 2.1).
 
     Raises:
-        Unauthenticated: there is none, or more than one.
+        Unauthenticated: the header is missing, malformed or repeated.
     """
     if len(headers) != 1:
         raise Unauthenticated("Authorization: must be given, once: Bearer and a token")
@@ -196,11 +197,11 @@ def read_token(headers: Sequence[str]) -> str:
 
 
 def act_as(principal: Principal, wanted: str | None) -> Principal:
-    """Return the principal on behalf of the user in X-Chat-As.
+    """Return the principal that acts for the user in X-Chat-As.
 
     Raises:
-        BadRequest: that is no id.
-        Forbidden: it is not for people, nor for keys without the scope.
+        BadRequest: the header is not a valid id.
+        Forbidden: the caller is a user, or an API key without the scope.
     """
     if wanted is None:
         return principal
@@ -210,10 +211,10 @@ def act_as(principal: Principal, wanted: str | None) -> Principal:
 
 
 def check(rule: Rule, principal: Principal) -> None:
-    """Hold a principal against a rule that is not open.
+    """Check a principal against a rule that is not open.
 
     Raises:
-        Forbidden: it is not for this caller.
+        Forbidden: the rule does not allow this caller.
     """
     if principal.kind == "user":
         if rule.is_for_admins:
@@ -228,10 +229,10 @@ def check(rule: Rule, principal: Principal) -> None:
 
 
 def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
-    """See that each route says whom it is for.
+    """Check that every route has a rule.
 
     Raises:
-        ConfigError: names those that do not.
+        ConfigError: names the routes without one.
     """
     missing = [
         f"route {', '.join(sorted(handler.paths))}: has no rule"
@@ -243,26 +244,26 @@ def check_rules(handlers: Iterable[HTTPRouteHandler]) -> None:
 
 
 async def provide_principal(request: Request[Any, Any, Any]) -> Principal:
-    """Return who asks; the guard has found it out."""
+    """Return the caller that the guard authenticated."""
     principal: Principal = request.state.principal
     return principal
 
 
-def dependencies(arrivals: Arrivals, slots: FairSlots) -> dict[str, Provide]:
-    """Return what handlers may name as parameters: `principal` and `actor`.
+def dependencies(arrivals: UserLoader, slots: FairSlots) -> dict[str, Provide]:
+    """Return the dependencies that handlers may declare: `principal` and `actor`.
 
-    A request with an `actor` holds one of the `slots` while it is answered, unless it is a send:
-    that may wait long, and for Redis only. Neither may be the name of a field of a body: the
-    framework would take its errors for ours.
+    A request with an `actor` holds one of the `slots` until it is answered. Sends hold none,
+    because they may wait long, and only for Redis. No field of a body may have one of these names:
+    the framework would confuse the errors of the two.
     """
 
     async def provide_actor(request: Request[Any, Any, Any]) -> AsyncGenerator[UserId]:
-        """Yield the user who asks, or on whose behalf a key does.
+        """Yield the user who makes the request, or for whom an API key makes it.
 
         Raises:
-            BadRequest: a key does not say on whose.
-            NotFound: a key names a user who does not exist.
-            RateLimited: too many requests of the user wait already.
+            BadRequest: an API key names no user.
+            NotFound: an API key names a user who does not exist.
+            RateLimited: too many requests of the user are waiting.
         """
         principal: Principal = request.state.principal
         if principal.user is None:
@@ -276,7 +277,7 @@ def dependencies(arrivals: Arrivals, slots: FairSlots) -> dict[str, Provide]:
 
 
 async def pay_for(limits: Limits, user: UserId, frame: Struct) -> None:
-    """Charge a user what a request costs by its body, beyond what every request costs.
+    """Charge a user for the body of a request, beyond the base cost of every request.
 
     Raises:
         RateLimited: too many requests.

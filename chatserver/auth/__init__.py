@@ -1,1 +1,4 @@
-"""Who somebody is: the tokens that clients bring."""
+"""Credentials: access and refresh tokens, API keys, passwords and sealed page cursors.
+
+Start with `tokens.py`.
+"""

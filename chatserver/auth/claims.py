@@ -1,7 +1,7 @@
-"""Reading a JWT after its signature: the header and the claims, each name once. Pure functions.
+"""Parsing of JWT headers and claims after the signature check. Pure functions.
 
-PyJWT checks the signature and nothing else: left to itself it lets tokens pass that never expire,
-that were signed with five bytes, or that name two users (the last one wins).
+PyJWT checks only the signature here: by itself it would accept tokens that never expire, that were
+signed with five bytes, or that have duplicate names (the last one wins).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 from jwt.utils import base64url_decode
 
-from chatserver.domain.companions import parse_person_id
+from chatserver.domain.access.logins import Claims
+from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import parse_id
-from chatserver.domain.logins import Claims
 from chatserver.errors import BadRequest, Unauthenticated
 
 TOKEN_BYTES_MAX = 4096
@@ -24,7 +24,7 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the claims of one kind of token must say."""
+    """The required claims of one kind of token."""
 
     required: tuple[str, ...]
     audience: str
@@ -35,13 +35,13 @@ class Wanted:
 
 
 def refuse(why: str) -> NoReturn:
-    """Raise the one error of a token that does not hold; `why` never quotes the token."""
+    """Raise the error of an invalid token; `why` never quotes the token."""
     raise Unauthenticated(f"token: {why}") from None
 
 
 def check_shape(token: str) -> None:
-    """Refuse what cannot be a token, before any of it is decoded."""
-    # The length in characters first: encoding a huge string to count its bytes costs too.
+    """Reject text that cannot be a token, before decoding any of it."""
+    # The length in characters first: encoding a huge string to count its bytes is expensive, too.
     if len(token) > TOKEN_BYTES_MAX:
         refuse(f"is longer than {TOKEN_BYTES_MAX} bytes")
     if _SHAPE.fullmatch(token) is None:
@@ -49,7 +49,7 @@ def check_shape(token: str) -> None:
 
 
 def read_header(token: str) -> dict[str, Any]:
-    """Return the header, unverified: it may choose among our keys, and nothing else."""
+    """Return the unverified header: it may select among our keys, and nothing else."""
     try:
         data = base64url_decode(token.partition(".")[0])
     except ValueError:
@@ -58,10 +58,10 @@ def read_header(token: str) -> dict[str, Any]:
 
 
 def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
-    """Return what a payload says whose signature was checked, if it holds now.
+    """Return the claims of a payload whose signature was checked, if they are valid now.
 
     Raises:
-        Unauthenticated: it does not.
+        Unauthenticated: the claims are missing, malformed, expired or meant for others.
     """
     claims = parse_object(payload, "claims")
     missing = [name for name in wanted.required if name not in claims]
@@ -74,7 +74,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
     issued, expires = _check_times(claims, wanted, now)
     try:
         user = parse_person_id(_text(claims, "sub"), "sub")
-        # The host application names its tokens as it likes, or not at all.
+        # Tokens of the host application may have any `jti`, or none.
         jti = "" if wanted.is_from_host else parse_id(_text(claims, "jti"), "jti")
         login = None
         if not wanted.is_from_host and "login" in claims:
@@ -87,7 +87,7 @@ def read_claims(payload: bytes, wanted: Wanted, now: float) -> Claims:
 def _is_for_us(given: Any, wanted: Wanted) -> bool:
     if given in (wanted.audience, [wanted.audience]):
         return True
-    # Identity providers write one token for several audiences; we do not.
+    # Identity providers issue one token for several audiences; we do not.
     return wanted.is_from_host and isinstance(given, list) and wanted.audience in given
 
 
@@ -105,7 +105,7 @@ def _check_times(claims: dict[str, Any], wanted: Wanted, now: float) -> tuple[in
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """Parse a JSON object in which no name stands twice, at any depth."""
+    """Parse a JSON object without duplicate names at any depth."""
     try:
         value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -135,7 +135,7 @@ def _text(claims: dict[str, Any], name: str) -> str:
 
 def _seconds(claims: dict[str, Any], name: str) -> int:
     value = claims[name]
-    # A bool is an int to Python, and 1e400 is a float: whole seconds are all we sign.
+    # A bool is an int in Python, and 1e400 is a float: only whole seconds are valid.
     if type(value) is not int:
         refuse(f"has a {name} that is not a whole number of seconds")
     return value

@@ -2,8 +2,8 @@
 
     <user>.<device>.<issued at>.<mac>
 
-A device token opens nothing. It gives the device login attempts of its own, so that the wrong
-guesses of strangers do not use up those of the owner (OWASP: device cookies). The mac is
+A device token grants no access. It gives the device login attempts of its own, so that wrong
+guesses from unknown devices do not use up those of the owner (OWASP: device cookies). The mac is
 HMAC-SHA-256 with a key derived from `auth.secret`; nothing is stored.
 """
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 
 
 class DeviceTokens:
-    """Makes and checks device tokens."""
+    """Creates and checks device tokens."""
 
     def __init__(self, settings: Auth, clock: Clock) -> None:
         secret = settings.secret.get_secret_value().encode()
@@ -37,13 +37,13 @@ class DeviceTokens:
         self._clock = clock
 
     def make(self, user: UserId, device: str | None = None) -> str:
-        """Return a token of a device for an account; a new device without `device`."""
+        """Return a token of a device for an account; without `device`, of a new device."""
         device = device or secrets.token_urlsafe(_DEVICE_BYTES)
         text = f"{user}.{device}.{int(self._clock.time())}"
         return f"{text}.{self._mac(text)}"
 
     def find_device(self, tokens: Iterable[str], user: UserId) -> str | None:
-        """Return the device that one of the tokens proves for an account; None: there is none."""
+        """Return the device that one of the tokens proves for an account; None if there is none."""
         for token in tokens:
             found = _TOKEN.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
             if found is None or found[1] != user:

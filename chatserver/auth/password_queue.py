@@ -1,4 +1,4 @@
-"""The queue in front of password hashing: bounded, fair by network and account.
+"""The queue in front of password hashing: bounded, and fair by network and account.
 
 ::
 
@@ -6,11 +6,12 @@
                  └──────────── displaced, or cancelled ──────────┘   costs nothing
 
 Invariants:
-- Known devices come first, then one attempt of each account and source in turn, then first come,
-  first served. Among attempts at one account, sources that have tried less come first.
+
+- Known devices come first, then one attempt per account and source in rotation, then first come,
+  first served. Among attempts for one account, sources with fewer attempts come first.
 - At most `SOURCE_MAX` attempts of a source and `ACCOUNT_MAX` of an account wait; `wait_s_max`
-  bounds the estimated wait of all. Beyond a bound the attempt that ranks last is refused at once,
-  which need not be the newest.
+  bounds the estimated wait of all. Beyond a bound, the lowest-ranked attempt is refused at once,
+  which is not necessarily the newest.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ import itertools
 import operator
 from collections.abc import AsyncIterator, Callable, Iterable
 
+from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.ids import UserId
-from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import ChatError, Overloaded, RateLimited
 
 SOURCE_MAX = 8
 ACCOUNT_MAX = 8
 DELAYED_MAX = 500
-COST_S = 0.1  # of a hash, until one has been measured
+COST_S = 0.1  # cost of a hash, until one has been measured
 _WEIGHT = 0.2  # of the newest measurement
 
 
@@ -39,21 +40,21 @@ class _Waiter:
     rank: tuple[bool, int, int]
     granted: asyncio.Future[None]
     is_delayed: bool
-    place: int = 0  # attempts at the same account that were ahead of this one when it came
+    place: int = 0  # attempts for the same account that were ahead when this one arrived
 
     @property
     def source(self) -> tuple[str, str]:
-        """The network of a stranger; a known device stands for one account only."""
+        """The network of an unknown device; a known device stands for one account only."""
         return (self.attempt.account if self.attempt.is_known else "", self.attempt.source)
 
     @property
     def account(self) -> tuple[UserId, bool]:
-        """Known devices of an account have room of their own."""
+        """Known devices of an account have capacity of their own."""
         return (self.attempt.account, self.attempt.is_known)
 
     @property
     def fair_rank(self) -> tuple[bool, int, int]:
-        """The rank among all attempts: those at one account take turns with those at others."""
+        """The rank among all attempts: attempts for one account alternate with those for others."""
         is_stranger, tried, number = self.rank
         return (is_stranger, max(tried, self.place), number)
 
@@ -61,8 +62,7 @@ class _Waiter:
 class PasswordQueue:
     """The hashing slots of one process. `now` returns seconds of a monotonic clock.
 
-    There are `slots` for all attempts; the last `reserved` free ones besides are only for known
-    devices.
+    `slots` are for all attempts; `reserved` additional ones are only for known devices.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class PasswordQueue:
 
     @contextlib.asynccontextmanager
     async def slot(self, attempt: LoginAttempt, delay_s: float = 0.0) -> AsyncIterator[None]:
-        """Hold one of the slots, which the attempt may ask for after `delay_s`.
+        """Hold one of the slots, to which the attempt is entitled after `delay_s`.
 
         Guarantees:
-            Bounded: an attempt waits, refused attempts never do.
+            Bounded: accepted attempts wait, refused attempts fail at once.
             Cancellation: safe; a waiting attempt leaves the queue.
 
         Raises:
             RateLimited: too many attempts of the source or for the account wait.
-            Overloaded: too many attempts of all wait.
+            Overloaded: too many attempts wait in total.
         """
         await self._enter(attempt, delay_s)
         started = self._now()
@@ -133,7 +133,7 @@ class PasswordQueue:
         self._start_next()
 
     def _displace(self, newest: _Waiter) -> None:
-        """Refuse the attempt that ranks last in each group that has one too many."""
+        """Refuse the lowest-ranked attempt in each group that exceeds its bound."""
         source = (each for each in self._waiting if each.source == newest.source)
         _refuse_last(source, SOURCE_MAX, _too_many("from this network or device"), self._waiting)
         account = (each for each in self._waiting if each.account == newest.account)
@@ -159,7 +159,7 @@ class PasswordQueue:
             if self._free <= self._reserved and not first.attempt.is_known:
                 return  # known devices rank first, so none is due
             self._waiting.remove(first)
-            if not first.granted.done():  # or it was cancelled, and has not left yet
+            if not first.granted.done():  # otherwise it was cancelled, and is still in the queue
                 self._free -= 1
                 first.granted.set_result(None)
 

@@ -1,14 +1,14 @@
-"""Passwords: argon2id, in threads, a few at a time.
+"""Password hashing with argon2id, in threads and with limited concurrency.
 
-Each hash takes `auth.argon2_memory_kib` of memory and some 100 ms of a core, so only
-`argon2_at_once_max` run at once in a process; the rest wait in a `PasswordQueue`. Guesses, which
-are attempts at an account where unknown devices have tried several times, run one at a time in a
-thread and a queue of their own: no other login waits for them. On Linux that thread has a lower
+Each hash takes `auth.argon2_memory_kib` of memory and about 100 ms of a core, so only
+`argon2_at_once_max` run concurrently in a process; the rest wait in a `PasswordQueue`. Guesses,
+which are attempts at an account where unknown devices have tried several times, run one at a time
+in a thread and a queue of their own: they delay no other login. On Linux that thread has a lower
 priority than the event loop. One extra thread serves only known devices, so they never wait for
-hashes of strangers.
+hashes of unknown devices.
 
-An unknown user costs what a known one costs: the password is then checked against a hash of random
-bytes, with the current parameters.
+A login of an unknown user costs the same as one of a known user: the password is checked against a
+hash of random bytes, with the current parameters.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 
 from chatserver.auth.password_queue import PasswordQueue
 from chatserver.config import Auth
-from chatserver.domain.login_attempts import LoginAttempt
+from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
 
 T = TypeVar("T")
 
 
 class StoredPassword(Protocol):
-    """A credential of the directory."""
+    """A credential in the directory."""
 
     @property
     def hash(self) -> str: ...
@@ -66,7 +66,7 @@ class _Lane:
 
 
 def _lower_priority(nice: int) -> None:
-    """Lower the priority of the current thread; elsewhere than on Linux processes have one only."""
+    """Lower the priority of the current thread; Linux only, elsewhere it applies to processes."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
@@ -94,10 +94,10 @@ class Passwords:
         self._decoy = _make_decoy(settings)
 
     def parse(self, password: str, user: str) -> str:
-        """Return a password that may be chosen, normalised as `verify` does it.
+        """Return a password that is acceptable as a new one, normalized as in `verify`.
 
-        No rules of composition, as NIST SP 800-63B recommends: a length, and none of the common
-        passwords, the user's name or the service's, whatever digits surround them.
+        There are no composition rules, as NIST SP 800-63B recommends: only a minimum length, and no
+        common password, user name or service name, with or without surrounding digits.
 
         Raises:
             BadRequest: it is too short, has a control character, or is easy to guess.
@@ -120,7 +120,7 @@ class Passwords:
         """Return the hash of a password that `parse` accepted.
 
         Guarantees:
-            Cancellation: while it waits for a slot it costs nothing; later the thread runs to its
+            Cancellation: costs nothing while it waits for a slot; after that the thread runs to its
             end and its result is dropped.
 
         Raises:
@@ -129,7 +129,7 @@ class Passwords:
         return await self._in_thread(attempt, self._hasher.hash, normalise(password))
 
     async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool:
-        """Return whether a password is the stored one; None costs the same and is never right.
+        """Return whether a password is the stored one; None costs the same and never matches.
 
         Guarantees:
             Cancellation: as `hash`.
@@ -152,21 +152,21 @@ class Passwords:
             raise CorruptData("a stored password hash cannot be read") from exc
 
     def is_outdated(self, stored: str) -> bool:
-        """Tell whether a hash was made with other parameters than today's."""
+        """Return whether a hash was created with parameters other than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     async def find_verified(
         self, find: Callable[[], Awaitable[C | None]], password: str, attempt: LoginAttempt
     ) -> C | None:
-        """Return the credential that `find` returns if it is of this password, else None.
+        """Return the credential from `find` if the password matches it, else None.
 
         Guarantees:
-            Cost: `find` is called when there is a slot; a refused attempt reads nothing. A missing
-            credential costs what a wrong password costs.
+            Cost: `find` is called once there is a slot; a refused attempt reads nothing. A missing
+            credential costs the same as a wrong password.
             Cancellation: as `hash`.
 
         Raises:
-            As `verify`, and what `find` raises.
+            As `verify`, and the errors of `find`.
         """
         text = normalise(password)
         async with self._slot(attempt) as threads:
@@ -187,7 +187,7 @@ class Passwords:
 
 
 async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) -> T:
-    """Run `work` and keep the slot until its thread is done, or memory would have no bound."""
+    """Run `work`, and keep the slot until its thread is done: otherwise memory is unbounded."""
     done = asyncio.get_running_loop().run_in_executor(threads, work, *args)
     try:
         return await asyncio.shield(done)
@@ -198,14 +198,14 @@ async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *args: str) 
 
 @functools.cache
 def common_passwords() -> frozenset[str]:
-    """Return the passwords that attackers try first, in lower case."""
+    """Return the most common passwords, in lower case."""
     file = importlib.resources.files(__package__).joinpath("common_passwords.txt")
     lines = file.read_text("utf-8").splitlines()
     return frozenset(line.casefold() for line in lines if not line.startswith("# ") and line != "#")
 
 
 def _make_decoy(settings: Auth) -> str:
-    """Return a hash that no password has, of the cost of all others."""
+    """Return a hash that no password matches, with the same cost as all others."""
     salt, digest = (
         base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
         for size in (SALT_BYTES, HASH_BYTES)
@@ -215,10 +215,10 @@ def _make_decoy(settings: Auth) -> str:
 
 
 def normalise(password: str) -> str:
-    """Return a password as it is hashed: NFKC, as RFC 8265 has it, and of bounded size.
+    """Return a password as it is hashed: NFKC, as specified in RFC 8265, and of bounded size.
 
     Raises:
-        BadRequest: it is no text.
+        BadRequest: it is not valid text.
         TooLarge: it is longer than 512 bytes.
     """
     if len(password) > PASSWORD_BYTES_MAX:

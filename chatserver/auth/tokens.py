@@ -1,23 +1,23 @@
-"""Tokens: signed statements of who a client is, for one hour at most.
+"""Access tokens: signed proof of a client's identity, valid for one hour at most.
 
-A token is a JWT (RFC 7519) of one of two narrow shapes, and anything else is refused.
+A token is a JWT (RFC 7519) in one of two narrow formats; all others are rejected.
 
-Ours, signed with `auth.secret`:
+Tokens of this server, signed with `auth.secret`:
 
     header    {"alg": "HS256", "typ": "chat+jwt"}, nothing more
-    claims    sub  the user, an id          aud  our audience     jti  an id, names the token
+    claims    sub  the user, an id          aud  our audience     jti  an id of the token
               iat, exp  whole seconds, exp - iat at most `lifetime_s_max`
-              iss  where the setting names one;  nbf  obeyed where present
-              login  the log in that it was made for, where it was;  others are ignored
+              iss  if the setting is set;  nbf  checked if present
+              login  the login it was issued for, if any;  others are ignored
 
-The host application's, where `auth.host_algorithm` is set: signed with that algorithm and one of
-its keys (`chatserver.auth.hostkeys`), with another `typ` or none, and without `jti`.
+Tokens of the host application, if `auth.host_algorithm` is set: signed with that algorithm and one
+of its keys (`chatserver.auth.host_keys`), with another `typ` or none, and without `jti`.
 
-Which of the two a token is, its header says; that is all an unverified header decides, besides
-which of the pinned keys is tried. No algorithm is taken from it.
+The unverified header decides only the format of the token and which of the pinned keys is tried.
+The algorithm is never taken from it.
 
-Trust: whoever holds the secret may be anyone. Rotation means new processes with a new secret;
-tokens live an hour.
+Trust: anyone with the secret can act as any user. Rotation means new processes with a new secret;
+tokens live for an hour.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from jwt.exceptions import PyJWTError
 
 from chatserver.auth import claims as reading
 from chatserver.auth.claims import TOKEN_BYTES_MAX, Wanted, refuse
-from chatserver.auth.hostkeys import HostKeys, parse_jwks, read_static_keys
+from chatserver.auth.host_keys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
+from chatserver.domain.access.logins import Claims
 from chatserver.domain.clock import Clock
-from chatserver.domain.companions import parse_person_id
+from chatserver.domain.companion_ids import parse_person_id
 from chatserver.domain.ids import UserId, parse_id
-from chatserver.domain.logins import Claims
 from chatserver.errors import BadRequest, ConfigError
 
 ALGORITHM = "HS256"
@@ -47,12 +47,13 @@ __all__ = ["KEY_BYTES_MIN", "TOKEN_BYTES_MAX", "Claims", "Tokens"]
 
 
 class Tokens:
-    """Makes tokens with the secret of the settings, and checks them and the host application's."""
+    """Creates tokens with `auth.secret`, and verifies them and those of the host application."""
 
     def __init__(self, settings: Auth, clock: Clock) -> None:
-        """
+        """Load the signing secret and the static keys of the host application.
+
         Raises:
-            ConfigError: the secret is shorter than 32 bytes, or a key of the host is none.
+            ConfigError: the secret is shorter than 32 bytes, or a key of the host is invalid.
         """
         self._key = settings.secret.get_secret_value().encode()
         if len(self._key) < KEY_BYTES_MIN:
@@ -78,10 +79,10 @@ class Tokens:
         self._host_keys = read_static_keys(settings)
 
     def use_key_set(self, body: bytes | None) -> None:
-        """Check the host application's tokens with this key set (RFC 7517) from now on, or none.
+        """Verify tokens of the host application with this key set (RFC 7517) from now on, or none.
 
         Raises:
-            CorruptData: it is no key set with a key for us; the keys of before stay.
+            CorruptData: the body is not a key set with a usable key; the previous keys stay.
         """
         algorithm = self._settings.host_algorithm
         assert algorithm is not None
@@ -89,10 +90,10 @@ class Tokens:
         self._host_keys = empty if body is None else parse_jwks(body, algorithm)
 
     def mint(self, user: UserId, ttl_s: int, login: str | None = None) -> str:
-        """Return a token for `user` that holds for `ttl_s` seconds, or until its login ends.
+        """Return a token for `user` that is valid for `ttl_s` seconds, or until its login ends.
 
         Raises:
-            BadRequest: the user is no id, or the time is not in [1, `lifetime_s_max`].
+            BadRequest: the user is not an id, or `ttl_s` is not in [1, `lifetime_s_max`].
         """
         longest = self._settings.lifetime_s_max
         if not 1 <= ttl_s <= longest:
@@ -114,11 +115,12 @@ class Tokens:
         )
 
     def verify(self, token: str) -> Claims:
-        """Return what `token` says, if it holds now. Whether it was ended, marks tell.
+        """Return the claims of `token` if it is valid now. Revocation is checked separately.
 
         Raises:
-            Unauthenticated: it does not; the message says why in one sentence, without the token.
-            UnknownKey: it names a key of the host application that is not known here, yet.
+            Unauthenticated: it is invalid; the message gives the reason in one sentence, without
+            the token.
+            UnknownKey: it names a key of the host application that is not known here yet.
         """
         reading.check_shape(token)
         if self._settings.host_algorithm is not None:

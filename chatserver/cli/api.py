@@ -1,10 +1,10 @@
-"""`chatserver api`: a process that serves the web client and the HTTP API."""
+"""`chatserver api`: serve the web client and the HTTP API."""
 
 from __future__ import annotations
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`chatserver chat`: two people in two terminals."""
+"""`chatserver chat`: terminal chat client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from chatserver.cli.running import run
+from chatserver.cli.process_setup import run
 from chatserver.domain.ids import parse_id
 from chatserver.errors import BadRequest, ChatError, Unauthenticated, Unavailable
 
@@ -29,7 +29,7 @@ BRINGING = "Your token. Better by CHAT_TOKEN: others on the machine can read a c
 def chat(user: str | None, peer: str, token: str | None, url: str | None, api_url: str) -> None:
     """Chat in the terminal; /file PATH sends a file.
 
-    Without a token it logs in by one click at a running `chatserver dev`.
+    Without a token it uses the demo login of a running `chatserver dev`.
     """
     if user is None and token is None:
         raise click.UsageError("say who you are: --as NAME, or --token")
@@ -40,7 +40,7 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
         raise click.UsageError(exc.message) from None
     if url is not None and not url.startswith(("ws://", "wss://")):
         raise click.UsageError("--url: must begin with ws:// or wss://")
-    from chatserver.client import terminal
+    from chatserver.client.terminal import terminal
 
     async def get_token() -> str:
         if token is not None:
@@ -60,18 +60,18 @@ def log_in(api_url: str, user: str) -> str:
     """Return a token for a demo user.
 
     Raises:
-        Unauthenticated: there is no such demo user, or there are none at all.
-        Unavailable: no API answers.
+        Unauthenticated: the demo user does not exist, or the API has no demo login.
+        Unavailable: the API does not answer.
     """
     return str(ask_api(api_url, "/v1/dev/login", {"user": user})["token"])
 
 
 def ask_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
-    """Ask the API and return its JSON answer.
+    """Call the API and return its JSON response.
 
     Raises:
-        Unauthenticated: it refused.
-        Unavailable: it does not answer; the message says how to start one.
+        Unauthenticated: the API rejected the request.
+        Unavailable: the API does not answer; the message explains how to start it.
     """
     url = api_url.rstrip("/") + path
     if not url.startswith(("http://", "https://")):

@@ -1,10 +1,10 @@
-"""`chatserver gateway`: the processes that WebSocket clients connect to."""
+"""`chatserver gateway`: serve WebSocket clients."""
 
 from __future__ import annotations
 
 import click
 
-from chatserver.cli.running import prepare, require_redis, run
+from chatserver.cli.process_setup import prepare, require_redis, run
 
 PROCESSES_MAX = 256
 
@@ -23,10 +23,10 @@ def gateway(processes: int, ready_fd: int | None) -> None:
     settings = prepare("gateway" if processes == 1 else "supervisor", requires_secret=True)
     require_redis(settings.redis)
     if processes > 1:
-        from chatserver.gateway.supervisor import run_gateways
+        from chatserver.gateway.process.supervisor import run_gateways
 
         run(run_gateways(settings, processes))
     else:
-        from chatserver.gateway.process import run_gateway
+        from chatserver.gateway.process.main import run_gateway
 
         run(run_gateway(settings, ready_fd))

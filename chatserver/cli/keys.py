@@ -1,4 +1,4 @@
-"""`chatserver keys`: API keys of the host application, made, listed, rotated and revoked."""
+"""`chatserver keys`: create, list, rotate and revoke API keys of the host application."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.errors import ClientError
 
 if TYPE_CHECKING:
-    from chatserver.service.apikeys import ApiKeys
+    from chatserver.service.access.api_keys import ApiKeys
 
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate and revoke API keys of the host application."""
+    """Create, list, rotate and revoke API keys of the host application."""
 
 
 @keys.command()
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--scope", "scopes", multiple=True, required=True, help="May be given often.")
 def create(name: str, scopes: tuple[str, ...]) -> None:
-    """Make a key and print it. It is not stored, and cannot be shown again."""
+    """Create a key and print it. It is not stored, and cannot be shown again."""
 
     async def work(api_keys: ApiKeys) -> None:
         key, text = await api_keys.create(name, scopes)
@@ -37,7 +37,7 @@ def create(name: str, scopes: tuple[str, ...]) -> None:
 
 @keys.command(name="list")
 def list_keys() -> None:
-    """List all keys: id, state, when they were made, scopes, name."""
+    """List all keys: id, state, creation date, scopes, name."""
 
     async def work(api_keys: ApiKeys) -> None:
         rows = await api_keys.list_all()
@@ -56,7 +56,7 @@ def list_keys() -> None:
 @click.argument("key")
 @click.option("--overlap", "overlap_s", default=3600, show_default=True, help="Seconds.")
 def rotate(key: str, overlap_s: int) -> None:
-    """Give a key another secret and print it; the one of before holds for the overlap."""
+    """Create a new secret for a key and print it; the old one stays valid for the overlap."""
 
     async def work(api_keys: ApiKeys) -> None:
         click.echo(await api_keys.rotate(key, overlap_s))
@@ -67,7 +67,7 @@ def rotate(key: str, overlap_s: int) -> None:
 @keys.command()
 @click.argument("key")
 def revoke(key: str) -> None:
-    """End a key: it is refused within seconds."""
+    """Revoke a key: it is rejected within seconds."""
 
     async def work(api_keys: ApiKeys) -> None:
         await api_keys.revoke(key)
@@ -85,9 +85,9 @@ def _do(work: Callable[[ApiKeys], Awaitable[None]]) -> None:
 
 
 async def _with_keys(settings: Settings, work: Callable[[ApiKeys], Awaitable[None]]) -> None:
-    from chatserver.api.people import make_api_keys
+    from chatserver.api.account_container import make_api_keys
     from chatserver.domain.clock import SystemClock
-    from chatserver.warm.client import open_dynamodb
+    from chatserver.warm.dynamo.client import open_dynamodb
 
     async with open_dynamodb(settings.warm) as dynamodb:
         await work(make_api_keys(dynamodb, settings, SystemClock()))

@@ -1,4 +1,4 @@
-"""`chatserver load`: many users at once, every message checked, a report with plots."""
+"""`chatserver load`: load test that checks every message and writes a report with plots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings, check_secret
 from chatserver.domain.quantities import counted
 from chatserver.errors import ConfigError
@@ -23,13 +23,15 @@ from chatserver.loadtest.plan import SCENARIOS, Plan, Scenario, split_users
 
 if TYPE_CHECKING:
     from chatserver.loadtest.coordinator import Coordinator
-    from chatserver.loadtest.verdict import Thresholds
+    from chatserver.loadtest.report.thresholds import Thresholds
 
 URL: Final = "ws://127.0.0.1:8081/"  # of `chatserver dev`
 DEV_DATA: Final = Path(".dev")
-DEV_SETTINGS: Final = "settings.env"  # of chatserver.dev.folder; cli and dev do not know each other
-DURATION_S_MAX: Final = 2700  # the tokens made at the begin hold an hour
-SENDS_PER_S_MAX: Final = 45  # of one user; the server's default is 50
+DEV_SETTINGS: Final = (
+    "settings.env"  # in chatserver.dev.data_folder; cli and dev do not import each other
+)
+DURATION_S_MAX: Final = 2700  # tokens are created at the start and expire after an hour
+SENDS_PER_S_MAX: Final = 45  # per user; the server's default limit is 50
 CEILING_S: Final = 2.0
 LINE_S: Final = 5
 
@@ -81,14 +83,14 @@ def _epilog() -> str:
     help="Folder of a `chatserver dev`: its settings are used if CHAT_AUTH_SECRET is not set.",
 )
 def load(scenario: str, **options: Any) -> None:
-    """Behave like many users at once, at a rate that does not follow the server.
+    """Simulate many users, at a rate that does not depend on the server's speed.
 
-    Every message is checked for loss, repetition and order. Exit code: 0 all was well, 1 a
-    threshold was broken, 2 the load could not begin. Against `make run` no option is needed.
+    Every message is checked for loss, duplication and order. Exit code: 0 success, 1 a threshold
+    was exceeded, 2 the load could not start. No option is needed against `make run`.
     """
     is_ceiling = scenario == "ceiling"
     chosen = SCENARIOS["direct" if is_ceiling else scenario]
-    # Whoever only pretends takes any token.
+    # The stub server accepts any token.
     secret = secrets.token_hex(32) if is_ceiling else options["secret"]
     settings = _settings(secret, options["dev_data"])
     for name in ("out", "report"):
@@ -108,8 +110,8 @@ def load(scenario: str, **options: Any) -> None:
 
 
 def _settings(secret: str | None, dev_data: Path) -> Settings:
-    """Return the settings, with those of a `chatserver dev` if there is no secret."""
-    os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # the progress has the terminal
+    """Load the settings; without a secret, use those of a `chatserver dev`."""
+    os.environ.setdefault("CHAT_TELEMETRY_LEVEL", "error")  # the terminal shows the progress
     if secret is not None:
         os.environ["CHAT_AUTH_SECRET"] = secret
     path = dev_data / DEV_SETTINGS
@@ -129,13 +131,13 @@ def _settings(secret: str | None, dev_data: Path) -> Settings:
 
 
 def read_exports(text: str) -> dict[str, str]:
-    """Return the variables that a shell would export: ``export NAME=value``, quoted or not."""
+    """Parse variables that a shell would export: ``export NAME=value``, quoted or not."""
     words = (word.partition("=") for word in shlex.split(text, comments=True))
     return {name: value for name, is_assigned, value in words if is_assigned}
 
 
 def make_plans(chosen: Scenario, settings: Settings, options: dict[str, Any]) -> list[Plan]:
-    """Return what each process does. There may be fewer than asked for: see `split_users`."""
+    """Return the plan of each process, possibly fewer than requested: see `split_users`."""
     import msgspec
 
     names = ("small_members", "large_members")
@@ -190,12 +192,12 @@ def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> I
 async def _load(
     chosen: Scenario, plans: list[Plan], settings: Settings, options: dict[str, Any]
 ) -> int:
-    from chatserver.loadtest import page, result, summary
-    from chatserver.loadtest.ceiling import measure_ceiling
     from chatserver.loadtest.connection import probe_gateway
     from chatserver.loadtest.coordinator import Coordinator, LoadFailed
-    from chatserver.loadtest.verdict import judge
-    from chatserver.loadtest.watch import open_watch
+    from chatserver.loadtest.generator_limits import measure_ceiling
+    from chatserver.loadtest.report import html_page, result, summary
+    from chatserver.loadtest.report.thresholds import judge
+    from chatserver.loadtest.server_monitor import open_watch
     from chatserver.loadtest.wire import BadHandshake, parse_address
 
     before = result.load_average()
@@ -210,7 +212,7 @@ async def _load(
     ceiling = await measure_ceiling(plans, CEILING_S) if options["ceiling"] else None
     if ceiling is not None:
         click.echo(summary.ceiling_line(ceiling), err=True)
-    is_told = "url" in settings.redis.model_fields_set  # the default may be somebody else's
+    is_told = "url" in settings.redis.model_fields_set  # the default may not be ours
     async with open_watch(
         address, settings.redis if is_told else None, options["metrics"]
     ) as watch:
@@ -229,17 +231,17 @@ async def _load(
     found["verdict"] = judge(found, _thresholds(options))
     for line in summary.lines_of(found):
         click.echo(line)
-    for name, render in (("out", result.to_json), ("report", page.render)):
+    for name, render in (("out", result.to_json), ("report", html_page.render)):
         if options[name] is not None:
             try:
                 options[name].write_text(render(found), "utf-8")
-            except OSError as exc:  # what was found is told, whatever becomes of the files
+            except OSError as exc:  # the result was printed, even if a file cannot be written
                 raise click.FileError(str(options[name]), exc.strerror) from None
     return 0 if found["verdict"]["is_ok"] else 1
 
 
 def _thresholds(options: dict[str, Any]) -> Thresholds:
-    from chatserver.loadtest.verdict import Thresholds
+    from chatserver.loadtest.report.thresholds import Thresholds
 
     return Thresholds(
         p99_ms=options["max_p99_ms"],
@@ -254,8 +256,8 @@ def _thresholds(options: dict[str, Any]) -> Thresholds:
 
 
 async def _ceiling_alone(plans: list[Plan]) -> int:
-    from chatserver.loadtest import summary
-    from chatserver.loadtest.ceiling import measure_ceiling
+    from chatserver.loadtest.generator_limits import measure_ceiling
+    from chatserver.loadtest.report import summary
 
     click.echo(summary.ceiling_line(await measure_ceiling(plans, 2 * CEILING_S)))
     return 0
@@ -276,8 +278,8 @@ def _stop_on_signal(running: Coordinator) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(running: Coordinator) -> Iterator[Any]:
-    """Show how it goes: one living line in a terminal, a line now and then elsewhere."""
-    from chatserver.loadtest.summary import progress_line
+    """Show the progress: one updated line in a terminal, periodic lines elsewhere."""
+    from chatserver.loadtest.report.summary import progress_line
 
     if not sys.stderr.isatty():
 

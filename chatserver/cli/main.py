@@ -1,6 +1,6 @@
-"""The `chatserver` command: which commands there are, and how a failed start is told.
+"""The `chatserver` command: list of commands, and messages for a failed start.
 
-Exit codes: 0 it was done, 1 something needed is not there, 2 a setting or an option is wrong.
+Exit codes: 0 success, 1 a required service is unavailable, 2 a setting or an option is wrong.
 """
 
 from __future__ import annotations
@@ -14,39 +14,51 @@ import click
 
 from chatserver.errors import ConfigError, Unavailable
 
-DEV_SETTINGS = ".dev/settings.env"  # of chatserver.dev.folder, in its default place
+DEV_SETTINGS = ".dev/settings.env"  # path in the default folder of chatserver.dev.data_folder
 
-# Where each command is, and its line in `--help`. Told here, so that `--help` imports none of
-# them. `dev` is named by text only: cli and dev do not know each other.
+# Import path and `--help` line of each command. The help lines are here so that `--help` imports no
+# command. `dev` is only referenced by text: cli and dev do not import each other.
 COMMANDS = {
     "dev": ("chatserver.dev.command:dev", "Run everything on this machine, for development."),
     "gateway": ("chatserver.cli.gateway:gateway", "Serve WebSocket clients."),
     "api": ("chatserver.cli.api:api", "Serve the web client and the HTTP API."),
     "worker": ("chatserver.cli.worker:worker", "Run background workers."),
     "doctor": (
-        "chatserver.cli.doctor:doctor",
+        "chatserver.operations.doctor.cli:doctor",
         "Say what is wrong with settings and stores, and how to mend it.",
     ),
     "tables": ("chatserver.cli.tables:tables", "Create the DynamoDB tables."),
     "migrate": ("chatserver.cli.migrate:migrate", "Bring the tables to the newest schema."),
-    "audit": ("chatserver.cli.audit:audit", "Compare what the tiers have; find what is wrong."),
+    "audit": (
+        "chatserver.operations.audit.cli:audit",
+        "Compare what the tiers have; find what is wrong.",
+    ),
     "restore": ("chatserver.cli.restore:restore", "Bring archived messages back to DynamoDB."),
-    "webhooks": ("chatserver.cli.webhooks:webhooks", "List and replay undelivered events."),
+    "webhooks": (
+        "chatserver.features.webhooks.cli:webhooks",
+        "List and replay undelivered events.",
+    ),
     "dead-letters": (
-        "chatserver.cli.deadletters:dead_letters",
+        "chatserver.cli.dead_letters:dead_letters",
         "List and replay messages that DynamoDB would not take.",
     ),
     "trace": (
-        "chatserver.cli.trace:trace",
+        "chatserver.operations.trace.cli:trace",
         "Tell where a message is: committed, delivered, persisted, archived.",
     ),
-    "cost": ("chatserver.cli.cost:cost", "Report what DynamoDB took and what is kept where."),
+    "cost": (
+        "chatserver.operations.cost.cli:cost",
+        "Report what DynamoDB took and what is kept where.",
+    ),
     "load": ("chatserver.cli.load:load", "Load a server and check every message."),
-    "plan": ("chatserver.cli.plan:plan", "Say what a number of users needs, and what it costs."),
-    "vapid": ("chatserver.cli.vapid:vapid", "Make the key pair of pushes to browsers."),
+    "plan": (
+        "chatserver.operations.capacity.cli:plan",
+        "Say what a number of users needs, and what it costs.",
+    ),
+    "vapid": ("chatserver.features.push.cli:vapid", "Make the key pair of pushes to browsers."),
     "keys": ("chatserver.cli.keys:keys", "Make and revoke API keys of the host application."),
     "companion": (
-        "chatserver.cli.companion:companion",
+        "chatserver.features.companions.cli:companion",
         "Make, list, update and delete AI companions.",
     ),
     "token": ("chatserver.cli.token:token", "Make a token for a user."),
@@ -56,10 +68,10 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only when that command is asked for."""
+    """A click group that imports a command's module only when the command is invoked."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which one needs them."""
+        """Return the command names in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -72,7 +84,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
@@ -90,7 +102,7 @@ def cli(config: str | None) -> None:
 
 
 def main() -> None:
-    """Run a command; tell in sentences, without a traceback, why it could not start."""
+    """Run a command; on a failed start, print the reasons without a traceback."""
     try:
         cli(prog_name="chatserver")
     except ConfigError as exc:
@@ -105,7 +117,7 @@ def main() -> None:
 
 
 def _point_to_dev() -> None:
-    """Tell whoever stands beside a `chatserver dev` how to get its settings."""
+    """Print how to load the settings if a `chatserver dev` folder exists here."""
     has_settings = any(name in os.environ for name in ("CHAT_AUTH_SECRET", "CHAT_CONFIG"))
     if not has_settings and "dev" not in sys.argv[1:2] and Path(DEV_SETTINGS).exists():
         click.echo(f"chatserver: the settings of `chatserver dev`: . {DEV_SETTINGS}", err=True)

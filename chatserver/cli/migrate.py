@@ -1,4 +1,4 @@
-"""`chatserver migrate`: DynamoDB's tables brought to the newest schema, while they are in use."""
+"""`chatserver migrate`: online migration of the DynamoDB tables to the newest schema."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.errors import Conflict
 
 if TYPE_CHECKING:
-    from chatserver.warm.migrations.planning import Estimate
-    from chatserver.warm.migrations.running import Options, Standing
-    from chatserver.warm.schema import Process, SchemaState
+    from chatserver.warm.schema.active_version import Process, SchemaState
+    from chatserver.warm.schema.migrations.planning import Estimate
+    from chatserver.warm.schema.migrations.running import MigrationStatus, Options
 
 
 @click.group()
 def migrate() -> None:
-    """Bring the DynamoDB tables to the newest schema, while they are in use."""
+    """Migrate the DynamoDB tables to the newest schema, while they are in use."""
 
 
 @migrate.command()
 def status() -> None:
-    """Show which migrations are done, and which processes act by which schema."""
+    """Show completed migrations, and the schema version that each process uses."""
     settings = prepare("migrate")
     run(_status(settings))
 
@@ -36,7 +36,7 @@ def status() -> None:
     "--max-write-units", type=click.IntRange(1), default=None, help="As of `up`; tells how long."
 )
 def plan(max_write_units: int | None) -> None:
-    """Show what the migrations that are to be done will cost. Reads a sample; writes nothing."""
+    """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
     settings = prepare("migrate")
     run(_plan(settings, max_write_units))
 
@@ -76,10 +76,10 @@ def up(
     page_items: int,
     contract: bool,
 ) -> None:
-    """Do what is to be done. May be stopped or die at any time, and run again."""
+    """Run the pending migrations. Resumable: may be interrupted at any time and run again."""
     settings = prepare("migrate")
     from chatserver.telemetry.failpoints import arm_failpoint
-    from chatserver.warm.migrations.running import Options
+    from chatserver.warm.schema.migrations.running import Options
 
     arm_failpoint()
     options = Options(
@@ -99,10 +99,10 @@ def up(
 
 async def _status(settings: Settings) -> None:
     from chatserver.domain.clock import SystemClock
-    from chatserver.warm.client import open_dynamodb
-    from chatserver.warm.migrations.running import list_standings
-    from chatserver.warm.migrations.state import MigrationRows
-    from chatserver.warm.schema import SchemaRows
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.migrations.running import list_standings
+    from chatserver.warm.schema.migrations.state import MigrationRows
 
     now = SystemClock().time()
     async with open_dynamodb(settings.warm) as dynamodb:
@@ -118,12 +118,12 @@ async def _status(settings: Settings) -> None:
 
 def status_lines(
     state: SchemaState,
-    standings: list[Standing],
+    standings: list[MigrationStatus],
     processes: list[Process],
     holder: str | None,
     now: float,
 ) -> list[str]:
-    """Return what `status` prints. `now` is in seconds since 1970."""
+    """Return the lines that `status` prints. `now` is in seconds since 1970."""
     newest = max((each.migration.number for each in standings), default=0)
     lines = [
         f"schema {state.version} of {newest}; processes may act by schema {state.oldest} or newer"
@@ -152,10 +152,10 @@ def status_lines(
 
 
 async def _plan(settings: Settings, max_write_units: int | None) -> None:
-    from chatserver.warm.client import open_dynamodb
-    from chatserver.warm.migrations import MIGRATIONS
-    from chatserver.warm.migrations.planning import estimate
-    from chatserver.warm.schema import SchemaRows
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.active_version import SchemaRows
+    from chatserver.warm.schema.migrations import MIGRATIONS
+    from chatserver.warm.schema.migrations.planning import estimate
 
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("migrate")
@@ -167,7 +167,7 @@ async def _plan(settings: Settings, max_write_units: int | None) -> None:
 
 
 def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[str]:
-    """Return what `plan` prints."""
+    """Return the lines that `plan` prints."""
     if not estimates:
         return ["nothing to do"]
     lines = []
@@ -201,8 +201,8 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
 async def _up(settings: Settings, options: Options) -> None:
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
-    from chatserver.warm.client import open_dynamodb
-    from chatserver.warm.migrations.running import Migrations
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.migrations.running import Migrations
 
     clock = SystemClock()
     holder = f"{socket.gethostname()}-{os.getpid()}"

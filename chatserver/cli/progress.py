@@ -1,4 +1,4 @@
-"""How far a long run is: a bar in a terminal, a line now and then elsewhere."""
+"""Progress of long-running commands: a bar in a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LINE_S: Final = 5.0
 
 
-class Part(Protocol):
-    """A part of the work, and how much of it is done."""
+class ProgressPart(Protocol):
+    """A part of the work and its progress."""
 
     @property
     def read(self) -> int: ...
@@ -31,7 +31,7 @@ class Part(Protocol):
 
 
 class PlainReport:
-    """Prints lines, at most one in `LINE_S` while something goes on."""
+    """Prints progress lines, at most one per `LINE_S`."""
 
     def __init__(self, clock: Clock, *, is_aside: bool = False) -> None:
         self._clock = clock
@@ -44,26 +44,26 @@ class PlainReport:
         click.echo(text, err=self._is_aside)
 
     def begin(self, title: str, items: int) -> None:
-        """Begin to count, up to about `items`."""
+        """Start counting, up to about `items`."""
         self._title, self._items = title, items
         self._next_at = self._clock.monotonic() + LINE_S
 
-    def advance(self, parts: Sequence[Part]) -> None:
-        """Print how far it is, if it is time to."""
+    def advance(self, parts: Sequence[ProgressPart]) -> None:
+        """Print the progress of all parts, at most once per `LINE_S`."""
         self.show(sum(part.read for part in parts), f"{_told(parts)} of about {self._items}")
 
     def show(self, done: int, told: str) -> None:
-        """Print what is told of how far it is, if it is time to."""
+        """Print the progress text, at most once per `LINE_S`."""
         if self._clock.monotonic() >= self._next_at:
             self._next_at = self._clock.monotonic() + LINE_S
             click.echo(f"{self._title}: {told}", err=self._is_aside)
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
 
 
 class BarReport:
-    """Draws a bar."""
+    """Draws a progress bar."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -77,23 +77,23 @@ class BarReport:
         """Draw a bar that is full at about `items`."""
         self._task = self._progress.add_task(title, total=items or None, told="")
 
-    def advance(self, parts: Sequence[Part]) -> None:
+    def advance(self, parts: Sequence[ProgressPart]) -> None:
         """Move the bar."""
         self.show(sum(part.read for part in parts), _told(parts))
 
     def show(self, done: int, told: str) -> None:
-        """Move the bar, and write beside it how far it is."""
+        """Move the bar, and set the text beside it."""
         if self._task is not None:
             self._progress.update(self._task, completed=done, told=told)
 
     def end(self) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar in its current state."""
         self._task = None
 
 
 @contextlib.contextmanager
 def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport | BarReport]:
-    """Return what tells how far a run is, on standard output, or aside: on standard error."""
+    """Return a progress reporter for standard output, or for standard error if `is_aside`."""
     stream = sys.stderr if is_aside else sys.stdout
     if not stream.isatty():
         yield PlainReport(clock, is_aside=is_aside)
@@ -107,14 +107,14 @@ def open_report(clock: Clock, *, is_aside: bool = False) -> Iterator[PlainReport
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
     )
-    # What goes into a pipe must not be drawn above the bar instead.
+    # Piped output must not be redirected to the line above the bar.
     is_shown = sys.stdout.isatty()
     console = Console(file=stream)
     with Progress(*columns, console=console, redirect_stdout=is_shown) as progress:
         yield BarReport(progress)
 
 
-def _told(parts: Sequence[Part]) -> str:
+def _told(parts: Sequence[ProgressPart]) -> str:
     read, filled = sum(part.read for part in parts), sum(part.filled for part in parts)
     units = sum(part.write_units for part in parts)
     return f"{read} items read, {filled} filled, {units:.0f} write units"

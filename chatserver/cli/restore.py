@@ -1,4 +1,4 @@
-"""`chatserver restore`: archived messages of a chat in DynamoDB again, for a while."""
+"""`chatserver restore`: temporarily restore archived messages of a chat to DynamoDB."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 from chatserver.domain.ids import ChatId, parse_id
 from chatserver.domain.quantities import counted
 from chatserver.errors import BadRequest, Conflict, NotFound
 
 if TYPE_CHECKING:
-    from workers.restorer import Bound
+    from workers.archive.restorer import Bound
 
 _UNITS = {"h": 3600, "d": 86_400}
 
@@ -47,10 +47,10 @@ def restore(
     max_write_units: int | None,
     is_plan: bool,
 ) -> None:
-    """Bring archived messages of CHAT back to DynamoDB for a while.
+    """Restore archived messages of CHAT to DynamoDB for a limited time.
 
-    Times are UTC: 2024-05-31, 2024-05-31T12:00:00. May be stopped or die at any time, and run
-    again; the same range again lasts longer. The archive keeps what it has.
+    Times are UTC: 2024-05-31, 2024-05-31T12:00:00. Resumable: it may be interrupted at any time and
+    run again. Repeating a range extends its time. The archive keeps its copy.
     """
     settings = prepare("restore")
     try:
@@ -71,12 +71,12 @@ def restore(
 
 
 def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound | None:
-    """Return a bound: a whole number is a seq, anything else a time of ISO 8601, in UTC.
+    """Parse a bound: a whole number is a seq, any other text an ISO 8601 time in UTC.
 
     Raises:
         BadRequest: it is neither.
     """
-    from workers.restorer import Bound
+    from workers.archive.restorer import Bound
 
     if text is None:
         return None
@@ -97,7 +97,7 @@ def parse_bound(text: str | None, name: str, *, is_end: bool = False) -> Bound |
 
 
 def parse_lasting(text: str) -> int:
-    """Return so many seconds, at least an hour. Raises BadRequest."""
+    """Parse a duration of at least an hour; return seconds. Raises BadRequest."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})([hd])", text)
     if found is None:
         raise BadRequest(f"--for: must be hours or days, as 12h or 7d, is {text!r}")
@@ -115,7 +115,7 @@ async def _restore(
 ) -> None:
     from chatserver.cli.progress import open_report
     from chatserver.domain.clock import SystemClock
-    from workers.restorer import Progress, open_restorer
+    from workers.archive.restorer import Progress, open_restorer
 
     clock = SystemClock()
     async with open_restorer(settings, clock, max_write_units) as restorer:

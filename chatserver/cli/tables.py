@@ -1,10 +1,10 @@
-"""`chatserver tables apply`: the DynamoDB tables and the bucket as the settings want them."""
+"""`chatserver tables apply`: create the DynamoDB tables and the bucket."""
 
 from __future__ import annotations
 
 import click
 
-from chatserver.cli.running import prepare, run
+from chatserver.cli.process_setup import prepare, run
 from chatserver.config import Settings
 
 
@@ -16,7 +16,7 @@ def tables() -> None:
 @tables.command()
 @click.option("--bucket/--no-bucket", default=True, help="The S3 bucket, too.")
 def apply(bucket: bool) -> None:
-    """Create what is missing. Removes nothing, and may be called again at any time."""
+    """Create missing resources. Deletes nothing; may be run again at any time."""
     settings = prepare("tables")
     run(_apply(settings, with_bucket=bucket))
 
@@ -24,8 +24,8 @@ def apply(bucket: bool) -> None:
 async def _apply(settings: Settings, *, with_bucket: bool) -> None:
     from chatserver.cold.bucket import apply_bucket
     from chatserver.cold.client import open_s3
-    from chatserver.warm.client import open_dynamodb
-    from chatserver.warm.provisioning import apply_tables
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.schema.provisioning import apply_tables
 
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("operations")

@@ -1,10 +1,10 @@
-"""`chatserver token`: a token for trying things out and for operators."""
+"""`chatserver token`: create a user token for testing and operations."""
 
 from __future__ import annotations
 
 import click
 
-from chatserver.cli.running import prepare
+from chatserver.cli.process_setup import prepare
 from chatserver.config import check_secret
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest
@@ -14,7 +14,7 @@ from chatserver.errors import BadRequest
 @click.option("--user", required=True, help="Whose token.")
 @click.option("--ttl", "ttl_s", type=int, default=3600, show_default=True, help="Seconds it holds.")
 def token(user: str, ttl_s: int) -> None:
-    """Make a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
+    """Create a token for a user, signed with auth.secret (CHAT_AUTH_SECRET)."""
     settings = prepare("token")
     check_secret(settings)
     from chatserver.auth.tokens import Tokens

@@ -1,4 +1,4 @@
-"""`chatserver version`."""
+"""`chatserver version`: print the version."""
 
 from __future__ import annotations
 

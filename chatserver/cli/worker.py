@@ -1,10 +1,10 @@
-"""`chatserver worker`: a process that runs background workers."""
+"""`chatserver worker`: run background workers."""
 
 from __future__ import annotations
 
 import click
 
-from chatserver.cli.running import prepare, require_redis, run
+from chatserver.cli.process_setup import prepare, require_redis, run
 
 NAMES = (
     "persist",
@@ -22,7 +22,7 @@ NAMES = (
     "counters",
     "timeline",
 )
-BY_NAME_ONLY = ("audit",)  # what it reads costs: nobody gets it unasked
+BY_NAME_ONLY = ("audit",)  # its reads cost money, so `all` does not include it
 
 
 @click.command()
@@ -38,21 +38,21 @@ def worker(names: tuple[str, ...]) -> None:
 
     \b
     persist  moves messages from Redis to DynamoDB
-    repair   finishes what a dead gateway left undelivered
-    rpc      answers the gateways' calls to DynamoDB
+    repair   completes deliveries that a dead gateway left unfinished
+    rpc      serves the gateways' calls to DynamoDB
     archive  moves old messages from DynamoDB to S3
-    notify   tells absent members of new messages by push
-    assistant answers what users ask AI companions
+    notify   sends push notifications for new messages to offline members
+    assistant answers users' messages to AI companions
     media    makes thumbnails of images
-    sweep    removes files that no message has, and bodies of messages that none points to
-    holds    brings legal holds into force, and takes away what they kept when they end
-    webhooks asks and tells the host application by HTTP
-    exports  makes copies of what users have here, for them
-    erasures takes away all that there is of users who asked for it
-    counters counts likes, many at once
-    timeline brings posts to the timelines of followers
-    all      each of them
-    audit    compares the tiers, round after round; not in `all`
+    sweep    deletes unreferenced files and message bodies
+    holds    applies legal holds, and deletes their copies when they end
+    webhooks calls the host application over HTTP
+    exports  creates exports of users' data
+    erasures deletes all data of users on their request
+    counters counts likes in batches
+    timeline adds posts to the timelines of followers
+    all      runs all of these
+    audit    compares the tiers continuously; not in `all`
     """
     settings = prepare("worker")
     require_redis(settings.redis)

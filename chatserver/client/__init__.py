@@ -1,4 +1,8 @@
-"""Clients of the server, for people and programs. A program begins with `ChatClient`."""
+"""Python client SDK for users' devices, terminals and bots.
+
+Start reading with `ChatClient` in `client.py`; `ClientState` in `state.py` holds the protocol logic
+without I/O. `terminal` is the `chatserver chat` command.
+"""
 
 from __future__ import annotations
 

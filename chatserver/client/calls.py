@@ -1,6 +1,6 @@
-"""What an application can ask of a client: one method for each request frame.
+"""Commands of the client SDK: one method for each request frame.
 
-A mixin without state: `ChatClient` says how a frame gets to the server and its answer back.
+A stateless mixin; `ChatClient` supplies the transport of requests and answers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal
 import msgspec
 
 from chatserver.client.chat import Chat
+from chatserver.client.companion_calls import CompanionCalls
 from chatserver.client.events import Acked
 from chatserver.client.model import Entry, parse_entry
-from chatserver.client.moderating import Moderating
-from chatserver.client.outbox import Deed
+from chatserver.client.moderation_calls import Moderating
+from chatserver.client.outbox import OutboxEntry
 from chatserver.client.requests import Fields
 from chatserver.client.state import ANSWER_S, ClientState
-from chatserver.client.talking import Talking
 from chatserver.domain.clock import Clock
 from chatserver.protocol.frames import Attachment, InvitationInfo
 
@@ -29,7 +29,7 @@ ACK_S = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Entries in rising seq, without a hole. `tier` is the coldest one that was read."""
+    """Entries in ascending seq, without a gap. `tier` is the coldest tier that was read."""
 
     entries: list[Entry]
     tier: str
@@ -38,23 +38,23 @@ class HistoryPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatsPage:
-    """Chats, newest activity first. `next` is the `after` of the next page, None on the last."""
+    """Chats, most recent activity first. `next` is the next `after`, or None."""
 
     chats: list[Chat]
     next: str | None
 
 
 def new_ref() -> str:
-    """Return a name that no other deed will have."""
+    """Return a unique reference (idempotency key) for an operation."""
     return secrets.token_hex(12)
 
 
-class Calls(Moderating, Talking):
-    """The commands. Each waits until it is done.
+class Calls(Moderating, CompanionCalls):
+    """The commands. Each one waits until it is done.
 
     Raises:
-        ClientError: the caller has to mend it; the message names the field.
-        Unavailable: not done in time; the same call, with the same `ref`, may work later.
+        ClientError: the request is invalid; the message names the field.
+        Unavailable: not done in time; the same call, with the same `ref`, may succeed later.
     """
 
     _state: ClientState
@@ -62,26 +62,26 @@ class Calls(Moderating, Talking):
     _clock: Clock
 
     @abc.abstractmethod
-    def _post(self, deed: Deed) -> None:
-        """Put a deed into the outbox."""
+    def _post(self, deed: OutboxEntry) -> None:
+        """Append an operation to the outbox."""
 
     @abc.abstractmethod
-    async def _do(self, deed: Deed, deadline_s: float) -> Acked:
-        """Put a deed into the outbox and wait for its ack."""
+    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
+        """Append an operation to the outbox and wait for its ack."""
 
     @abc.abstractmethod
     def _tell(self, fields: Fields) -> None:
-        """Send something that is not answered."""
+        """Send a frame that has no answer."""
 
     @abc.abstractmethod
     def _watch(self, users: list[str], *, is_on: bool) -> None:
-        """Begin or end to hear of the presence of users."""
+        """Start or stop presence subscriptions to users."""
 
-    # ── what is known ───────────────────────────────────────────────────────────────────────────
+    # ── local state ─────────────────────────────────────────────────────────────────────────────
 
     @property
     def user(self) -> str:
-        """Whom the token stands for."""
+        """The user id of the token."""
         return self._state.user
 
     @property
@@ -91,30 +91,30 @@ class Calls(Moderating, Talking):
 
     @property
     def is_online(self) -> bool:
-        """True while there is a connection."""
+        """True while connected."""
         return self._state.is_online
 
     @property
     def known_chats(self) -> list[Chat]:
-        """The chats heard of so far, the one heard of last at the end."""
+        """The chats known so far, most recently active last."""
         return list(self._state.chats.values())
 
     def find_chat(self, chat: str) -> Chat | None:
-        """Return a chat if it was heard of."""
+        """Return a chat, or None if it is unknown."""
         return self._state.chats.get(chat)
 
     def messages(self, chat: str) -> list[Entry]:
-        """Return the messages of a chat that are kept here, as they are now."""
+        """Return the messages of a chat that are kept locally, with all changes applied."""
         known = self._state.chats.get(chat)
         return [] if known is None else known.log.messages(self._clock.time())
 
-    def deeds(self, chat: str) -> list[Deed]:
-        """Return what we did in a chat that is not stored yet, in order."""
+    def deeds(self, chat: str) -> list[OutboxEntry]:
+        """Return our operations in a chat that are not stored yet, in order."""
         return [deed for deed in self._state.outbox if deed.chat == chat]
 
     @property
     def unanswered(self) -> int:
-        """How many sends wait for an ack."""
+        """The number of operations that wait for an ack."""
         return self._state.outbox.unanswered
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
@@ -132,9 +132,9 @@ class Calls(Moderating, Talking):
         attachments: Sequence[Attachment | str] = (),
         deadline_s: float = ACK_S,
     ) -> Acked:
-        """Send a message and return its place. `durability`: when it counts as done.
+        """Send a message and return its ack. `durability`: the durability to wait for.
 
-        `attachments` are what `upload` returned, or ids of them; with them `body` may be "".
+        `attachments` are results of `upload`, or their ids; with attachments, `body` may be "".
         """
         fields = {
             "body": body,
@@ -163,7 +163,7 @@ class Calls(Moderating, Talking):
     async def edit(
         self, chat: str, seq: int, body: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
-        """Give a message of our own another text."""
+        """Replace the text of one of our messages."""
         return await self._do(_deed("edit", chat, ref, seq=seq, body=body), deadline_s)
 
     async def delete(
@@ -175,32 +175,32 @@ class Calls(Moderating, Talking):
         ref: str | None = None,
         deadline_s: float = ACK_S,
     ) -> Acked:
-        """Take a message away, from everybody or from ourselves."""
+        """Delete a message, for everyone or only for ourselves."""
         deed = _deed("delete", chat, ref, seq=seq, **{"for": scope})
         return await self._do(deed, deadline_s)
 
     async def react(
         self, chat: str, seq: int, emoji: str, *, ref: str | None = None, deadline_s: float = ACK_S
     ) -> Acked:
-        """Set our reaction to a message; "" takes it away."""
+        """Set our reaction to a message; "" removes it."""
         return await self._do(_deed("react", chat, ref, seq=seq, emoji=emoji), deadline_s)
 
     async def mark(
         self, chat: str, *, read: int | None = None, received: int | None = None
     ) -> None:
-        """Move our marks in a chat forward; they never move back."""
+        """Advance our read and received markers in a chat; they never move back."""
         await self._ask(_fields("mark", chat=chat, read=read, received=received), ANSWER_S)
 
     def typing(self, chat: str, *, is_on: bool) -> None:
-        """Tell the other members that we write, or stopped."""
+        """Send a typing indicator to the other members."""
         self._tell({"type": "typing", "chat": chat, "on": is_on})
 
     async def stop(self, chat: str) -> None:
-        """End the answer that a companion is making: what it has said so far is its message."""
+        """Stop a companion's response: the text generated so far becomes its message."""
         await self._ask(_fields("stop", chat=chat), ANSWER_S)
 
     async def join_turn(self, chat: str) -> None:
-        """Hear what a companion has said so far, as `AnswerGrew`; what follows comes by itself."""
+        """Load a companion's response so far, as `AnswerGrew`; later pieces follow."""
         self._state.spoken.joined(await self._ask(_fields("join_turn", chat=chat), ANSWER_S))
 
     async def history(
@@ -214,8 +214,8 @@ class Calls(Moderating, Talking):
     ) -> HistoryPage:
         """Return entries before or after a seq, by default the newest.
 
-        A page that joins what is kept of the chat is kept, too. What it holds of a chat of which
-        nothing was told before counts as told.
+        A page adjacent to the kept entries of the chat is kept, too. If no event of the chat has
+        been delivered before, the entries of the page count as delivered.
         """
         fields = _fields("history", chat=chat, before=before, after=after, limit=limit)
         page = await self._ask(fields, deadline_s)
@@ -227,20 +227,20 @@ class Calls(Moderating, Talking):
     # ── chats ───────────────────────────────────────────────────────────────────────────────────
 
     async def chats(self, *, after: str | None = None, limit: int = 50) -> ChatsPage:
-        """Return our chats, newest activity first."""
+        """Return our chats, most recent activity first."""
         page = await self._ask(_fields("chats", after=after, limit=limit), ANSWER_S)
         self._state.take_chats(page)
         chats = [self._state.chats[summary["chat"]] for summary in page["chats"]]
         return ChatsPage(chats, page.get("next"))
 
     async def open_direct(self, user: str) -> Chat:
-        """Return the direct chat with another user, the same one every time."""
+        """Return the direct chat with another user. Idempotent."""
         return await self._ask_chat(_fields("open_direct", user=user))
 
     async def create_chat(
         self, members: Sequence[str], *, name: str | None = None, ref: str | None = None
     ) -> Chat:
-        """Create a group; the same `ref` finds it again."""
+        """Create a group; the same `ref` returns the same group."""
         fields = _fields("create_chat", members=list(members), name=name, ref=ref or new_ref())
         return await self._ask_chat(fields)
 
@@ -252,38 +252,38 @@ class Calls(Moderating, Talking):
         role: Literal["admin", "member"] = "member",
         ref: str | None = None,
     ) -> Chat:
-        """Make users members of a group; those to whom we are strangers are invited."""
+        """Add users to a group; users who do not know us receive an invitation."""
         return await self._change("invite", chat, ref, users=list(users), role=role)
 
     async def join(self, chat: str, *, ref: str | None = None) -> Chat:
-        """Become a member of a group that lets everybody in."""
+        """Join a group that is open to everyone."""
         return await self._change("join", chat, ref)
 
     async def invitations(
         self, *, after: str | None = None, limit: int = 50
     ) -> tuple[list[InvitationInfo], str | None]:
-        """Return a page of our pending invitations to groups, and the `after` of the next one.
+        """Return a page of our pending invitations to groups, and the `after` of the next page.
 
-        `Signalled` with kind ``invitation`` says that there is a new one.
+        `Signalled` with kind ``invitation`` announces a new one.
         """
         page = await self._ask(_fields("invitations", after=after, limit=limit), ANSWER_S)
         found = msgspec.convert(page["invitations"], list[InvitationInfo])
         return found, page.get("next")
 
     async def accept_invitation(self, chat: str, *, ref: str | None = None) -> Chat:
-        """Become a member of a group that somebody invited us to."""
+        """Accept an invitation and join the group."""
         return await self._change("accept_invitation", chat, ref)
 
     async def decline_invitation(self, chat: str) -> None:
-        """Refuse an invitation without notifying the inviter."""
+        """Decline an invitation without notifying the inviter."""
         await self._ask(_fields("decline_invitation", chat=chat), ANSWER_S)
 
     async def leave(self, chat: str, *, ref: str | None = None) -> Chat:
-        """Be a member no more."""
+        """Leave a group."""
         return await self._change("leave", chat, ref)
 
     async def remove(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
-        """Take a member out of a group."""
+        """Remove a member from a group."""
         return await self._change("remove", chat, ref, user=user)
 
     async def set_role(
@@ -294,7 +294,7 @@ class Calls(Moderating, Talking):
         *,
         ref: str | None = None,
     ) -> Chat:
-        """Give a member another role."""
+        """Set the role of a member."""
         return await self._change("set_role", chat, ref, user=user, role=role)
 
     async def update_chat(
@@ -308,8 +308,7 @@ class Calls(Moderating, Talking):
         retention_s: int | None = None,
         ref: str | None = None,
     ) -> Chat:
-        """Change a group's name, who may join it, from where members read, its slow mode,
-        or how long its messages live."""
+        """Change a group's name, join policy, history access, slow mode or retention."""
         return await self._change("update_chat", chat, ref, name=name, joining=joining,
                                   history=history, slow_s=slow_s,
                                   retention_s=retention_s)  # fmt: skip
@@ -326,15 +325,15 @@ class Calls(Moderating, Talking):
     # ── presence ────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, users: Sequence[str]) -> None:
-        """Hear of the presence of up to 100 users more, as `Signalled`."""
+        """Subscribe to the presence of up to 100 more users, delivered as `Signalled`."""
         self._watch(list(users), is_on=True)
 
     def unwatch(self, users: Sequence[str]) -> None:
-        """Hear of them no more."""
+        """Unsubscribe from the presence of users."""
         self._watch(list(users), is_on=False)
 
     def state(self, activity: Literal["fg", "bg"]) -> None:
-        """Tell whether the application is in sight."""
+        """Report whether the application is in the foreground."""
         self._activity = activity
         self._tell({"type": "state", "state": activity})
 
@@ -348,6 +347,6 @@ def _ids_of(attachments: Sequence[Attachment | str]) -> list[str] | None:
     return ids or None
 
 
-def _deed(type_: str, chat: str, ref: str | None, **fields: object) -> Deed:
+def _deed(type_: str, chat: str, ref: str | None, **fields: object) -> OutboxEntry:
     ref = ref or new_ref()
-    return Deed(ref, chat, _fields(type_, chat=chat, ref=ref, **fields))
+    return OutboxEntry(ref, chat, _fields(type_, chat=chat, ref=ref, **fields))

@@ -1,6 +1,6 @@
-"""One chat as a device sees it: what it is, who is in it, its log, how far everybody has read.
+"""One chat as a device sees it: info, members, message log and read markers.
 
-Pure. `take_*` methods return what the application is to be told.
+Pure. `take_*` methods apply input; most return the events to deliver to the application.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.chatlog import ChatLog, Verified
+from chatserver.client.chat_log import ChatLog, Verified
 from chatserver.client.events import (
     ChatChanged,
+    EntriesWithdrawn,
     Event,
     Marked,
     MemberChanged,
@@ -20,22 +21,21 @@ from chatserver.client.events import (
     MessageChanged,
     MessagesHidden,
     Skipped,
-    Withdrawn,
 )
 from chatserver.client.model import Bounds, Entry, Marks, parse_entry
 from chatserver.domain.moderation import MUTE_OVER
-from chatserver.protocol.entries import AMENDING, is_message
+from chatserver.protocol.entry_rules import AMENDING, is_message
 
 
 class _Settings(msgspec.Struct):
-    """Of the settings in an `update`, those that are kept."""
+    """The settings in an `update` entry that the client keeps."""
 
     slow_s: int | None = None
     retention_s: int | None = None
 
 
 class _Listed(NamedTuple):
-    """What a line of the chat list said: so many messages after `read`, up to `top`."""
+    """A line of the chat list: the unread count of messages after `read` up to `top`."""
 
     read: int
     top: int
@@ -43,21 +43,21 @@ class _Listed(NamedTuple):
 
 
 class Chat:
-    """A chat that the client has heard of."""
+    """A chat known to the client."""
 
     def __init__(self, chat: str, me: str, bounds: Bounds) -> None:
         self.id = chat
         self.kind = "direct" if chat.startswith("d-") else "group"
         self.name: str | None = None
         self.members: dict[str, str] | None = None  # user → role; None: not known
-        self.slow_s = 0  # seconds between two messages of a member; as far as known
-        self.retention_s = 0  # so long messages live; 0: for ever
-        self.muted: dict[str, int] = {}  # user → s since 1970, 0: for ever; as far as known
-        self.last: Entry | None = None  # as the chat list showed it
+        self.slow_s = 0  # minimum seconds between two messages of a member; as far as known
+        self.retention_s = 0  # message lifetime in seconds; 0: forever
+        self.muted: dict[str, int] = {}  # user → seconds since 1970, 0: forever; as far as known
+        self.last: Entry | None = None  # from the chat list
         self.is_large = False
-        self.is_left = False  # the newest entry says that we are no member any more
-        self.is_ended = False  # a session with a companion that is only read from now on
-        self.needs_history = False  # it holds something that we never read
+        self.is_left = False  # the newest entry removed us from the chat
+        self.is_ended = False  # a companion session that is read-only from now on
+        self.needs_history = False  # it has entries that were never loaded
         self.log = ChatLog(bounds.entries_max)
         self.marks: dict[str, Marks] = {}
         self._me = me
@@ -65,22 +65,22 @@ class Chat:
         self._listed_top = 0
         self._is_begun_by_event = False
         self._listed: _Listed | None = None
-        self._old_marks: set[str] = set()  # users whose marks are of an epoch that is over
+        self._old_marks: set[str] = set()  # users whose markers belong to a previous epoch
 
     @property
     def top(self) -> int:
-        """The newest seq heard of."""
+        """The newest known seq."""
         return max(self._listed_top, self.log.top)
 
     @property
     def read(self) -> int:
-        """How far we have read."""
+        """Our read marker."""
         mine = self.marks.get(self._me)
         return 0 if mine is None else mine.read
 
     @property
     def unread(self) -> int:
-        """How many messages of others we have not read, as far as we know."""
+        """The number of unread messages from others, as far as known."""
         listed = self._listed
         if listed is not None and listed.read == self.read and listed.top <= self.top:
             gone = self.log.count_deleted_since(listed.top, listed.read + 1, listed.top)
@@ -92,24 +92,24 @@ class Chat:
 
     @property
     def peer(self) -> str | None:
-        """The other one of a direct chat, as far as known."""
+        """The other member of a direct chat, as far as known."""
         others = [user for user in self.members or {} if user != self._me]
         return others[0] if self.kind == "direct" and len(others) == 1 else None
 
     # ── lists and snapshots ─────────────────────────────────────────────────────────────────────
 
     def take_info(self, info: dict[str, Any]) -> None:
-        """Take what the chat is."""
+        """Apply the chat info of an answer or event."""
         self._take_common(info)
-        if "members" in info:  # it is all there: what is left out is not so
+        if "members" in info:  # complete info: absent fields have their default
             self.slow_s = info.get("slow_s", 0)
             self.retention_s = info.get("retention_s", 0)
             self.muted = dict(info.get("muted") or {})
 
     def is_muted(self, user: str, now: float) -> bool:
-        """Tell whether a member may not write, as far as known; `now` in seconds since 1970.
+        """Return whether a member is muted, as far as known; `now` in seconds since 1970.
 
-        Whoever manages the group may write nevertheless.
+        Group managers can write even if muted.
         """
         until = self.muted.get(user)
         return until is not None and (until == 0 or until > now)
@@ -126,7 +126,7 @@ class Chat:
             }
 
     def take_summary(self, summary: dict[str, Any]) -> list[Event]:
-        """Take a line of the chat list, or of a snapshot."""
+        """Apply a line of the chat list or of a snapshot."""
         self._take_common(summary)
         self._listed_top = max(self._listed_top, summary.get("top", 0))
         if summary.get("last"):
@@ -145,7 +145,7 @@ class Chat:
         return changed
 
     def take_marks(self, marks: dict[str, Any]) -> list[Event]:
-        """Take how far a member has come; an older report changes nothing."""
+        """Apply the markers of a member; an older report changes nothing."""
         user = marks["user"]
         known = self.marks.get(user)
         if known is None:
@@ -159,37 +159,37 @@ class Chat:
             return []
         return [Marked(self.id, user, known.read, known.received)]
 
-    # ── a new epoch ─────────────────────────────────────────────────────────────────────────────
+    # ── new epoch ───────────────────────────────────────────────────────────────────────────────
 
     def suspect(self) -> None:
-        """Take nothing for granted: places may be given anew, so marks may mean other entries."""
+        """Mark the state as unverified: seqs may be reassigned, so markers may be wrong."""
         self.log.suspect()
         self._old_marks = set(self.marks)
         self._listed_top, self._listed = 0, None
-        # Where an event of the lost epoch was the first of the chat, one before it may be missing.
+        # If the chat started with an event of the lost epoch, an earlier entry may be missing.
         self.needs_history = self.needs_history or self._is_begun_by_event
         self._is_begun_by_event = False
 
     def verified(self, found: Verified) -> list[Event]:
-        """Take how far the log is still the same; return what the application is to be told."""
+        """Apply the result of a log comparison; return the events to deliver."""
         for user in self._old_marks:
             marks = self.marks[user]
             marks.read = min(marks.read, found.agreed)
             marks.received = min(marks.received, found.agreed)
-        if found.is_sure:  # else what the server says next counts, though it be less
+        if found.is_sure:  # otherwise the next report counts, even if lower
             self._old_marks.clear()
         events: list[Event] = []
         if found.is_cut:
-            events.append(Withdrawn(self.id, found.withdrawn, found.agreed))
+            events.append(EntriesWithdrawn(self.id, found.withdrawn, found.agreed))
         if not found.is_sure and self.log.shown is not None:
-            # What agrees above that, behind a hole, was not told yet.
+            # Entries above it that agree lie behind a gap and were not delivered yet.
             events.append(Skipped(self.id, 0, min(found.agreed, self.log.shown)))
         return [*events, *self.tell()]
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────
 
     def take_entry(self, entry: Entry) -> Iterator[Event]:
-        """Take an entry that was pushed."""
+        """Apply a pushed entry."""
         if not self.log.is_suspect:
             if self.log.shown is None and entry.seq > 1:
                 self._is_begun_by_event = True
@@ -197,12 +197,12 @@ class Chat:
         if self.log.joins(entry.seq):
             self.log.put(entry)
         self.log.pass_by(entry.seq)
-        if is_message(entry):  # no event: whoever writes a message has read those before it
+        if is_message(entry):  # no event: sending a message implies having read the earlier ones
             self.take_marks({"user": entry.sender, "read": entry.seq})
         yield from self.tell()
 
     def hide(self, seqs: list[int]) -> list[Event]:
-        """Take that we deleted messages for ourselves."""
+        """Apply that we deleted messages for ourselves."""
         if self._listed is not None:
             read, top, unread = self._listed
             new = sum(read < seq <= top and not self.log.is_hidden(seq) for seq in seqs)
@@ -213,7 +213,7 @@ class Chat:
     def take_page(
         self, page: list[Entry], *, is_newest: bool, before: int | None = None
     ) -> Iterator[Event]:
-        """Take a page that the application asked for. It has read it: no event repeats it."""
+        """Apply a page that the application requested. Its entries are not repeated as events."""
         if is_newest:
             if page:
                 self.log.put_page(page)
@@ -227,7 +227,7 @@ class Chat:
         yield from self.tell()
 
     def tell(self) -> Iterator[Event]:
-        """Return the events of all entries whose turn it is."""
+        """Return the events of all entries that are now deliverable."""
         for entry in self.log.advance():
             yield self._event_of(entry)
 
@@ -248,7 +248,7 @@ class Chat:
         try:
             settings = msgspec.json.decode(body, type=_Settings)
         except msgspec.DecodeError:
-            return  # a name, or what a newer server says
+            return  # a plain name, or the format of a newer server
         if settings.slow_s is not None:
             self.slow_s = settings.slow_s
         if settings.retention_s is not None:

@@ -1,8 +1,7 @@
-"""`ChatClient`: a device of a user that stays connected. The shell around `ClientState`.
+"""`ChatClient`: an auto-reconnecting client for one device. The I/O shell around `ClientState`.
 
-Four tasks at most: one keeps the connection and reads, one writes what the state wants sent, one
-saves into the store, and a timer. All that is decided is decided in the state; here are sockets,
-clocks, futures and the queue of events.
+It runs at most four tasks: connection and reader, writer, token renewal and store saver; plus a
+timer. The state makes all decisions. This module owns sockets, clocks, futures and the event queue.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chatserver.client import record
+from chatserver.client import saved_state
 from chatserver.client.backoff import REPLACED_S, Backoff, Verdict, judge_close
 from chatserver.client.calls import Calls
+from chatserver.client.event_queue import EventQueue
 from chatserver.client.events import Acked, Disconnected, Event, Refused
 from chatserver.client.files import FilesApi
 from chatserver.client.model import Bounds
-from chatserver.client.outbox import Deed, Stage
-from chatserver.client.renewal import RETRY_S, renewal_wait_s
+from chatserver.client.outbox import OutboxEntry, Stage
 from chatserver.client.requests import Fields
 from chatserver.client.socket import Lost, Socket, open_socket
-from chatserver.client.state import ANSWER_S, ClientState, Told
+from chatserver.client.state import ANSWER_S, ClientState, QueuedEvent
 from chatserver.client.store import Saved, Store
-from chatserver.client.untaken import Untaken
+from chatserver.client.token_renewal import RETRY_S, renewal_wait_s
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import (
     BadRequest,
@@ -39,7 +38,7 @@ from chatserver.errors import (
 )
 from chatserver.protocol.frames import Attachment
 
-SAVE_S = 0.5  # how old the store may be, but for what is about to be sent
+SAVE_S = 0.5  # maximum age of the stored state, except for operations about to be sent
 WELCOME_S = 10.0
 
 GetToken = Callable[[], Awaitable[str]]
@@ -47,14 +46,14 @@ _spread = secrets.SystemRandom()
 
 
 class ChatClient(Calls):
-    """See docs/sdk.md. Use it as an async context manager.
+    """A chat client for one device. See docs/sdk.md. Use it as an async context manager.
 
     Guarantees:
-        Each event is given once and in order while the client lives; with a store also by the next
-        one. After a crash what was given in the last moments may come again; nothing is passed
-        over.
-        What was sent stays in the outbox until it is stored, under the same `ref`.
-        Cancellation of a call: safe; a send goes on in the outbox.
+        Each event is delivered once and in order while the client is open. With a store, the next
+        client continues from there. After a crash, the most recent events may be delivered again;
+        none is missed.
+        A sent operation stays in the outbox until it is stored, under the same `ref`. Cancellation
+        of a call: safe; the send continues from the outbox.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class ChatClient(Calls):
         clock: Clock | None = None,
         api_url: str | None = None,
     ) -> None:
-        """`api_url`: the address of the HTTP API, for files."""
+        """Create a client. `api_url`: address of the HTTP API, required for files."""
         self._files = None if api_url is None else FilesApi(api_url, self._get_token)
         self._state = ClientState(device or f"sdk-{secrets.token_hex(6)}", bounds)
         self._has_device = device is not None
@@ -78,15 +77,15 @@ class ChatClient(Calls):
         self._token = token
         self._store = store
         self._open_s = open_s
-        self._is_patient = is_patient  # False: none waits for a gateway that is not there
+        self._is_patient = is_patient  # False: fail if no gateway is reachable at first
         self._clock = clock or SystemClock()
         self._backoff = Backoff(_spread.uniform)
-        self._events = Untaken(self._state.bounds.events_max)
+        self._events = EventQueue(self._state.bounds.events_max)
         self._news = asyncio.Event()
-        self._is_waiting = False  # the application has taken all and wants more
+        self._is_waiting = False  # the application has consumed every event and waits for more
         self._answers: dict[int, asyncio.Future[Fields]] = {}
         self._acks: dict[str, asyncio.Future[Acked]] = {}
-        self._callers: collections.Counter[str] = collections.Counter()  # who wait for these
+        self._callers: collections.Counter[str] = collections.Counter()  # waiting per ref
         self._outgoing: list[Fields] = []
         self._wake = asyncio.Event()
         self._has_new_deeds = False
@@ -97,23 +96,23 @@ class ChatClient(Calls):
         self._failure: Exception | None = None
         self._last_loss = ""
         self._replaced_at = float("-inf")
-        self._refusals = 0  # of tokens, in a row
+        self._refusals = 0  # consecutive token rejections
         self._activity = "fg"
 
-    # ── life ────────────────────────────────────────────────────────────────────────────────────
+    # ── lifecycle ───────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> ChatClient:
         """Connect.
 
         Raises:
-            Unauthenticated: the token is refused.
+            Unauthenticated: the token is rejected.
             Unavailable: no gateway answered within `open_s`.
-            ChatError: it cannot go on; the message says why.
+            ChatError: a permanent failure; the message states the cause.
         """
         if self._store is not None:
             saved = await asyncio.to_thread(self._store.load)
             device = self._state.device
-            record.restore(self._state, saved.place, saved.deeds)
+            saved_state.restore(self._state, saved.place, saved.deeds)
             if self._has_device:
                 self._state.device = device
         self._welcomed = asyncio.get_running_loop().create_future()
@@ -148,7 +147,7 @@ class ChatClient(Calls):
         self._tasks.append(task)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """A store that fails ends the client: it could not keep what it promises."""
+        """End the client if a task failed, for example because the store cannot be written."""
         exc = None if task.cancelled() else task.exception()
         if isinstance(exc, Exception):
             self._end(exc)
@@ -172,16 +171,16 @@ class ChatClient(Calls):
         return Unavailable(f"no gateway at {self._url}: {self._last_loss}")
 
     def _end(self, failure: Exception) -> None:
-        """Nothing comes any more: tell all who wait."""
+        """Mark the client as ended and fail every pending call."""
         if self._failure is None:
             self._failure = failure
         for future in (*self._answers.values(), *self._acks.values(), self._welcomed):
             if future is not None and not future.done():
                 future.set_exception(self._failure)
-                future.exception()  # nobody may be waiting
+                future.exception()  # mark as retrieved: there may be no caller
         self._news.set()
 
-    # ── the connection ──────────────────────────────────────────────────────────────────────────
+    # ── connection ──────────────────────────────────────────────────────────────────────────────
 
     async def _stay_connected(self) -> None:
         try:
@@ -193,13 +192,13 @@ class ChatClient(Calls):
                     self._backoff.lasted(self._now() - started)
                     self._judge(lost)
                     self._last_loss = lost.reason
-                    is_there = lost.retry_after_ms is not None  # and cannot serve yet
+                    is_there = lost.retry_after_ms is not None  # but cannot serve yet
                     if not (self._is_patient or self._was_welcomed or is_there):
                         raise self._no_gateway() from lost
                     wait = self._backoff.next_s(lost.retry_after_ms)
-                    self._push([Told(Disconnected(lost.reason, wait), self._state.cursor)])
+                    self._push([QueuedEvent(Disconnected(lost.reason, wait), self._state.cursor)])
                     await asyncio.sleep(wait)
-        except Exception as exc:  # noqa: BLE001  # whoever waits has to hear of it
+        except Exception as exc:  # noqa: BLE001  # reported to every pending caller
             self._end(exc)
 
     async def _connect_once(self) -> None:
@@ -240,7 +239,7 @@ class ChatClient(Calls):
                 frame = await socket.receive()
                 try:
                     self._state.received(number, frame, self._now())
-                except (KeyError, TypeError, ValueError) as exc:  # not msgspec's alone
+                except (KeyError, TypeError, ValueError) as exc:  # not only msgspec errors
                     raise Lost(0, f"a frame that makes no sense: {frame['type']}") from exc
                 self._flush()
         finally:
@@ -251,7 +250,7 @@ class ChatClient(Calls):
             self._flush()
 
     async def _renew(self, token: str) -> None:
-        """Keep the session alive beyond its token, if there is a way to get another one."""
+        """Renew the session before its token expires, if `get_token` can supply another one."""
         wait_s = None if isinstance(self._token, str) else renewal_wait_s(token)
         while wait_s is not None:
             await asyncio.sleep(wait_s)
@@ -260,7 +259,7 @@ class ChatClient(Calls):
                 await self._ask({"type": "auth", "token": token}, ANSWER_S)
                 wait_s = renewal_wait_s(token)
             except ChatError:
-                # If it comes to nothing, the gateway closes, and coming back decides.
+                # If renewal fails, the gateway closes the session and the reconnect handles it.
                 wait_s = RETRY_S
 
     async def _write(self, socket: Socket) -> None:
@@ -268,13 +267,13 @@ class ChatClient(Calls):
             await self._wake.wait()
             self._wake.clear()
             if self._has_new_deeds:
-                await self._save()  # before the server hears of them
+                await self._save()  # before they reach the server
             frames, self._outgoing = self._outgoing, []
             for frame in frames:
                 await socket.send(frame)
 
     def _judge(self, lost: Lost) -> None:
-        """Raise if coming back cannot help."""
+        """Raise if reconnecting cannot help."""
         match judge_close(lost.code):
             case Verdict.STOP:
                 raise ChatError(f"the gateway closed for good: {lost.reason}") from lost
@@ -292,13 +291,13 @@ class ChatClient(Calls):
             case Verdict.COME_BACK:
                 pass
 
-    # ── the state's outputs ─────────────────────────────────────────────────────────────────────
+    # ── outputs of the state ────────────────────────────────────────────────────────────────────
 
     def _now(self) -> float:
         return self._clock.monotonic()
 
     def _flush(self) -> None:
-        """Carry out what the last input led to."""
+        """Carry out the outputs of the last input: frames, answers, events and the timer."""
         frames = self._state.take_frames()
         if frames and self._state.is_online:
             self._outgoing += frames
@@ -315,7 +314,7 @@ class ChatClient(Calls):
         self._schedule()
 
     def _settle(self, event: Event) -> bool:
-        """Answer the call that waits for what an event tells; return whether there is one."""
+        """Resolve the pending call that an event completes; return whether there is one."""
         if not isinstance(event, Acked | Refused):
             return False
         future = self._acks.pop(event.ref, None)
@@ -327,7 +326,7 @@ class ChatClient(Calls):
             future.set_exception(event.error)
         return self._callers[event.ref] > 0
 
-    def _push(self, told: list[Told]) -> None:
+    def _push(self, told: list[QueuedEvent]) -> None:
         for each in told:
             self._events.put(each)
         if told:
@@ -348,10 +347,10 @@ class ChatClient(Calls):
         self._flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Iterate over what happens, from the beginning. For one reader.
+        """Iterate over all events from the beginning. For a single consumer.
 
         Raises:
-            ChatError: the client has ended and will not come back; the message says why.
+            ChatError: the client has ended and will not reconnect; the message states the cause.
         """
         while True:
             while self._events:
@@ -368,7 +367,7 @@ class ChatClient(Calls):
             finally:
                 self._is_waiting = False
 
-    # ── the store ───────────────────────────────────────────────────────────────────────────────
+    # ── store ───────────────────────────────────────────────────────────────────────────────────
 
     async def _save_often(self) -> None:
         while True:
@@ -381,11 +380,11 @@ class ChatClient(Calls):
             return
         async with self._save_lock:
             place = None
-            # With events on their way to the application, an older place is the right one; at the
-            # end it is known which of them it has taken.
+            # While events are still queued for the application, the older place stays valid. On
+            # close it is known which of them the application has consumed.
             if self._state.user and (is_closing or (self._is_waiting and not self._events)):
-                place = record.place_of(self._state, list(self._events))
-            deeds = record.deeds_of(self._state, list(self._events))
+                place = saved_state.place_of(self._state, list(self._events))
+            deeds = saved_state.deeds_of(self._state, list(self._events))
             await asyncio.to_thread(self._store.save, Saved(place, deeds))
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────
@@ -396,20 +395,20 @@ class ChatClient(Calls):
         source: str | Path | bytes,
         *,
         name: str | None = None,
-        type: str | None = None,  # noqa: A002  # as attachments call it
+        type: str | None = None,  # noqa: A002  # the field name of attachments
     ) -> Attachment:
-        """Upload a file, by its path or as bytes, and return what `send` takes. See `FilesApi`."""
+        """Upload a file by path or as bytes; return an attachment for `send`. See `FilesApi`."""
         return await self._files_api().upload(chat, source, name, type)
 
     async def download(
         self, attachment: Attachment | str, *, seq: int | None = None, is_thumb: bool = False
     ) -> bytes:
-        """Return the content of a file of message `seq`, or its thumbnail. See `FilesApi`."""
+        """Return the content of a file of message `seq`, or of its thumbnail. See `FilesApi`."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().download(file, seq, is_thumb=is_thumb)
 
     async def describe(self, attachment: Attachment | str, *, seq: int | None = None) -> Attachment:
-        """Return what is known of a file of message `seq` by now: a thumbnail may come late."""
+        """Return the current metadata of a file of message `seq`: a thumbnail may be added late."""
         file = attachment if isinstance(attachment, str) else attachment.id
         return await self._files_api().describe(file, seq)
 
@@ -433,7 +432,7 @@ class ChatClient(Calls):
             self._answers.pop(number, None)
             self._state.give_up(number)
 
-    def _post(self, deed: Deed) -> None:
+    def _post(self, deed: OutboxEntry) -> None:
         self._check()
         bounds = self._state.bounds
         if len(self._events) >= bounds.events_max + bounds.outbox_max:
@@ -442,7 +441,7 @@ class ChatClient(Calls):
         self._state.do(deed, self._now())
         self._flush()
 
-    async def _do(self, deed: Deed, deadline_s: float) -> Acked:
+    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
         known = self._state.outbox.find(deed.ref)
         self._post(deed)
         if known is not None and known.stage is Stage.ACKED:

@@ -1,8 +1,8 @@
-"""What a client tells the application, in order.
+"""Events that a client delivers to the application, in order.
 
-Guarantees, per chat: an entry is told once, in rising chat seq without a gap; where something could
-not be read, `Skipped` says so first. After a `Restarted` in another epoch, entries that are no
-longer there are `Withdrawn`, and what came in their place is told as new.
+Guarantees, per chat: each entry is delivered once, in ascending chat seq without a gap. If entries
+could not be read, `Skipped` is delivered first. After a `Restarted` in another epoch, entries that
+no longer exist are `EntriesWithdrawn`, and their replacements are delivered as new.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from chatserver.errors import ChatError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Connected:
-    """The server knows us; what was missed follows."""
+    """The server accepted the connection; missed events follow."""
 
     user: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is over; the client comes back by itself after `retry_in_s`."""
+    """The connection is closed; the client reconnects automatically after `retry_in_s`."""
 
     reason: str
     retry_in_s: float
@@ -30,7 +30,7 @@ class Disconnected:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """A message."""
+    """A message was added."""
 
     chat: str
     message: Entry
@@ -38,7 +38,7 @@ class MessageAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageChanged:
-    """A message was edited, deleted or reacted to; `message` is None if it is not kept here."""
+    """A message was edited, deleted or reacted to; `message` is None if it is not kept locally."""
 
     chat: str
     change: Entry
@@ -47,7 +47,7 @@ class MessageChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessagesHidden:
-    """We deleted messages for ourselves, here or on another device."""
+    """We deleted messages for ourselves, on this device or another."""
 
     chat: str
     seqs: tuple[int, ...]
@@ -55,7 +55,7 @@ class MessagesHidden:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberChanged:
-    """Somebody came, left or got another role: `change.user`, `change.role`, "" for none."""
+    """A member joined, left or got another role: `change.user`, `change.role`, "" for none."""
 
     chat: str
     change: Entry
@@ -63,7 +63,7 @@ class MemberChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatChanged:
-    """A chat is new, or has another name or other settings. `change` if that has a place in it."""
+    """A chat is new, or its name or settings changed. `change` is the log entry, if any."""
 
     chat: str
     change: Entry | None = None
@@ -71,7 +71,7 @@ class ChatChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marked:
-    """A member has read and received a chat further. Who writes has read, without a `Marked`."""
+    """A member's markers in a chat advanced. Sending a message does so without a `Marked`."""
 
     chat: str
     user: str
@@ -80,8 +80,10 @@ class Marked:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Signalled:
-    """Something of the moment: `kind` typing or presence, and the frame's other fields."""
+class SignalReceived:
+    """An ephemeral signal. `kind`: typing or presence, for example. `fields`: other frame
+    fields.
+    """
 
     kind: str
     sender: str
@@ -91,12 +93,12 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerGrew:
-    """A companion said more in answer to the message at `seq`: `added`, so that it is `text` now.
+    """A companion's response to the message at `seq` grew by `added`; `text` is the full text so
+    far.
 
-    Left out, as signals are, where too much waits to be taken: `text` is always right.
-
-    `end` is empty until it ends; the message itself is a `MessageAdded`. Another `turn` for the
-    same message begins anew, and what was told of the one before is no longer true.
+    Dropped like a signal if too many events are queued: `text` is always complete. `end` is empty
+    until the response ends; the message itself is a `MessageAdded`. Another `turn` (response id)
+    for the same message starts over and invalidates the text of the previous one.
     """
 
     chat: str
@@ -109,7 +111,7 @@ class AnswerGrew:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Acked:
-    """What was sent under `ref` is committed. Told once for each ref."""
+    """The operation with this `ref` is committed. Delivered once for each ref."""
 
     ref: str
     chat: str
@@ -122,9 +124,10 @@ class Acked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """The send under `ref` is refused for good or, to a companion, for minutes.
+    """The operation with this `ref` is refused permanently or, in a companion chat, for minutes.
 
-    After an `Acked`: the message may be lost, and the server will not say; we have left the chat.
+    After an `Acked`: the message may be lost, and the server will not confirm it, because we have
+    left the chat.
     """
 
     ref: str
@@ -134,7 +137,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredUpto:
-    """All that we sent to the chat up to a seq is in the warm tier."""
+    """All our messages to the chat up to this seq are in the warm tier."""
 
     chat: str
     seq: int
@@ -142,10 +145,10 @@ class StoredUpto:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restarted:
-    """We were away too long, or the hot tier was lost: the chat list is from a snapshot.
+    """The chat list was reloaded from a snapshot: too long offline, or data loss in the hot tier.
 
-    The client reads what is missing in chats that it follows. In `chats` there is something that
-    it was never told of: `history` reads it.
+    The client loads missing entries in chats that it follows. `chats` have entries that were never
+    delivered: load them with `history`.
     """
 
     is_new_epoch: bool
@@ -154,7 +157,7 @@ class Restarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Entries after `after` and up to `upto` will not be told: too many, or not readable."""
+    """Entries after `after` up to `upto` will not be delivered: too many, or not readable."""
 
     chat: str
     after: int
@@ -162,10 +165,10 @@ class Skipped:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """Entries that were told are not there: Redis went back in time before they were stored.
+class EntriesWithdrawn:
+    """Delivered entries no longer exist: Redis lost them before they were stored.
 
-    What stands after `after` is told anew.
+    Entries after `after` are delivered again.
     """
 
     chat: str
@@ -182,12 +185,12 @@ Event = (
     | MemberChanged
     | ChatChanged
     | Marked
-    | Signalled
+    | SignalReceived
     | AnswerGrew
     | Acked
     | Refused
     | StoredUpto
     | Restarted
     | Skipped
-    | Withdrawn
+    | EntriesWithdrawn
 )

@@ -1,7 +1,7 @@
-"""Files: uploaded to and loaded from S3, as the HTTP API says where.
+"""File transfer: uploads to S3 and downloads from S3, with links from the HTTP API.
 
-With the standard library, in threads: a client needs no HTTP library for the rest of what it does.
-The content goes from here to S3 and back; the API sees names, sizes and checksums.
+Uses the standard library in threads, so the client needs no HTTP library. The content goes directly
+to and from S3; the API receives names, sizes and checksums only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chatserver.protocol.frames import Attachment
 
 CALL_S = 15.0
 TRANSFER_S = 300.0
-LOOK_S = 10.0  # how long a thumbnail is waited for
+LOOK_S = 10.0  # maximum wait for a thumbnail
 LOOK_STEP_MS = 2_000
 ANSWER_BYTES_MAX = 1_048_576
 OCTETS = "application/octet-stream"
@@ -40,12 +40,13 @@ class _Source(NamedTuple):
 
 
 class FilesApi:
-    """Uploads and loads the files of messages."""
+    """Uploads and downloads the files of messages."""
 
     def __init__(self, api_url: str, get_token: GetToken) -> None:
-        """
+        """Create a client of the HTTP API.
+
         Raises:
-            BadRequest: it is no HTTP address.
+            BadRequest: `api_url` is not an HTTP address.
         """
         if not api_url.startswith(("http://", "https://")):
             raise BadRequest("api_url: must begin with http:// or https://")
@@ -55,15 +56,15 @@ class FilesApi:
     async def upload(
         self, chat: str, source: str | Path | bytes, name: str | None, type_: str | None
     ) -> Attachment:
-        """Upload a file to a chat, and return what can be sent there.
+        """Upload a file to a chat and return an attachment that can be sent there.
 
         Guarantees:
-            Of an image it waits for the thumbnail, `LOOK_S` at most.
-            Cancellation: safe; what was uploaded and is not sent is removed after a day.
+            For an image it waits for the thumbnail, at most `LOOK_S`.
+            Cancellation: safe; an upload that is not sent is deleted after a day.
 
         Raises:
-            NotFound: there is no such file here, or the chat is not ours.
-            TooLarge, RateLimited, BadRequest: the server does not take it; the message says why.
+            NotFound: the local file does not exist, or the chat is not ours.
+            TooLarge, RateLimited, BadRequest: the server rejects it; the message states the cause.
             Unavailable: the API or S3 did not answer.
         """
         file = await asyncio.to_thread(_read, source, name, type_)
@@ -91,7 +92,7 @@ class FilesApi:
         """Return the content of a file in message `seq`, or of its thumbnail.
 
         Raises:
-            NotFound: there is none, or we may not see it.
+            NotFound: it does not exist, or we have no access.
             Unavailable: the API or S3 did not answer.
         """
         place = "" if seq is None else f"&seq={seq}"
@@ -100,10 +101,10 @@ class FilesApi:
         return await asyncio.to_thread(_load, link["url"])
 
     async def describe(self, file: str, seq: int | None) -> Attachment:
-        """Return what is known of a file of message `seq` by now.
+        """Return the current metadata of a file of message `seq`.
 
         Raises:
-            NotFound: there is none, or we may not see it.
+            NotFound: it does not exist, or we have no access.
             Unavailable: the API did not answer.
         """
         place = "" if seq is None else f"?seq={seq}"
@@ -125,7 +126,7 @@ class FilesApi:
 
 
 def _read(source: str | Path | bytes, name: str | None, type_: str | None) -> _Source:
-    """Return the content, and what to call it. Raises NotFound, BadRequest."""
+    """Return the content, name and type of a file. Raises NotFound, BadRequest."""
     if isinstance(source, bytes):
         content, name = source, name or "file"
     else:
@@ -140,7 +141,7 @@ def _read(source: str | Path | bytes, name: str | None, type_: str | None) -> _S
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Nobody sends us elsewhere: a redirect would take the token along."""
+    """Rejects redirects, which would forward the token to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -161,7 +162,7 @@ def _open(request: urllib.request.Request, timeout_s: float, bytes_max: int | No
 
 
 def _refuse(error: urllib.error.HTTPError) -> NoReturn:
-    """Raise what the API's problem document says."""
+    """Raise the error of the API's problem document."""
     try:
         problem = json.loads(error.read(ANSWER_BYTES_MAX))
         found: ChatError = error_of({**problem, "message": problem["detail"]})
@@ -172,7 +173,7 @@ def _refuse(error: urllib.error.HTTPError) -> NoReturn:
 
 
 def _post_form(url: str, fields: dict[str, str], content: bytes) -> None:
-    """Post a file as a form (RFC 7578)."""
+    """Post a file as multipart/form-data (RFC 7578)."""
     boundary = secrets.token_hex(16)
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'

@@ -1,13 +1,15 @@
-"""What the application wants done and the server has to keep: sends, edits, deletions, reactions.
+"""Outbox of operations that the server has to store: sends, edits, deletions, reactions.
 
-Pure. Each has a `ref`; offered again under it, it happens once (promise P2). It stays here until
-the server says that it is stored; in a new epoch what was only acked is offered again (promise P1).
+Pure. Each operation has a `ref`; a retry under the same ref takes effect once (promise P2). It
+stays here until the server confirms that it is stored. In a new epoch, operations that were only
+acked are sent again (promise P1).
 
     queued → in flight → acked → gone (stored)
       ↑__________|_________|     connection lost; new epoch
 
-Offers go out in the order in which they were put in. One that was refused for now holds back what
-is queued for its chat after it, so the order stays; what is in flight already may overtake it.
+Operations are sent in the order in which they were added. One that was refused temporarily holds
+back later queued ones of its chat, which preserves the order; operations already in flight may
+overtake it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from typing import Any
 
 from chatserver.errors import Conflict, Overloaded
 
-PROBE_S = 5.0  # an ack this old without news of being stored: ask
+PROBE_S = 5.0  # an ack this old without a stored confirmation: send a probe
 PROBE_AGAIN_S = 20.0
 
 
 class Stage(enum.Enum):
-    """How far a deed is."""
+    """The progress of an operation."""
 
     QUEUED = "queued"
     IN_FLIGHT = "in flight"
@@ -32,8 +34,8 @@ class Stage(enum.Enum):
 
 
 @dataclasses.dataclass(slots=True)
-class Deed:
-    """One thing to do. `fields` is its frame without the request's number."""
+class OutboxEntry:
+    """One operation. `fields` is its frame without the request number."""
 
     ref: str
     chat: str
@@ -42,56 +44,56 @@ class Deed:
     seq: int = 0
     ts: int = 0
     mid: str = ""
-    is_told: bool = False  # the application knows that it was acked
+    is_told: bool = False  # the application has received the ack
     not_before: float = 0.0
     number: int = 0
 
     @property
     def is_hide(self) -> bool:
-        """True if it deletes a message for us alone, which no `stored` of the chat covers."""
+        """True if it deletes a message only for us, which no `stored` of the chat covers."""
         return self.fields["type"] == "delete" and self.fields.get("for") == "me"
 
     @property
     def is_stored_wanted(self) -> bool:
-        """True if the application wants to hear only when it is stored."""
+        """True if the application waits until it is stored."""
         return bool(self.fields.get("durability") == "stored")
 
 
 class Outbox:
-    """The deeds of one device, in order."""
+    """The operations of one device, in order."""
 
     def __init__(self, deeds_max: int) -> None:
-        self._deeds: dict[str, Deed] = {}
+        self._deeds: dict[str, OutboxEntry] = {}
         self._deeds_max = deeds_max
-        # The same deeds by stage: what each step asks for costs what it returns, not all there is.
-        self._queued: dict[str, Deed] = {}
-        self._in_flight: dict[str, Deed] = {}
-        self._acked: dict[str, dict[str, Deed]] = {}  # by chat
+        # The same operations by stage: each step costs what it returns, not the total.
+        self._queued: dict[str, OutboxEntry] = {}
+        self._in_flight: dict[str, OutboxEntry] = {}
+        self._acked: dict[str, dict[str, OutboxEntry]] = {}  # by chat
         self._last_number = 0
-        # When to ask whether what was acked is stored: of a chat (ref empty), or of a hide.
+        # When to probe whether acked operations are stored: of a chat (ref empty), or of a hide.
         self._probe_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
         return len(self._deeds)
 
-    def __iter__(self) -> Iterator[Deed]:
+    def __iter__(self) -> Iterator[OutboxEntry]:
         return iter(self._deeds.values())
 
     @property
     def unanswered(self) -> int:
-        """How many wait for an ack."""
+        """The number of operations that wait for an ack."""
         return len(self._queued) + len(self._in_flight)
 
-    def find(self, ref: str) -> Deed | None:
-        """Return a deed that is not over."""
+    def find(self, ref: str) -> OutboxEntry | None:
+        """Return a pending operation."""
         return self._deeds.get(ref)
 
-    def put(self, deed: Deed) -> None:
-        """Add a deed behind the others. The same again changes nothing.
+    def put(self, deed: OutboxEntry) -> None:
+        """Append an operation. Adding the same one again changes nothing.
 
         Raises:
-            Conflict: its `ref` stands for another.
-            Overloaded: the outbox is full of what is not stored yet.
+            Conflict: its `ref` belongs to another operation.
+            Overloaded: the outbox is full of operations that are not stored yet.
         """
         known = self._deeds.get(deed.ref)
         if known is not None:
@@ -110,11 +112,11 @@ class Outbox:
             deed.stage = Stage.QUEUED
             self._queued[deed.ref] = deed
 
-    def next_offers(self, now: float, in_flight_max: int) -> list[Deed]:
-        """Return what to send now, in order; they are in flight from here on."""
+    def next_offers(self, now: float, in_flight_max: int) -> list[OutboxEntry]:
+        """Return the operations to send now, in order, and mark them as in flight."""
         room = in_flight_max - len(self._in_flight)
         held: set[str] = set()
-        offers: list[Deed] = []
+        offers: list[OutboxEntry] = []
         for deed in self._queued.values():
             if len(offers) >= room:
                 break
@@ -128,15 +130,17 @@ class Outbox:
 
     def acked(
         self, ref: str, place: tuple[int, int, str], now: float, *, is_stored: bool
-    ) -> Deed | None:
-        """Take the place (seq, ts, mid) of a deed; return it if the application is to be told."""
+    ) -> OutboxEntry | None:
+        """Record an ack's position (seq, ts, mid); return the operation if the ack must be
+        delivered.
+        """
         deed = self._deeds.get(ref)
         if deed is None:
             return None
         deed.seq, deed.ts, deed.mid = place
         is_news, deed.is_told = not deed.is_told, True
         if is_stored:
-            # Nothing else is: what was acked before it may be lost, and of an epoch that is over.
+            # Only this one is: earlier acked operations may be lost or belong to a previous epoch.
             self.drop(ref)
         elif deed.stage is not Stage.ACKED:
             self._move(deed, Stage.ACKED)
@@ -144,20 +148,20 @@ class Outbox:
         return deed if is_news else None
 
     def put_off(self, ref: str, until: float) -> None:
-        """A deed was refused for now."""
+        """Postpone an operation that was refused temporarily."""
         deed = self._deeds.get(ref)
         if deed is not None and deed.stage is Stage.IN_FLIGHT:
             deed.not_before = until
             self._requeue([deed])
 
     def drop(self, ref: str) -> None:
-        """Forget a deed."""
+        """Remove an operation."""
         deed = self._deeds.pop(ref, None)
         if deed is not None:
             self._leave(deed)
 
     def stored(self, chat: str, upto: int, now: float) -> None:
-        """All of ours in `chat` up to `upto` is stored."""
+        """Remove our operations in `chat` up to `upto`: they are stored."""
         acked = self._acked.get(chat)
         if acked is None:
             return
@@ -167,24 +171,24 @@ class Outbox:
             self.drop(ref)
 
     def disconnected(self) -> None:
-        """What was not answered has to be offered again."""
+        """Requeue the operations that were not answered."""
         self._requeue(list(self._in_flight.values()))
 
     def new_epoch(self) -> None:
-        """What was committed but not stored may be lost: offer it again."""
+        """Requeue the operations that were committed but not stored: they may be lost."""
         acked = [deed for deeds in self._acked.values() for deed in deeds.values()]
         for deed in acked:
             deed.not_before = 0.0
         self._requeue(acked)
 
-    def _requeue(self, deeds: list[Deed]) -> None:
+    def _requeue(self, deeds: list[OutboxEntry]) -> None:
         for deed in deeds:
             self._move(deed, Stage.QUEUED)
-        # Those that come back were put in before those that wait.
+        # Requeued operations were added before the waiting ones.
         queued = sorted(self._queued.values(), key=lambda deed: deed.number)
         self._queued = {deed.ref: deed for deed in queued}
 
-    def _move(self, deed: Deed, stage: Stage) -> None:
+    def _move(self, deed: OutboxEntry, stage: Stage) -> None:
         self._leave(deed)
         deed.stage = stage
         match stage:
@@ -195,7 +199,7 @@ class Outbox:
             case Stage.ACKED:
                 self._acked.setdefault(deed.chat, {})[deed.ref] = deed
 
-    def _leave(self, deed: Deed) -> None:
+    def _leave(self, deed: OutboxEntry) -> None:
         self._queued.pop(deed.ref, None)
         self._in_flight.pop(deed.ref, None)
         self._probe_at.pop((deed.chat, deed.ref), None)
@@ -208,7 +212,7 @@ class Outbox:
                 del self._acked[deed.chat]
 
     def unstored(self, chats_max: int) -> dict[str, int]:
-        """Return chats with acked deeds and the newest place of these; the latest chats."""
+        """Return the chats with acked operations, most recent first, and the newest seq of each."""
         newest: dict[str, int] = {}
         for chat, deeds in reversed(self._acked.items()):
             seqs = [deed.seq for deed in deeds.values() if not deed.is_hide]
@@ -217,18 +221,18 @@ class Outbox:
         return newest
 
     def will_be_told(self, chats: Iterable[str], now: float) -> None:
-        """The server was asked about these chats and will send `stored`: do not ask again yet."""
+        """Postpone probes of these chats: the server was asked and will send `stored`."""
         for chat in chats:
             if (chat, "") in self._probe_at:
                 self._probe_at[chat, ""] = now + PROBE_S
 
-    # ── asking whether it is stored ─────────────────────────────────────────────────────────────
+    # ── probes of the stored state ──────────────────────────────────────────────────────────────
 
-    def next_probe(self, now: float) -> Deed | None:
-        """Return an acked deed to offer again: its `stored` may have been lost.
+    def next_probe(self, now: float) -> OutboxEntry | None:
+        """Return an acked operation to send again: its `stored` may have been lost.
 
-        The same ref changes nothing. After the ack of a repeat comes how far the chat is stored;
-        that of a hide says whether this one is.
+        A retry of the same ref changes nothing. After the ack of a retry, the server sends how far
+        the chat is stored; the ack for a hide states whether it is stored.
         """
         for (chat, ref), at in self._probe_at.items():
             if at <= now:
@@ -240,26 +244,26 @@ class Outbox:
                 return max(others, key=lambda deed: deed.seq)
         return None
 
-    def list_acked(self, chat: str) -> list[Deed]:
-        """Return what was acked in a chat and is not known to be stored."""
+    def list_acked(self, chat: str) -> list[OutboxEntry]:
+        """Return the operations of a chat that were acked and are not known to be stored."""
         return list(self._acked.get(chat, {}).values())
 
     def ask_soon(self, chat: str, now: float) -> None:
-        """Ask about all that was acked in a chat, unless its `stored` comes before."""
+        """Schedule probes for all acked operations of a chat, unless `stored` arrives first."""
         for deed in self.list_acked(chat):
             self._probe_at[_probe_of(deed)] = now + PROBE_S
 
     def ask_no_more(self, ref: str) -> None:
-        """A repeat was refused for good: the deed may be of an epoch that is over."""
+        """Stop probing after a permanent refusal: the operation may be of a previous epoch."""
         deed = self._deeds.get(ref)
         if deed is not None:
             self._probe_at.pop(_probe_of(deed), None)
 
     def times(self) -> list[float]:
-        """Return when what was put off is to be offered again, or something is to be asked."""
+        """Return the times of postponed operations and probes."""
         put_off = [deed.not_before for deed in self._queued.values() if deed.not_before > 0]
         return [*put_off, *self._probe_at.values()]
 
 
-def _probe_of(deed: Deed) -> tuple[str, str]:
+def _probe_of(deed: OutboxEntry) -> tuple[str, str]:
     return deed.chat, deed.ref if deed.is_hide else ""

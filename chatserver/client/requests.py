@@ -1,8 +1,8 @@
-"""Requests that wait for an answer, by number. Pure.
+"""Pending requests by number. Pure.
 
-A request is repeated on the next connection until its deadline: each is either a question or a
-deed that changes nothing the second time. At most `IN_FLIGHT_MAX` are with the server, which allows
-32; the others wait here, in order.
+A kept request is sent again on the next connection until its deadline: it is either a query or
+idempotent. At most `IN_FLIGHT_MAX` are sent and unanswered, of the 32 that the server allows; the
+others are queued here, in order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Fields = dict[str, Any]
 
 
 def error_of(frame: Fields) -> ChatError:
-    """Return an `error` frame as an error of ours. One of a newer server is a plain `ChatError`."""
+    """Convert an `error` frame to an exception. An unknown code becomes a plain `ChatError`."""
     kind = _ERRORS.get(frame.get("code", ""), ChatError)
     error = kind(frame.get("message", ""), retry_after_ms=frame.get("retry_after_ms"))
     error.temporary = bool(frame.get("temporary", kind.temporary))
@@ -55,10 +55,11 @@ def error_of(frame: Fields) -> ChatError:
 
 
 def check_text(fields: Fields) -> None:
-    """Refuse text that no connection can carry: the caller mends it, the client goes on.
+    """Check that all text can be encoded, so that invalid text fails the call and not the
+    connection.
 
     Raises:
-        BadRequest: a text has half a character (a lone surrogate).
+        BadRequest: a text contains a lone surrogate.
     """
     try:
         msgspec.json.encode(fields)
@@ -68,15 +69,15 @@ def check_text(fields: Fields) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """One request. Exactly one of the two is called, once; neither if it is forgotten."""
+    """One request. Exactly one of the two callbacks is called, once; neither if it is forgotten."""
 
     fields: Fields
     on_answer: Callable[[Fields, float], None]
     on_error: Callable[[ChatError, float], None]
     deadline: float
-    is_kept: bool  # asked again on the next connection
+    is_kept: bool  # sent again on the next connection
     id: int = 0
-    not_before: float = 0.0  # after a lost race
+    not_before: float = 0.0  # after a conflict
 
 
 class Requests:
@@ -94,10 +95,10 @@ class Requests:
         return self._last_id
 
     def add(self, request: Request) -> int:
-        """Take a request.
+        """Add a request to the queue.
 
         Raises:
-            Overloaded: too many of those that are kept wait.
+            Overloaded: too many kept requests are pending.
         """
         waiting = len(self._queued) + len(self._in_flight)
         if request.is_kept and waiting >= self._requests_max:
@@ -118,7 +119,7 @@ class Requests:
         return frames
 
     def answered(self, frame: Fields, now: float) -> bool:
-        """Take an answer or an error; False if nobody waits for it."""
+        """Handle an answer or an error; return False if no request matches it."""
         request = self._in_flight.pop(frame.get("id", -1), None)
         if request is None:
             return False
@@ -127,7 +128,7 @@ class Requests:
             return True
         error = error_of(frame)
         if request.is_kept and error.temporary and error.code == Conflict.code:
-            # A lost race: repeating the request either works or returns a permanent error.
+            # A lost race: repeating the request either succeeds or returns a permanent error.
             request.not_before = now + (error.retry_after_ms or RACE_RETRY_MS) / 1000
             if request.not_before < request.deadline:
                 self._queued[request.id] = request
@@ -136,25 +137,25 @@ class Requests:
         return True
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this one any more."""
+        """Drop a request whose caller no longer waits."""
         self._queued.pop(number, None)
         self._in_flight.pop(number, None)
 
     def disconnected(self) -> None:
-        """Queue again, in order, what is to be asked on the next connection."""
+        """Requeue, in order, the requests to send again on the next connection."""
         kept = {n: r for n, r in (self._in_flight | self._queued).items() if r.is_kept}
         self._queued = dict(sorted(kept.items()))
         self._in_flight.clear()
 
     def expire(self, now: float) -> None:
-        """End what took too long."""
+        """Fail the requests whose deadline has passed."""
         for number, request in list((self._in_flight | self._queued).items()):
             if request.deadline <= now:
                 self.forget(number)
                 request.on_error(Unavailable("no answer in time"), now)
 
     def times(self) -> list[float]:
-        """Return the deadlines, and when what lost a race is asked again."""
+        """Return the deadlines and the retry times of requests that lost a race."""
         requests = (self._in_flight | self._queued).values()
         retries = [each.not_before for each in self._queued.values() if each.not_before > 0]
         return [*(each.deadline for each in requests), *retries]

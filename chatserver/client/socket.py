@@ -1,4 +1,4 @@
-"""One WebSocket to a gateway, opened and greeted, or the reason why not."""
+"""One WebSocket connection to a gateway: handshake, frames and close reasons."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OPEN_S = 10.0
 CLOSE_S = 1.0
 PING_S = 20.0
 PONG_S = 10.0
-FRAME_BYTES_MAX = 4_194_304  # a page has 256 KB of messages, and a little around it
+FRAME_BYTES_MAX = 4_194_304  # a page has up to 256 KB of messages plus overhead
 
 
 @dataclasses.dataclass
 class Lost(Exception):
-    """A connection is over, or was none. `code` 0: the network ended it."""
+    """A connection was closed or could not be opened. `code` 0: network failure."""
 
     code: int
     reason: str
@@ -40,14 +40,14 @@ class Lost(Exception):
 
 
 class Socket:
-    """An open connection. Frames go both ways as fields."""
+    """An open connection that sends and receives decoded frames."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._bye: Fields = {}
 
     async def send(self, fields: Fields) -> None:
-        """Send a frame. If the connection is over, `receive` says so."""
+        """Send a frame. If the connection is closed, `receive` raises."""
         with contextlib.suppress(ConnectionClosed):
             await self._connection.send(msgspec.json.encode(fields).decode())
 
@@ -55,7 +55,7 @@ class Socket:
         """Return the next frame.
 
         Raises:
-            Lost: there is none any more.
+            Lost: the connection is closed.
         """
         try:
             while True:
@@ -73,7 +73,7 @@ class Socket:
             raise Lost(0, f"the server sent what is no JSON: {exc}") from exc
 
     async def close(self) -> None:
-        """Close from our side."""
+        """Close the connection."""
         await self._connection.close()
 
 
@@ -82,8 +82,8 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
     """Connect to a gateway.
 
     Raises:
-        Lost: it does not answer, or not as a gateway.
-        ConfigError: the address is none.
+        Lost: the gateway does not answer, or the answer is not that of a gateway. ConfigError: the
+        address is invalid.
     """
     try:
         is_local = urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
@@ -114,6 +114,6 @@ async def open_socket(url: str) -> AsyncIterator[Socket]:
 
 
 def _retry_after_ms(header: Callable[[str], str | None]) -> int | None:
-    """Return what a 503 asks for, if it is a number of seconds."""
+    """Parse the Retry-After header of a 503 if it is a number of seconds."""
     value = header("Retry-After")
     return int(value) * 1000 if value is not None and value.isdecimal() else None

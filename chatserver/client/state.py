@@ -1,14 +1,14 @@
-"""A device as a pure state machine: frames, commands and time in; frames, events and answers out.
+"""The client as a pure state machine: frames, commands and time in; frames, events and answers out.
 
-No I/O, no clock, no randomness: `now` comes with each input, in seconds of any rising clock. The
-shell (`chatserver.client.client`) owns the socket and carries both ways.
+No I/O, no clock, no randomness: each input carries `now`, in seconds of any monotonic clock. The
+shell (`chatserver.client.client`) owns the socket and transfers frames in both directions.
 
-Holds the cursor, the chats heard of, the outbox and the open requests. Invariants:
+Holds the cursor, the known chats, the outbox and the open requests. Invariants:
 
-* the cursor moves by one event at a time within an epoch, or to that of a snapshot;
-* frames of a connection that is over change nothing, so their order across connections is no
-  matter: what they told comes again;
-* what a place of a chat holds is told once (`chatserver.client.chatlog`), a ref is acked once
+* within an epoch, the cursor advances one event at a time or to that of a snapshot;
+* frames of a closed connection change nothing, so their order across connections does not matter:
+  their content is sent again;
+* each seq of a chat is delivered once (`chatserver.client.chat_log`), each ref is acked once
   (`chatserver.client.outbox`).
 """
 
@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chatserver.client.catchup import CatchUp
+from chatserver.client.catch_up import CatchUp
 from chatserver.client.chat import Chat
+from chatserver.client.companion_responses import KIND as SPOKEN
+from chatserver.client.companion_responses import CompanionResponses
 from chatserver.client.events import (
     Acked,
     ChatChanged,
@@ -28,37 +30,35 @@ from chatserver.client.events import (
     Event,
     Refused,
     Restarted,
-    Signalled,
+    SignalReceived,
     StoredUpto,
 )
 from chatserver.client.model import Bounds, parse_entry
-from chatserver.client.outbox import Deed, Outbox
+from chatserver.client.outbox import Outbox, OutboxEntry
 from chatserver.client.requests import Fields, Request, Requests, check_text, error_of
-from chatserver.client.spoken import KIND as SPOKEN
-from chatserver.client.spoken import SpokenAnswers
-from chatserver.domain.companions import is_session_chat
+from chatserver.domain.companion_ids import is_session_chat
 from chatserver.errors import ChatError, Overloaded
 from chatserver.protocol.frames import LARGE_MAX, PROTOCOL_VERSION, UNSTORED_MAX, WATCH_MAX, Cursor
 
 ANSWER_S = 10.0
 RETRY_S = 1.0
 QUESTION_WAITS_S = 60.0
-PROBES_MAX = 4  # asked at a time: each may wait seconds for the warm tier
+PROBES_MAX = 4  # concurrent probes: each may wait seconds for the warm tier
 SYNC_PAGE = 200
 
 Answer = Fields | ChatError
 
 
-class Told(NamedTuple):
-    """An event for the application, and the cursor before it: from there it comes again."""
+class QueuedEvent(NamedTuple):
+    """An event for the application, and the cursor from which it can be delivered again."""
 
     event: Event
     before: Cursor | None
-    is_known: bool = False  # a call has returned it
+    is_known: bool = False  # a call has already returned it
 
 
 class ClientState:
-    """What one device of a user knows."""
+    """The state of one device of a user."""
 
     def __init__(self, device: str, bounds: Bounds | None = None) -> None:
         self.device = device
@@ -72,45 +72,45 @@ class ClientState:
         self._connection = 0
         self._requests = Requests(self.bounds.requests_max)
         self.catch_up = CatchUp(self._ask_here, self._emit, self.bounds.fill_max)
-        self.spoken = SpokenAnswers(self._ask_here, self._emit)
-        self._offers: dict[int, str] = {}  # number of a deed's frame → ref
+        self.spoken = CompanionResponses(self._ask_here, self._emit)
+        self._offers: dict[int, str] = {}  # request number of an operation → ref
         self._probes: set[int] = set()
         self._named_unstored: dict[str, int] = {}  # in the last hello
-        self._begun: dict[str, int] = {}  # chats of which the last welcome told first, and where
+        self._begun: dict[str, int] = {}  # chat → first seq, if started by the last welcome
         self._watched: dict[str, None] = {}
-        self._is_reset_coming = False  # then what is acked has to be offered first
+        self._is_reset_coming = False  # if True, acked operations must be requeued first
         self._is_paused = False
-        self._is_behind = False  # events are known to exist that we were not sent
+        self._is_behind = False  # some events exist that were not received
         self._is_syncing = False
         self._sync_not_before = 0.0
         self._frames: list[Fields] = []
-        self._events: list[Told] = []
-        self._before: Cursor | None = None  # the cursor before the event that is being applied
+        self._events: list[QueuedEvent] = []
+        self._before: Cursor | None = None  # the cursor before the event being applied
         self._answers: list[tuple[int, Answer]] = []
 
-    # ── out ─────────────────────────────────────────────────────────────────────────────────────
+    # ── outputs ─────────────────────────────────────────────────────────────────────────────────
 
     def take_frames(self) -> list[Fields]:
-        """Return the frames to send on the present connection, in order."""
+        """Return the frames to send on the current connection, in order."""
         frames, self._frames = self._frames, []
         return frames
 
-    def take_told(self) -> list[Told]:
-        """Return what the application is to be told, and from where it can be told again."""
+    def take_told(self) -> list[QueuedEvent]:
+        """Return the events to deliver, each with the cursor that repeats it."""
         told, self._events = self._events, []
         return told
 
     def take_events(self) -> list[Event]:
-        """Return what the application is to be told."""
+        """Return the events to deliver."""
         return [told.event for told in self.take_told()]
 
     def take_answers(self) -> list[tuple[int, Answer]]:
-        """Return the answers to what was asked, by number."""
+        """Return the answers to requests, by number."""
         answers, self._answers = self._answers, []
         return answers
 
     def due(self, now: float) -> float | None:
-        """Return when `tick` is wanted next, all else unchanged."""
+        """Return when `tick` is needed next if there is no other input."""
         times = self._requests.times()
         if self.is_online:
             times += self.outbox.times()
@@ -118,7 +118,7 @@ class ClientState:
                 times += [*self.catch_up.times(), self._sync_not_before]
         return min((time for time in times if time > now), default=None)
 
-    # ── the connection ──────────────────────────────────────────────────────────────────────────
+    # ── connection ──────────────────────────────────────────────────────────────────────────────
 
     def hello(self, token: str, state: str = "fg") -> Fields:
         """Return the first frame of a connection."""
@@ -131,7 +131,7 @@ class ClientState:
         }
         if self.cursor is not None:
             fields["cursor"] = msgspec.to_builtins(self.cursor)
-            # Of one that is still to be compared it is not known what we have, in this epoch.
+            # An unverified log has no known position in the current epoch.
             known = [c for c in self.chats.values() if c.is_large and not c.log.is_suspect]
             # Chats beyond the limit start at their newest entry; the rest is read from history.
             large = {chat.id: chat.log.shown or 0 for chat in known[:LARGE_MAX]}
@@ -143,7 +143,7 @@ class ClientState:
         return fields
 
     def connected(self, welcome: Fields, now: float) -> int:
-        """Take the answer to `hello`; return the number by which frames of it are told."""
+        """Handle the answer to `hello`; return the connection number that `received` expects."""
         self.user = welcome["user"]
         self.limits = welcome.get("limits", {})
         self.is_online = True
@@ -166,7 +166,7 @@ class ClientState:
         return self._connection
 
     def disconnected(self, now: float) -> None:
-        """The connection is over."""
+        """Handle the end of the connection."""
         self.is_online = False
         self._is_syncing = False
         self._frames.clear()
@@ -178,7 +178,7 @@ class ClientState:
         self.tick(now)
 
     def received(self, connection: int, frame: Fields, now: float) -> None:
-        """Take a frame of the server."""
+        """Handle a frame from the server."""
         if connection != self._connection or not self.is_online:
             return
         match frame["type"]:
@@ -197,11 +197,11 @@ class ClientState:
             case "ok" | "page" | "turn":
                 self._requests.answered(frame, now)
             case _:
-                pass  # of a newer server
+                pass  # from a newer server
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run everything that is due."""
         self._requests.expire(now)
         if not self.is_online:
             return
@@ -212,14 +212,14 @@ class ClientState:
             self.catch_up.step(now)
         self._frames += self._requests.next_frames(now)
 
-    # ── the application ─────────────────────────────────────────────────────────────────────────
+    # ── application ─────────────────────────────────────────────────────────────────────────────
 
-    def do(self, deed: Deed, now: float) -> None:
-        """Have a deed done: `Acked` or `Refused` tells what became of it.
+    def do(self, deed: OutboxEntry, now: float) -> None:
+        """Queue an operation: `Acked` or `Refused` reports its outcome.
 
         Raises:
-            BadRequest: a text has half a character.
-            Conflict: its `ref` stands for another.
+            BadRequest: a text contains a lone surrogate.
+            Conflict: its `ref` belongs to another operation.
             Overloaded: the outbox is full.
         """
         check_text(deed.fields)
@@ -227,11 +227,11 @@ class ClientState:
         self.tick(now)
 
     def ask(self, fields: Fields, now: float, deadline: float) -> int:
-        """Ask the server; the answer comes out under the number returned.
+        """Send a request; the answer is output under the returned number.
 
         Raises:
-            BadRequest: a text has half a character.
-            Overloaded: too many questions are open.
+            BadRequest: a text contains a lone surrogate.
+            Overloaded: too many requests are pending.
         """
         check_text(fields)
 
@@ -244,20 +244,20 @@ class ClientState:
         return request.id
 
     def give_up(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop a request whose caller no longer waits."""
         self._requests.forget(number)
 
     def tell(self, fields: Fields) -> None:
-        """Send something that is not answered; without a connection it is lost."""
+        """Send a frame that has no answer; without a connection it is dropped."""
         check_text(fields)
         if self.is_online:
             self._frames.append(fields)
 
     def watch(self, users: list[str]) -> None:
-        """Hear of the presence of users, on later connections, too.
+        """Subscribe to the presence of users, on later connections, too.
 
         Raises:
-            Overloaded: that would be too many.
+            Overloaded: too many subscriptions.
         """
         if len(self._watched.keys() | set(users)) > self.bounds.watched_max:
             raise Overloaded(f"at most {self.bounds.watched_max} users can be watched")
@@ -265,47 +265,47 @@ class ClientState:
         self.tell({"type": "watch", "users": users})
 
     def unwatch(self, users: list[str]) -> None:
-        """Hear of them no more."""
+        """Unsubscribe from the presence of users."""
         for user in users:
             self._watched.pop(user, None)
         self.tell({"type": "unwatch", "users": users})
 
     def tell_again(self, events: Iterable[Event]) -> None:
-        """Tell what another process of the device was told and its application never took."""
+        """Deliver events that a previous process of this device left unconsumed."""
         self._emit(events)
 
     def pause(self, now: float, *, is_paused: bool) -> None:
-        """Leave events with the server while the application takes none; answers still come."""
+        """Leave events on the server while the application consumes none; answers still arrive."""
         self._is_paused = is_paused
         self.tick(now)
 
     def take_chats(self, page: Fields) -> None:
-        """Take a page of the chat list."""
+        """Apply a page of the chat list."""
         for summary in page["chats"]:
             chat = self.chat(summary["chat"])
             chat.is_left = False
             self._emit(chat.take_summary(summary))
 
     def take_history(self, page: Fields, *, is_newest: bool, before: int | None = None) -> None:
-        """Take a page of history that the application asked for."""
+        """Apply a page of history that the application requested."""
         chat = self.chat(page["chat"])
         entries = [parse_entry(fields) for fields in page["messages"]]
         self._emit(chat.take_page(entries, is_newest=is_newest, before=before))
         self.catch_up.want(chat)
 
     def take_info(self, info: Fields) -> None:
-        """Take what a chat is, from an answer."""
+        """Apply chat info from an answer."""
         self.chat(info["chat"]).take_info(info)
 
     def chat(self, name: str) -> Chat:
-        """Return a chat, known or new. At the bound the longest silent one is forgotten."""
+        """Return a chat, created if unknown. At the bound, the least recent chat is evicted."""
         chat = self.chats.pop(name, None)
-        if chat is None:  # heard of for the first time
+        if chat is None:  # first reference to it
             if len(self.chats) >= self.bounds.chats_max:
                 silent = self.chats.pop(next(iter(self.chats)))
                 self.catch_up.forget(silent)
             chat = Chat(name, self.user, self.bounds)
-        self.chats[name] = chat  # the last in the order: it is the one heard of just now
+        self.chats[name] = chat  # moved to the end: most recently active
         return chat
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -358,7 +358,7 @@ class ClientState:
         assert self.cursor is not None
         asked = self.cursor
         self._is_syncing = True
-        self._is_behind = False  # what comes from here on and cannot be taken says so again
+        self._is_behind = False  # set again by any later event that cannot be applied
 
         def take(page: Fields, when: float) -> None:
             self._is_syncing = False
@@ -377,7 +377,7 @@ class ClientState:
         self._ask_here(fields, take, failed, now)
 
     def _take_snapshot(self, frame: Fields, now: float) -> None:
-        """Start again from what the server says: `too_long`, or `reset` after a loss."""
+        """Reset from a snapshot of the server: `too_long`, or `reset` after a loss."""
         cursor = msgspec.convert(frame["cursor"], Cursor)
         is_new = frame["type"] == "reset" or (
             self.cursor is not None and cursor.epoch != self.cursor.epoch
@@ -413,17 +413,17 @@ class ClientState:
             elif chat.log.shown is not None:
                 self.catch_up.want(chat, is_forced=chat.id not in listed)
 
-    # ── large chats: no inbox events, the place in the chat is the cursor ───────────────────────
+    # ── large chats: no inbox events, the seq in the chat is the cursor ─────────────────────────
 
     def _take_large(self, heads: list[Any], *, is_fresh: bool) -> None:
-        """Take `welcome.large`: each large chat, and the place after which its events begin."""
+        """Apply `welcome.large`: each large chat, and the seq after which its events start."""
         self._begun.clear()
         for head in heads:
             if isinstance(head, dict):
                 chat = self.chat(head["chat"])
                 chat.is_large = True
                 if self._is_reset_coming:
-                    continue  # into another epoch, of which the snapshot says where chats stand
+                    continue  # another epoch: the snapshot has the positions of its chats
                 if chat.log.shown is None and not is_fresh:
                     self._begun[chat.id] = head["seq"]
                 chat.log.begin(head["seq"])
@@ -431,7 +431,9 @@ class ClientState:
                 self.catch_up.want(chat)
 
     def _take_turn(self, chat: Chat, info: Fields) -> None:
-        """The chat has become large for us above a place, or ceased to be; else nothing."""
+        """Apply a large-chat transition: the chat became large for us above a seq, or small
+        again.
+        """
         if "since" in info:
             chat.is_large = info.get("large", False)
             if chat.is_large and not chat.log.is_suspect:
@@ -445,7 +447,7 @@ class ClientState:
         else:
             self._apply(frame, now)
 
-    # ── the outbox ──────────────────────────────────────────────────────────────────────────────
+    # ── outbox ──────────────────────────────────────────────────────────────────────────────────
 
     def _offer(self, now: float) -> None:
         room = self.limits.get("sends_in_flight_max", 64) - len(self._probes)
@@ -496,8 +498,8 @@ class ClientState:
             self.outbox.drop(ref)
             self._emit([Refused(ref, deed.chat, error)])
 
-    def _end_probe(self, deed: Deed, error: ChatError) -> None:
-        """Take that the server no longer says whether a deed is stored."""
+    def _end_probe(self, deed: OutboxEntry, error: ChatError) -> None:
+        """Handle that the server no longer reports whether an operation is stored."""
         chat = self.chats.get(deed.chat)
         if chat is None or not chat.is_left:
             self.outbox.ask_no_more(deed.ref)  # a new epoch offers it again
@@ -510,7 +512,7 @@ class ClientState:
         self.outbox.stored(chat, upto, now)
         self._emit([StoredUpto(chat, upto)])
 
-    # ── the rest ────────────────────────────────────────────────────────────────────────────────
+    # ── signals and helpers ─────────────────────────────────────────────────────────────────────
 
     def _take_signal(self, frame: Fields, now: float) -> None:
         if frame["kind"] == SPOKEN:
@@ -518,18 +520,18 @@ class ClientState:
             return
         sender = frame.get("from") or frame.get("user") or ""
         rest = {k: v for k, v in frame.items() if k not in {"type", "kind", "from", "chat"}}
-        self._emit([Signalled(frame["kind"], sender, frame.get("chat"), rest)])
+        self._emit([SignalReceived(frame["kind"], sender, frame.get("chat"), rest)])
 
     def _ask_here(self, fields: Fields, on_answer: Any, on_error: Any, now: float) -> None:
-        """Ask something that is of use on this connection only."""
+        """Send a request that is valid on the current connection only."""
         self._requests.add(Request(fields, on_answer, on_error, now + ANSWER_S, is_kept=False))
 
     def _emit(self, events: Iterable[Event]) -> None:
         before = self._before or self.cursor
-        self._events.extend(Told(event, before) for event in events)
+        self._events.extend(QueuedEvent(event, before) for event in events)
 
 
-def _is_too_late(deed: Deed | None, error: ChatError) -> bool:
-    """Tell whether a question to a companion would be asked when nobody remembers it."""
+def _is_too_late(deed: OutboxEntry | None, error: ChatError) -> bool:
+    """Return whether a retry of a message to a companion would come too late to be useful."""
     is_question = deed is not None and is_session_chat(deed.chat)
     return is_question and (error.retry_after_ms or 0) > QUESTION_WAITS_S * 1000

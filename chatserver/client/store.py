@@ -1,6 +1,7 @@
-"""Where a client keeps its place, so that a restarted process goes on where the last one left off.
+"""Stores of the client state, so that a restarted process continues where the last one stopped.
 
-A store holds two opaque records (see `chatserver.client.record`). One process uses it at a time.
+A store holds two opaque records (see `chatserver.client.saved_state`). One process uses it at a
+time.
 """
 
 from __future__ import annotations
@@ -12,50 +13,50 @@ from typing import NamedTuple, Protocol
 
 
 class Saved(NamedTuple):
-    """What a store holds."""
+    """The content of a store."""
 
     place: bytes | None = None
     deeds: bytes | None = None
 
 
 class Store(Protocol):
-    """Keeps two records. The client calls from threads, one call at a time."""
+    """Stores two records. The client calls it from threads, one call at a time."""
 
     def load(self) -> Saved:
-        """Return what was saved last."""
+        """Load the last saved records."""
 
     def save(self, saved: Saved) -> None:
-        """Keep what is not None, all of it or nothing."""
+        """Save the records that are not None, atomically."""
 
     def close(self) -> None:
-        """The client is closed."""
+        """Close the store."""
 
 
 class MemoryStore:
-    """Lives as long as the object: for tests, and for clients that are closed and opened again."""
+    """A store in memory: for tests, and for clients that are closed and reopened."""
 
     def __init__(self) -> None:
         self._saved = Saved()
 
     def load(self) -> Saved:
-        """Return what was saved last."""
+        """Load the last saved records."""
         return self._saved
 
     def save(self, saved: Saved) -> None:
-        """Keep what is not None."""
+        """Save the records that are not None."""
         place, deeds = saved
         self._saved = Saved(place or self._saved.place, deeds or self._saved.deeds)
 
     def close(self) -> None:
-        """Keep it: the next client may use it."""
+        """Do nothing: the next client may use the same object."""
 
 
 class SqliteStore:
-    """One file.
+    """A store in one SQLite file.
 
     Guarantees:
-        What was saved survives the death of the process. A power failure may cost the last saves,
-        never the file.
+        Saved records survive a process crash. A power failure may lose the last saves, but never
+        corrupts the file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -73,12 +74,12 @@ class SqliteStore:
         return self._connection
 
     def load(self) -> Saved:
-        """Return what was saved last."""
+        """Load the last saved records."""
         rows: dict[str, bytes] = dict(self._open().execute("SELECT name, value FROM record"))
         return Saved(rows.get("place"), rows.get("deeds"))
 
     def save(self, saved: Saved) -> None:
-        """Keep what is not None, in one transaction."""
+        """Save the records that are not None, in one transaction."""
         rows = [(name, value) for name, value in saved._asdict().items() if value is not None]
         with self._open() as connection:
             connection.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", rows)

@@ -1,8 +1,8 @@
-"""The archive's objects in the bucket: written once, read through a cache of bounded size.
+"""Archive segments in S3, with a bounded in-memory cache.
 
-An object never changes (`chatserver.domain.segments`), so what the cache holds of one is right for
-ever; whether it still counts, the manifest says. Memory: `archive.cache_bytes_max` for the cache,
-and what `LOADS_MAX` segments take while they are unpacked.
+Objects are immutable (`chatserver.domain.archive_segments`), so cached content never becomes stale;
+the manifest decides whether a segment is still valid. Memory: `archive.cache_bytes_max` for the
+cache, plus up to `LOADS_MAX` segments being decompressed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 from chatserver.cold.client import ObjectMissing, ObjectStore
 from chatserver.cold.segments import decode_segment, encode_segment
 from chatserver.config import Archive
-from chatserver.domain.segments import Segment
+from chatserver.domain.archive_segments import Segment
 from chatserver.errors import CorruptData, TooLarge
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
 LOADS_MAX: Final = 4
-ENTRY_BYTES: Final = 800  # of memory, for an entry beside its line
+ENTRY_BYTES: Final = 800  # memory per entry, in addition to its line
 
 
 class SegmentObjects:
-    """Reads and writes the objects of segments."""
+    """Reads and writes segment objects."""
 
     def __init__(self, store: ObjectStore, settings: Archive) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class SegmentObjects:
         self._loading: dict[str, asyncio.Lock] = {}
 
     async def encode(self, entries: Sequence[Message], tag: str) -> tuple[Segment, bytes]:
-        """Return the segment of some entries and its object. Raises CorruptData."""
+        """Return the segment of entries, and its object. Raises CorruptData."""
         return await asyncio.to_thread(encode_segment, entries, tag)
 
     async def put(self, segment: Segment, data: bytes) -> None:
@@ -53,16 +53,16 @@ class SegmentObjects:
         await self._store.call("delete_object", Key=segment.key)
 
     async def read(self, segment: Segment) -> Sequence[Message]:
-        """Return the entries; who gets them must not change them.
+        """Return the entries of a segment. Callers must not modify them.
 
         Raises:
-            CorruptData: the object is absent, or not the one that the manifest means.
-            Unavailable: S3 does not answer.
+            CorruptData: the object is missing or does not match the manifest.
+            Unavailable: S3 does not respond.
         """
         key = segment.key
         lock = self._loading.setdefault(key, asyncio.Lock())
         try:
-            async with lock:  # whoever asks meanwhile waits for the one load
+            async with lock:  # concurrent readers share one load
                 if (held := self._cache.get(key)) is not None:
                     self._cache.move_to_end(key)
                     metrics.SEGMENT_READS.labels("cache").inc()

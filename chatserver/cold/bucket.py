@@ -1,8 +1,8 @@
-"""The bucket, as the settings want it: who may use it from a page, and what removes itself.
+"""S3 bucket configuration: CORS rules for web clients and lifecycle rules.
 
-Rules of other people in an existing bucket stay; ours have ids that begin with ``chatserver-``, and
-a tenant's, of a bucket that tenants share, end with its name.
-What lies below ``uploads/`` is only on its way: an upload that was looked at is copied from there.
+Existing rules of other applications are kept. Our rules have ids that begin with ``chatserver-``;
+in a bucket shared by tenants they end with the tenant's name. Objects below ``uploads/`` are
+temporary: an upload is copied from there after inspection.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NO_RULES = ("NoSuchCORSConfiguration", "NoSuchLifecycleConfiguration")
 
 
 class BucketChange(NamedTuple):
-    """What `apply_bucket` did, or found done."""
+    """A result of `apply_bucket`."""
 
     action: Literal["created", "changed", "kept"]
     what: str
 
 
 async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]:
-    """Make the bucket, and our rules for it, and report.
+    """Create the bucket and our rules, and report the changes.
 
     Guarantees:
-        Idempotent: a second call finds all in order.
-        Nothing is removed, and no rule of others is changed.
+        Idempotent: a second call changes nothing.
+        Nothing is removed, and no rule of other applications is changed.
     """
     changes = [BucketChange(await _make_bucket(store, settings), "bucket")]
     found = await _find_rules(store, "get_bucket_cors", "CORSRules")
@@ -50,7 +50,7 @@ async def apply_bucket(store: ObjectStore, settings: Cold) -> list[BucketChange]
 
 
 async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
-    """Return which of our rules the bucket does not have as they are wanted."""
+    """Return descriptions of our rules that are missing or differ."""
     missing = []
     found = await _find_rules(store, "get_bucket_cors", "CORSRules")
     wanted = [_cors(settings)] if settings.origins else []
@@ -63,12 +63,12 @@ async def find_missing_rules(store: ObjectStore, settings: Cold) -> list[str]:
 
 
 async def _make_bucket(store: ObjectStore, settings: Cold) -> Literal["created", "kept"]:
-    # A bucket that is absent answers HEAD with a bare 404.
+    # HEAD of a missing bucket returns a plain 404.
     with contextlib.suppress(BucketMissing, ObjectMissing):
         await store.call("head_bucket")
         return "kept"
     region = settings.region
-    # AWS refuses its own default region here.
+    # AWS rejects its own default region here.
     more = {} if region == "us-east-1" else {"LocationConstraint": region}
     await store.call("create_bucket", **({"CreateBucketConfiguration": more} if more else {}))
     return "created"
@@ -87,7 +87,7 @@ async def _find_rules(store: ObjectStore, operation: str, name: str) -> list[dic
 def _merge(
     found: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """Return the rules with ours as they are wanted; None if they are so already."""
+    """Return the rules with ours updated; None if no change is needed."""
     names = {rule["ID"] for rule in wanted}
     ours = [rule for rule in found if rule.get("ID") in names]
     if not wanted or _comparable(ours) == _comparable(wanted):
@@ -122,14 +122,14 @@ def _lifecycle(prefix: str, settings: Cold) -> list[dict[str, Any]]:
             "Expiration": {"Days": 2},
         },
         {
-            # Workers remove them in time; this is for what nobody knows of any more.
+            # Workers remove exports in time; this rule removes orphaned ones.
             "ID": _name("exports", settings),
             "Status": "Enabled",
             "Filter": {"Prefix": prefix + EXPORTS_PREFIX},
             "Expiration": {"Days": 31},
         },
         {
-            # Of the whole bucket, whoever shares it.
+            # Applies to the whole bucket, which other tenants may share.
             "ID": f"{_OURS}parts",
             "Status": "Enabled",
             "Filter": {"Prefix": ""},

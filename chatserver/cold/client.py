@@ -1,14 +1,11 @@
-"""The one door to S3: deadlines, one layer of retries, and our errors only.
+"""S3 client: deadlines, a single retry layer, error translation and signed URLs.
 
-The SDK's own retries are off. `translate` turns everything that botocore raises into our tree, so
-nothing of it leaves the package. Every call that goes through here may run twice; all of those that
-we make give the same then.
+The SDK's own retries are off. `translate` maps every botocore exception to `chatserver.errors`, so
+no SDK exception leaves the package. Any call may run twice; all our calls are idempotent. With a
+tenant, object keys are prefixed with ``<tenant>/`` in requests; responses have no prefix.
 
-With a tenant (`warm.tenant`), every object is below ``<tenant>/``: its name gets that here, and
-loses it in answers.
-
-Signing needs no connection: `sign_upload` and `sign_link` make addresses that clients use, at
-`cold.public_endpoint` where that is another one than ours.
+Signing needs no connection: `sign_upload` and `sign_link` create URLs for clients, at
+`cold.public_endpoint` if it differs from ours.
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ from botocore.exceptions import (
     NoCredentialsError,
 )
 
+from chatserver.aws_errors import translate_silence
 from chatserver.config import Cold
 from chatserver.errors import (
     ChatError,
@@ -39,7 +37,6 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
-from chatserver.sdkfailures import translate_silence
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.05  # doubles with each try
+RETRY_WAIT_S = 0.05  # doubles with each attempt
 RETRY_JITTER_S = 0.1
 RETRY_WAIT_S_MAX = 2.0
 
@@ -68,16 +65,16 @@ class BucketMissing(ConfigError):
 
 
 class ObjectMissing(NotFound):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class _Clients(NamedTuple):
     sdk: S3Client
-    signer: S3Client  # of addresses for clients
+    signer: S3Client  # signs URLs for clients
 
 
 class ObjectStore:
-    """Calls S3, for one bucket, and answers with its answer or with one of our errors."""
+    """S3 client for one bucket. Returns the response of a call, or raises one of our errors."""
 
     def __init__(self, settings: Cold, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings
@@ -89,7 +86,7 @@ class ObjectStore:
         self.endpoint = settings.endpoint or "AWS"
 
     async def _open(self) -> _Clients:
-        """Return the SDK's clients. Made at first use: that takes longer than many a call."""
+        """Return the SDK clients, created on first use because that is slow."""
         async with self._opening:
             if self._clients is None:
                 try:
@@ -99,17 +96,18 @@ class ObjectStore:
             return self._clients
 
     async def call(self, operation: str, **request: Any) -> dict[str, Any]:
-        """Do one operation on the bucket, named as the SDK does, tried again when that helps.
+        """Call one operation on the bucket by its SDK name, with retries.
 
         Guarantees:
-            Bounded: `attempts_max` tries with jittered backoff, within `call_timeout_s` in all.
+            Bounded: `attempts_max` attempts with jittered backoff, within `call_timeout_s` in
+            total.
             A write may have run although this raises `Unavailable`, and may run twice.
 
         Raises:
-            ObjectMissing: there is no such object.
-            Conflict: the object is not the one that was meant.
-            Unavailable: no answer, or S3 could not do it now.
-            ConfigError: the bucket, or the right to use it, is absent.
+            ObjectMissing: the object does not exist.
+            Conflict: a precondition on the object failed.
+            Unavailable: S3 did not respond or returned a temporary error.
+            ConfigError: the bucket does not exist or access is denied.
         """
 
         sent = self._place(request) if self.prefix else request
@@ -124,7 +122,7 @@ class ObjectStore:
         return await self._retry(attempt)
 
     def _place(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a request about objects, with their names as S3 has them."""
+        """Return a request with the tenant prefix added to object keys."""
         placed = dict(request)
         for name in ("Key", "Prefix", "StartAfter", "KeyMarker"):
             if name in request:
@@ -135,7 +133,7 @@ class ObjectStore:
         return placed
 
     def _own(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer with the names of objects as the program has them."""
+        """Return a response with the tenant prefix removed from object keys."""
         own = dict(answer)
         for name in ("Contents", "Uploads"):
             if name in answer:
@@ -145,10 +143,10 @@ class ObjectStore:
         return own
 
     async def read(self, key: str, *, size_max: int, part: str | None = None) -> bytes:
-        """Return an object, or the bytes of it that `part` names as HTTP does (``bytes=0-9``).
+        """Return an object, or the byte range `part` in HTTP syntax (``bytes=0-9``).
 
         Raises:
-            TooLarge: it has more than `size_max` bytes. Otherwise as `call`.
+            TooLarge: the object has more than `size_max` bytes. Otherwise as `call`.
         """
         more: Any = {} if part is None else {"Range": part}
 
@@ -164,7 +162,7 @@ class ObjectStore:
         return await self._retry(attempt)
 
     async def iter_content(self, key: str, *, chunk_bytes: int = 65_536) -> AsyncGenerator[bytes]:
-        """Yield an object piece by piece, within `call_timeout_s` a piece. Raises as `call`."""
+        """Yield an object in chunks, with `call_timeout_s` for each chunk. Raises as `call`."""
         timeout_s = self._settings.call_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -207,14 +205,14 @@ class ObjectStore:
             )
         raise AssertionError("stamina ends with an answer or an error")
 
-    # addresses for clients
+    # Signed URLs for clients.
 
     async def sign_upload(
         self, key: str, fields: dict[str, str], size: int, lifetime_s: int
     ) -> tuple[str, dict[str, str]]:
-        """Return the address and the fields of a form that uploads exactly this.
+        """Return the URL and form fields for uploading exactly this object.
 
-        The policy names the key, the size and each of `fields`: S3 refuses any other form.
+        The policy fixes the key, the size and each of `fields`: S3 rejects any other form.
         """
         conditions: list[Any] = [{name: value} for name, value in fields.items()]
         conditions.append(["content-length-range", size, size])
@@ -232,7 +230,7 @@ class ObjectStore:
         return form["url"], form["fields"]
 
     async def sign_link(self, key: str, answer: dict[str, str], lifetime_s: int) -> str:
-        """Return an address from which an object can be read; `answer`: headers it will have."""
+        """Return a signed URL of an object; `answer` are headers of the response."""
         names = {
             "content-type": "ResponseContentType",
             "content-disposition": "ResponseContentDisposition",
@@ -252,10 +250,10 @@ class ObjectStore:
 
 @contextlib.asynccontextmanager
 async def open_s3(settings: Cold) -> AsyncIterator[ObjectStore]:
-    """Open a pool of connections to S3; connects with the first call.
+    """Open a connection pool to S3. It connects on the first call.
 
     Raises:
-        ConfigError: an endpoint is no URL, or only one of the two keys is set.
+        ConfigError: an endpoint is not a URL, or only one of the two keys is set.
     """
     if (settings.access_key is None) != (settings.secret_key is None):
         raise ConfigError(["cold.access_key, cold.secret_key: set both or neither"])
@@ -276,7 +274,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         max_pool_connections=settings.connections_max,
         retries={"total_max_attempts": 1},
         signature_version="s3v4",
-        # Names of buckets as hosts need DNS, which servers other than AWS seldom have.
+        # Virtual-hosted buckets need DNS, which servers other than AWS seldom provide.
         s3={"addressing_style": "path" if settings.endpoint else "auto"},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
@@ -287,8 +285,8 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         aws_secret_access_key=secret.get_secret_value() if secret else None,
         region_name=settings.region,
     )
-    # Signing without credentials fails with an error that names nothing.
-    found = await session.get_credentials()  # type: ignore[misc]  # a coroutine, whatever the stub says
+    # Without this check, signing without credentials fails with an unspecific error.
+    found = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
     if found is None:
         raise NoCredentialsError
     sdk = await stack.enter_async_context(
@@ -301,7 +299,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
 
 
 def translate(exc: Exception, endpoint: str) -> ChatError:
-    """Return our error for one of the SDK's."""
+    """Return our error for an SDK exception."""
     where = f"S3 at {endpoint}"
     if isinstance(exc, ClientError):
         return _translate_answer(exc, where)

@@ -1,14 +1,14 @@
-"""Segments of the archive: a run of a chat's entries as one object. The format, no I/O.
+"""Archive segment format: a run of a chat's entries as one object. No I/O.
 
 Object ``archive/v1/<chat>/<first seq>-<last seq>.<tag>.jsonl.zst`` (seqs of 20 digits, so that keys
-sort as entries do) is one zstd frame with a checksum over lines of JSON:
+sort by seq) is one zstd frame with a checksum. It contains JSON lines:
 
     {"v":1,"chat":"…","first":1,"last":800,"first_ts":…,"last_ts":…}
-    {"seq":1,"ts":…,"chat":"…", …}          one entry a line, in order of seq, each seq there once
+    {"seq":1,"ts":…,"chat":"…", …}          one entry per line, in order of seq, each seq once
 
-Invariants: an entry's line is its JSON on any wire, so nothing is lost on the way; a segment has no
-hole (what is gone is a tombstone, and that is an entry); the same entries make the same bytes, so
-who finds an object that somebody died over can tell whether it is the one that he would write.
+Invariants: an entry's line is its JSON in the wire format, so encoding is lossless. A segment has
+no gaps; a removed message is a tombstone, which is an entry. Encoding is deterministic, so an
+object left by a crash can be compared with the expected one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Final
 import msgspec
 import zstandard
 
+from chatserver.domain.archive_segments import Segment
 from chatserver.domain.ids import ChatId, Seq, Ts
-from chatserver.domain.segments import Segment
 from chatserver.errors import CorruptData
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Message
 
 LEVEL: Final = 10  # written once, read for years
 ENTRIES_MAX: Final = 10_000
-RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # what decoding one may take of a process's memory
+RAW_BYTES_MAX: Final = 32 * 1024 * 1024  # memory limit for decoding one segment
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,14 +42,14 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, bytes]:
-    """Return the segment of some entries and its object. Not for an event loop.
+    """Return the segment of entries, and its object. CPU-bound: do not call on an event loop.
 
     Guarantees:
-        Repeatable: the same entries make the same bytes.
+        Deterministic: the same entries make the same bytes.
 
     Raises:
-        CorruptData: they are none, of several chats, not a run without a hole in rising time, or
-            more than a segment may hold.
+        CorruptData: the entries are empty, of several chats, not contiguous in rising time, or more
+            than a segment may contain.
     """
     if not entries:
         raise CorruptData("segment: has no entries")
@@ -79,13 +79,13 @@ def encode_segment(entries: Sequence[Message], tag: str = "") -> tuple[Segment, 
 
 
 def decode_segment(segment: Segment, data: bytes) -> list[Message]:
-    """Return the entries of an object, which must be the one that the manifest means.
+    """Return the entries of an object, which must match the manifest.
 
-    Takes a few milliseconds a megabyte: not for an event loop.
+    Takes a few milliseconds per megabyte: do not call on an event loop.
 
     Raises:
-        CorruptData: it is another object, or none of ours. Nothing larger than the manifest says is
-            ever unpacked.
+        CorruptData: the object does not match or is invalid. Nothing larger than the manifest's
+            size is ever decompressed.
     """
     if len(data) != segment.stored_bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise CorruptData(f"{segment.key}: is not the object that the manifest means")

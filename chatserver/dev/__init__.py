@@ -1,1 +1,5 @@
-"""Everything on one machine: the servers that stand in for AWS, and `chatserver dev`."""
+"""Development environment: `chatserver dev` and local replacements for AWS services.
+
+Start with `command`; `plan` defines the processes, `supervisor` runs them, `servers` starts Redis,
+DynamoDB and S3, also for tests.
+"""

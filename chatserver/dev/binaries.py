@@ -1,4 +1,4 @@
-"""Where the programs are that development and tests start, and how to get one that is missing."""
+"""Locations of third-party programs for development and tests, and how to install them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from chatserver.errors import ConfigError
 
-# `make` fetches into this folder of the checkout. An installed package has none beside it, and
+# `make tools` installs into this folder of the checkout. An installed package has no such folder;
 # then only PATH counts.
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A program of somebody else that we start."""
+    """A third-party program."""
 
     what: str
-    places: tuple[str, ...]  # patterns below the tools folder, the first that exists wins
+    places: tuple[str, ...]  # patterns below the tools folder, the first match wins
     how: str
 
 
@@ -54,10 +54,11 @@ PROGRAMS = {
 def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
     """Return the path of a program: from PATH, else from the checkout's `.tools`.
 
-    The path is not resolved: Debian's Redis is one file that looks at the name it is called by.
+    Symlinks are not resolved: Debian's Redis is one executable that depends on the name it is
+    called by.
 
     Raises:
-        ConfigError: it is in neither; the message says how to get it.
+        ConfigError: it is in neither; the message explains how to install it.
     """
     on_path = shutil.which(name)
     if on_path is not None:
@@ -70,7 +71,7 @@ def find_binary(name: str, *, tools: Path = TOOLS) -> Path:
 
 
 def has_binary(name: str, *, tools: Path = TOOLS) -> bool:
-    """Say whether `find_binary` would find it."""
+    """Return whether `find_binary` would find the program."""
     try:
         find_binary(name, tools=tools)
     except ConfigError:

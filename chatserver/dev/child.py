@@ -1,4 +1,4 @@
-"""One child process of `chatserver dev`: its start, its lines, its end."""
+"""A child process of `chatserver dev`: start, output and stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from chatserver.dev.servers import Launch
-from chatserver.processes import die_with_parent
+from chatserver.process_runtime import die_with_parent
 
 TAIL_LINES = 20
 LINE_BYTES_MAX = 16_384
@@ -22,7 +22,7 @@ OnLine = Callable[[str, str], None]
 
 
 class Failed(Exception):
-    """A child ended or was not ready in time; `child` has its last lines."""
+    """A child ended, or was not ready in time; `child` has its last lines."""
 
     def __init__(self, child: Child, why: str) -> None:
         super().__init__(f"{child.name} {why}")
@@ -31,10 +31,10 @@ class Failed(Exception):
 
 
 class _Ears(asyncio.SubprocessProtocol):
-    """Hears one life of a child: its lines, its end, and when nobody holds its pipe any more.
+    """Receives the output of one run of a child, its exit, and the closing of its pipe.
 
-    asyncio's own `Process.wait` does not tell the last two apart, so that a grandchild could keep
-    us waiting.
+    asyncio's `Process.wait` waits for both exit and closed pipe, so a grandchild that holds the
+    pipe could block it.
     """
 
     def __init__(self, take: Callable[[str], None]) -> None:
@@ -65,7 +65,7 @@ class _Ears(asyncio.SubprocessProtocol):
 
 
 class Child:
-    """A process that we start, read and end. May be started again after it ended."""
+    """A supervised process with its output. It may be started again after it ended."""
 
     def __init__(self, launch: Launch, on_line: OnLine) -> None:
         self.launch = launch
@@ -79,12 +79,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process, for whoever wants to look at it or kill it."""
+        """Process id, for inspection or signals."""
         assert self._transport is not None
         return self._transport.get_pid()
 
     async def start(self) -> None:
-        """Start it; it need not be ready yet."""
+        """Start the process; it need not be ready on return."""
         self.launch.folder.mkdir(parents=True, exist_ok=True)
         self.tail.clear()
         self._has_said_ready = not self.launch.ready_line
@@ -97,18 +97,18 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a Ctrl-C is for us, who end the children in order
+            start_new_session=True,  # Ctrl-C reaches only the supervisor
             preexec_fn=die_with_parent(),
         )
 
     async def wait_ready(self, deadline_s: float) -> None:
-        """Return when it serves.
+        """Wait until the process is ready.
 
         Raises:
             Failed: it ended first, or was not ready in time.
         """
         give_up = time.monotonic() + deadline_s
-        # A probe may wait for an answer, so it runs in a thread.
+        # A probe may block, so it runs in a thread.
         while not (self._has_said_ready and await asyncio.to_thread(self.launch.is_ready)):
             if self._ears.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")
@@ -119,12 +119,12 @@ class Child:
     async def wait_ended(self) -> int:
         """Return its exit code once it has ended and its last lines are read.
 
-        Children that it left behind are ended too.
+        Remaining child processes of it are killed.
         """
         assert self._transport is not None
         await self._ears.has_ended.wait()
         if not await _is_set_within(self._ears.is_silent, LAST_LINES_S):
-            # Whoever still holds the pipe is a child of its own.
+            # The pipe is still held by one of its own child processes.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)
             await _is_set_within(self._ears.is_silent, LAST_LINES_S)
@@ -134,7 +134,7 @@ class Child:
         return code
 
     async def stop(self) -> None:
-        """End it in order, and by force if it takes longer than it may."""
+        """Terminate the process; kill it if it does not end in time."""
         if self._transport is None:
             return
         if not self._ears.has_ended.is_set():
@@ -146,7 +146,7 @@ class Child:
         await self.wait_ended()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self._transport is not None and not self._ears.has_ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 self._transport.kill()

@@ -1,4 +1,4 @@
-"""`chatserver dev`: the whole product on this machine, with one command."""
+"""`chatserver dev`: run the complete system on this machine with one command."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from chatserver import processes
-from chatserver.dev.folder import DataFolder
+from chatserver import process_runtime
+from chatserver.dev.console import Screen
+from chatserver.dev.data_folder import DataFolder
 from chatserver.dev.plan import Plan, Ports, fallback_notes
-from chatserver.dev.screen import Screen
 from chatserver.dev.supervisor import Supervisor
 
 _PORT = click.IntRange(1, 65_535)
@@ -56,10 +56,10 @@ def dev(
     """Run everything on this machine, for development.
 
     Starts Redis, a DynamoDB API server, an S3 API server, the workers, a gateway and the API, all
-    on loopback, with demo users who log in by one click.
+    on loopback, with demo users and one-click login.
     """
     if stop_with_parent:
-        processes.stop_with_parent()
+        process_runtime.stop_with_parent()
     ports = Ports(port, gateway_port, redis_port, dynamodb_port, s3_port)
     ports.check()
     folder = DataFolder.open(data, is_fresh=fresh)
@@ -77,7 +77,7 @@ def dev(
 
 async def _run(supervisor: Supervisor) -> int:
     loop = asyncio.get_running_loop()
-    # SIGHUP: the terminal was closed.
+    # The terminal sends SIGHUP when it is closed.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop)
     return await supervisor.run()

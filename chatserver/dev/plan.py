@@ -1,7 +1,7 @@
-"""What `chatserver dev` runs: which programs, on which ports, with which settings. Starts nothing.
+"""Processes of `chatserver dev`: programs, ports and settings. Starts nothing.
 
-Redis, DynamoDB and S3 servers first; then our own processes, which are told by environment
-variables where everything is, exactly as in production.
+Redis, DynamoDB and S3 servers come first, then our own processes. Those get all addresses from
+environment variables, exactly as in production.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from chatserver.dev.servers import (
     redis_launch,
 )
 from chatserver.errors import ConfigError
-from chatserver.push.vapid import derive_vapid_pair
+from chatserver.features.push.providers.vapid import derive_vapid_pair
 
 DEMO_USERS = ("alice", "bob", "carol")
-ADMINS = ("alice",)  # who sees the admin page
+ADMINS = ("alice",)  # users with access to the admin page
 CLI = "chatserver.cli.main"
-PATIENCE_S = "9"  # the page waits ten seconds for an answer
-DRAIN_S = 2.0  # nobody waits longer for a Ctrl-C
-STOP_S = 20.0  # a worker finishes the step it is at
+PATIENCE_S = "9"  # the page waits ten seconds for a response
+DRAIN_S = 2.0  # short, so that Ctrl-C is fast
+STOP_S = 20.0  # a worker completes its current step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ports:
-    """Where everything listens, always on loopback."""
+    """Ports of all servers, always on loopback."""
 
     page: int
     gateway: int
@@ -50,10 +50,10 @@ class Ports:
     s3: int
 
     def check(self) -> None:
-        """See that all of them are free and different.
+        """Check that all ports are free and different.
 
         Raises:
-            ConfigError: with a sentence for each that is not.
+            ConfigError: one sentence for each port that is not.
         """
         flags = {"page": "--port", "gateway": "--gateway-port", "redis": "--redis-port"}
         flags |= {"dynamodb": "--dynamodb-port", "s3": "--s3-port"}
@@ -84,21 +84,21 @@ class Plan:
 
     @property
     def page_url(self) -> str:
-        """Where to click."""
+        """URL of the web client."""
         return f"http://{HOST}:{self.ports.page}/"
 
     @property
     def gateway_url(self) -> str:
-        """Where clients connect."""
+        """URL of the gateway."""
         return f"ws://{HOST}:{self.ports.gateway}/"
 
     @property
     def origins(self) -> list[str]:
-        """The page's, under both names of this machine that one may type to open it."""
+        """Origins of the page, for both host names that it may be opened with."""
         return [f"http://{name}:{self.ports.page}" for name in (HOST, "localhost")]
 
     def servers(self) -> list[Launch]:
-        """Return the servers, in the order to start them."""
+        """Return the servers in start order."""
         return [
             redis_launch(self.folder / "redis", self.ports.redis),
             dynamodb_launch(self.folder / "dynamodb", self.ports.dynamodb),
@@ -106,16 +106,16 @@ class Plan:
         ]
 
     def seed(self) -> Launch:
-        """Return the program that creates tables and demo users, and ends."""
+        """Return the program that creates tables and demo users, then ends."""
         return self._own("tables", "chatserver.dev.seed", [], 0, lambda: True)
 
     def worker(self) -> Launch:
-        """Return the process of all workers."""
+        """Return the process that runs all workers."""
         launch = self._own("worker", CLI, ["worker", "all"], 0, lambda: True)
-        return dataclasses.replace(launch, ready_line="workers.ready")  # it serves no port
+        return dataclasses.replace(launch, ready_line="workers.ready")  # it has no port to probe
 
     def gateway(self) -> Launch:
-        """Return the gateway; if there are to be several, their supervisor."""
+        """Return the gateway, or the supervisor of several gateways."""
         port = self.ports.gateway
         env = {
             "CHAT_GATEWAY_HOST": HOST,
@@ -127,11 +127,11 @@ class Plan:
         launch = self._own(
             "gateway", CLI, arguments, port, lambda: answers_http(port, "/healthz"), env
         )
-        ready_line = "gateways.ready" if self.gateways > 1 else ""  # one alone answers before
+        ready_line = "gateways.ready" if self.gateways > 1 else ""  # one alone: HTTP probe
         return dataclasses.replace(launch, ready_line=ready_line)
 
     def api(self) -> Launch:
-        """Return the API, the only process that is told of demo users."""
+        """Return the API, the only process with demo users in its settings."""
         port = self.ports.page
         env = {
             "CHAT_API_HOST": HOST,
@@ -139,17 +139,18 @@ class Plan:
             "CHAT_API_GATEWAY_URL": self.gateway_url,
             "CHAT_API_DEMO_USERS": json.dumps(DEMO_USERS),
             "CHAT_AUTH_ADMINS": json.dumps(ADMINS),
-            "CHAT_AUTH_COOKIE_SECURE": "false",  # the page comes by plain HTTP
+            "CHAT_AUTH_COOKIE_SECURE": "false",  # the page is served over plain HTTP
         }
         return self._own("api", CLI, ["api"], port, lambda: answers_http(port, "/healthz"), env)
 
     def check_settings(self) -> None:
         """Check the settings of every process before any server is started.
 
-        They come from this process's environment and configuration file, and from this plan.
+        Settings come from the environment and configuration file of this process, and from this
+        plan.
 
         Raises:
-            ConfigError: with every problem at once.
+            ConfigError: lists every problem.
         """
         problems: dict[str, None] = {}
         for launch in (self.worker(), self.gateway(), self.api()):
@@ -175,11 +176,11 @@ class Plan:
         return Launch(name, argv, port, self.folder, is_ready, whole, stop_s=STOP_S)
 
     def settings(self) -> dict[str, str]:
-        """Return what all of our processes are told."""
+        """Return the settings shared by all of our processes."""
         vapid_private, vapid_public = derive_vapid_pair(self.secret)
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
-            # One machine does everything, and may be full: nobody is away who is only slow.
+            # One machine runs everything: on a busy machine, slow must not count as down.
             "CHAT_REDIS_CONNECT_TIMEOUT_S": PATIENCE_S,
             "CHAT_REDIS_CALL_TIMEOUT_S": PATIENCE_S,
             "CHAT_GATEWAY_RPC_TIMEOUT_S": PATIENCE_S,
@@ -199,9 +200,9 @@ class Plan:
             "CHAT_NOTIFY_SUBJECT": "mailto:dev@localhost",
             "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8", "::1"]),
             "CHAT_ARCHIVE_TTL_SWEEP": "true",
-            "CHAT_CHATS_INVITATIONS": "never",  # the demo users know each other
+            "CHAT_CHATS_INVITATIONS": "never",  # the demo users are contacts already
             "CHAT_TELEMETRY_FORMAT": "console",
-            "CHAT_TELEMETRY_LEVEL": "info",  # the worker's readiness is such a line
+            "CHAT_TELEMETRY_LEVEL": "info",  # readiness is detected from the worker's log line
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -219,7 +220,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def fallback_notes() -> list[str]:
-    """Say what stands in for what is not installed, and what that means."""
+    """Return notes about missing programs and their replacements."""
     notes = []
     if not has_binary("dynoxide"):
         notes.append(

@@ -1,4 +1,4 @@
-"""Which ports of this machine are free."""
+"""Check for free ports on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def is_port_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Say whether a server could listen on the port now."""
+    """Return whether a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connection is in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""What `chatserver dev` needs before it starts: the tables, the bucket, demo users, a companion.
+"""Initial data of `chatserver dev`: tables, bucket, demo users and a companion.
 
-Run as a program of its own, so that the supervisor loads no AWS library. Others can write to a
-user only once the directory knows him, so demo users are there before they first log in.
+Runs as a separate program, so that the supervisor loads no AWS library. A user can be messaged only
+after the directory has a record of them, so demo users are created before their first login.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from chatserver.cold.client import open_s3
 from chatserver.config import Settings, load_settings
 from chatserver.dev.plan import DEMO_USERS
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.companions import Changes
 from chatserver.errors import Conflict
-from chatserver.service.companions import Companions
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.companions import CompanionRows
-from chatserver.warm.directory import Directory
-from chatserver.warm.provisioning import apply_tables
+from chatserver.features.companions.model import Changes
+from chatserver.features.companions.service import Companions
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
 
-# Needs no model and no account anywhere: it says again what it was told, word by word.
+# Needs no AI model or account: it repeats each message word for word.
 COMPANION: Final = (
     "ai-echo",
     Changes(
@@ -36,14 +36,14 @@ COMPANION: Final = (
 
 
 async def seed(settings: Settings, clock: Clock) -> list[str]:
-    """Create what is missing, and return a line for everything that was created."""
+    """Create missing resources; return a line for each one created."""
     async with open_dynamodb(settings.warm) as dynamodb:
         client = dynamodb.for_feature("operations")
         changes = await apply_tables(client, settings.warm)
         directory = Directory(client, settings.warm)
         for user in DEMO_USERS:
             await directory.put_user_if_absent(user, user.capitalize(), clock.time())
-        # Deleted or changed by whoever develops, it stays so.
+        # A developer's deletion or change of the companion is kept.
         with contextlib.suppress(Conflict):
             await Companions(CompanionRows(client, settings.warm), clock).create(*COMPANION)
     lines = [f"{one.action} {one.table}: {one.what}" for one in changes if one.action != "kept"]
@@ -54,7 +54,7 @@ async def seed(settings: Settings, clock: Clock) -> list[str]:
 
 
 def main() -> None:
-    """Seed by the settings of the environment."""
+    """Seed with the settings from the environment."""
     for line in asyncio.run(seed(load_settings(), SystemClock())):
         print(line)  # noqa: T201  this is a program
 

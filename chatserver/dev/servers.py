@@ -1,8 +1,8 @@
-"""The servers that stand in for AWS and ElastiCache on one machine: how each is started.
+"""Local replacements for AWS and ElastiCache: how each server is started.
 
-A `Launch` says what to run and how to see that it serves; it starts nothing. `Server` runs one
-launch as a child process, for tests; `chatserver dev` runs the same launches under its supervisor.
-Everything listens on loopback only, and every child dies with us.
+A `Launch` defines the command and the readiness check; it starts nothing. `Server` runs one launch
+as a child process, for tests; `chatserver dev` runs the same launches under its supervisor. All
+servers listen on loopback only, and end when this process dies.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Literal
 from chatserver.dev.binaries import find_binary, has_binary
 from chatserver.dev.ports import is_port_free
 from chatserver.errors import ConfigError
-from chatserver.processes import die_with_parent
+from chatserver.process_runtime import die_with_parent
 
 HOST = "127.0.0.1"
-# What the local AWS servers are told and checked with. They are no secret: loopback only.
+# Credentials for the local AWS servers. Not secret: the servers listen on loopback only.
 ACCESS_KEY = "local"
-SECRET_KEY = "local-secret"  # noqa: S105  # of servers on loopback, for development
+SECRET_KEY = "local-secret"  # noqa: S105  of servers on loopback, for development
 REGION = "us-east-1"
 PROBE_TIMEOUT_S = 1.0
 REDIS_START = Path(__file__).with_name("redis-start.sh")
-START_S = 60.0  # where a dozen of them start at once, each takes its time
+START_S = 60.0  # allows for a dozen servers that start at once
 
 Fsync = Literal["always", "everysec", "no"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """How to run a server, and how to see that it is ready."""
+    """Command and readiness check of a server."""
 
     name: str
     argv: list[str]
@@ -45,21 +45,21 @@ class Launch:
     folder: Path
     is_ready: Callable[[], bool]
     env: dict[str, str] = dataclasses.field(default_factory=dict)
-    stop_s: float = 20.0  # how long it may take to end after SIGTERM; killed, some lose their data
-    ready_line: str = ""  # it is ready, besides, only once it has logged a line with this
+    stop_s: float = 20.0  # time to end after SIGTERM; some lose data if killed
+    ready_line: str = ""  # it is ready only once it has logged a line with this text
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Host and port of the server."""
         return f"{HOST}:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment of the child."""
+        """Return the complete environment of the child."""
         return {**os.environ, **self.env}
 
 
 def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> Launch:
-    """Run Redis with its data in `folder`. ``appendonly="no"`` keeps nothing on disk."""
+    """Run Redis with its data in `folder`. ``appendonly="no"`` disables persistence."""
     options = {
         "port": str(port),
         "bind": HOST,
@@ -70,8 +70,8 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
         "appendonly": "no" if appendonly == "no" else "yes",
         "appendfsync": appendonly,
         "maxmemory-policy": "noeviction",
-        # 32 instead of 512 takes 15 % off a direct message's cost, 40 % off a group's. Redis 7
-        # calls it listpack and still knows this name.
+        # 32 instead of 512 reduces the cost of a direct message by 15 %, of a group message by 40
+        # %. Redis 7 calls it listpack and still accepts this name.
         "hash-max-ziplist-entries": "32",
         "always-show-logo": "no",
     }
@@ -82,7 +82,7 @@ def redis_launch(folder: Path, port: int, *, appendonly: Fsync = "everysec") -> 
 
 
 def dynoxide_launch(folder: Path, port: int) -> Launch:
-    """Run the DynamoDB API server, its tables in one file of `folder`."""
+    """Run dynoxide, a DynamoDB API server, with its tables in one file of `folder`."""
     path = folder / "dynamodb.sqlite"
     argv = [str(find_binary("dynoxide")), "--host", HOST, "--port", str(port)]
     argv += ["--db-path", str(path)]
@@ -90,7 +90,7 @@ def dynoxide_launch(folder: Path, port: int) -> Launch:
 
 
 def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamodb"]) -> Launch:
-    """Run one service of ministack. S3 keeps its data at once, DynamoDB on a clean stop only."""
+    """Run one service of ministack. S3 persists at once, DynamoDB on a clean stop only."""
     env = {
         "SERVICES": service,
         "AUTH": "true",
@@ -103,7 +103,7 @@ def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamod
         "S3_DATA_DIR": str(folder / "s3"),
         "PERSIST_STATE": "1",
         "STATE_DIR": str(folder / "state"),
-        "TMPDIR": str(folder),  # it leaves a pid file there
+        "TMPDIR": str(folder),  # for its pid file
         "LOG_LEVEL": "WARNING",
     }
     argv = [str(find_binary("ministack"))]
@@ -111,16 +111,16 @@ def ministack_launch(folder: Path, port: int, *, service: Literal["s3", "dynamod
 
 
 def dynamodb_launch(folder: Path, port: int) -> Launch:
-    """Run the DynamoDB API server there is: dynoxide, else ministack (slower, see there)."""
+    """Run dynoxide if installed, else ministack (slower; loses data if killed)."""
     if has_binary("dynoxide"):
         return dynoxide_launch(folder, port)
     return ministack_launch(folder, port, service="dynamodb")
 
 
 class Server:
-    """One launch as a child process of ours, its output in a file of its folder.
+    """A launch run as a child process, with its output in a file of its folder.
 
-    Invariant: after `stop` or `kill` returns, the process is gone and its port is free; `start`
+    Invariant: after `stop` or `kill` returns, the process has ended and its port is free; `start`
     may be called again and finds the same data.
     """
 
@@ -130,25 +130,25 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Port of the server."""
         return self.launch.port
 
     @property
     def endpoint(self) -> str:
-        """Its address as an HTTP URL."""
+        """Address as an HTTP URL."""
         return f"http://{self.launch.address}"
 
     @property
     def log_path(self) -> Path:
-        """The file that its output goes to."""
+        """File with its output."""
         return self.launch.folder / f"{self.launch.name}.log"
 
     def start(self, deadline_s: float = START_S) -> Server:
-        """Start it and return when it serves.
+        """Start the server and wait until it is ready.
 
         Raises:
-            ConfigError: the port is taken, or it ended or was not ready in time; with its last
-                log lines.
+            ConfigError: the port is in use, or the server ended or was not ready in time; includes
+                its last log lines.
         """
         launch = self.launch
         if not is_port_free(launch.port):
@@ -161,13 +161,13 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C is for us, not for it
+                start_new_session=True,  # Ctrl-C must not reach it
                 preexec_fn=die_with_parent(),
             )
         give_up = time.monotonic() + deadline_s
         while not launch.is_ready():
-            # Asked again once it is known to have ended: what ends soon after it was ready, as one
-            # does that a test kills at its first job, may do both between two looks.
+            # Probe again after the process has ended: a process that a test kills at its first job
+            # may become ready and end between two probes.
             if self.process.poll() is not None and not launch.is_ready():
                 raise ConfigError([f"{launch.name} ended while starting:\n{self.tail()}"])
             if time.monotonic() > give_up:
@@ -179,7 +179,7 @@ class Server:
         return self
 
     def stop(self, deadline_s: float = 30.0) -> None:
-        """End it in order; kill it if it has not ended in time."""
+        """Terminate the server; kill it if it has not ended in time."""
         if self.process is None:
             return
         self.process.terminate()
@@ -190,19 +190,19 @@ class Server:
         self.process = None
 
     def kill(self) -> None:
-        """End it at once, as a crash would (``kill -9``)."""
+        """Kill the server, as in a crash (``kill -9``)."""
         self.send_signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
             self.process = None
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, for tests that pause it (SIGSTOP, SIGCONT)."""
+        """Send a signal, for tests that pause the server (SIGSTOP, SIGCONT)."""
         if self.process is not None:
             self.process.send_signal(number)
 
     def tail(self, lines_max: int = 20) -> str:
-        """Return the end of its output."""
+        """Return the last lines of its output."""
         if not self.log_path.exists():
             return "(no output)"
         text = self.log_path.read_text("utf-8", "replace")
@@ -210,7 +210,7 @@ class Server:
 
 
 def _answers_ping(port: int) -> bool:
-    """Ask Redis; one that is still reading its file says ``-LOADING`` and is not ready."""
+    """Return whether Redis is ready. While it loads its file it replies ``-LOADING``."""
     try:
         with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
             connection.sendall(b"PING\r\n")
@@ -220,7 +220,7 @@ def _answers_ping(port: int) -> bool:
 
 
 def answers_http(port: int, path: str) -> bool:
-    """Ask an HTTP server; only a 200 counts."""
+    """Return whether an HTTP server responds with status 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
     try:
         connection.request("GET", path)

@@ -10,19 +10,19 @@ import asyncio
 import time
 
 from chatserver.dev.child import Child, Failed
+from chatserver.dev.console import Screen
 from chatserver.dev.plan import Plan
-from chatserver.dev.screen import Screen
 from chatserver.dev.servers import Launch
 
-READY_S = 60.0  # on a machine that is full
+READY_S = 60.0  # allows for a busy machine
 PAUSE_FIRST_S = 0.5
 PAUSE_MAX_S = 10.0
-STEADY_S = 30.0  # who ran that long begins again with the first pause
+STEADY_S = 30.0  # after running this long, the pause is reset
 _QUIET = {"redis", "dynamodb", "s3"}
 
 
 class Supervisor:
-    """All processes of one run. `run` returns the exit code when all of them have ended."""
+    """Runs all processes. `run` returns the exit code after all of them have ended."""
 
     def __init__(self, plan: Plan, screen: Screen) -> None:
         self._plan = plan
@@ -33,10 +33,10 @@ class Supervisor:
         self._failure: Failed | None = None
 
     async def run(self) -> int:
-        """Start everything, wait for `stop` or a failure, end everything.
+        """Start all processes, wait for `stop` or a failure, then stop all of them.
 
         Guarantees:
-            Cancellation: everything is ended before it propagates.
+            Cancellation: all processes have ended before it propagates.
         """
         starting = asyncio.create_task(self._start_all(), name="start of all processes")
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
@@ -59,7 +59,7 @@ class Supervisor:
         return 0
 
     def stop(self) -> None:
-        """Ask for the end; asked twice, nothing is waited for any more."""
+        """Request a stop; a second call kills all processes."""
         if self._stop.is_set():
             for child in self._children:
                 child.kill()
@@ -121,7 +121,7 @@ class Supervisor:
             self._screen.say(f"{child.name} is started again, process {child.pid}")
 
     async def _end_all(self) -> None:
-        """End the processes, last started first: who takes messages before who keeps them."""
+        """Stop the processes in reverse start order: gateways and the API before the stores."""
         for guard in self._guards:
             guard.cancel()
         await asyncio.gather(*self._guards, return_exceptions=True)

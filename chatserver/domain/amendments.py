@@ -1,4 +1,4 @@
-"""A change of a message on its way: the entry that is to tell of it, what became of it. No I/O."""
+"""Message changes (edit, delete, reaction) and the outcome of committing them. No I/O."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Amendment:
 
 
 class Outcome(enum.Enum):
-    """What the commit says; the values are those of `amend.lua`."""
+    """Outcome of a commit; the values are those of `amend.lua`."""
 
     COMMITTED = 1
     KNOWN = 3
-    CLOSED = 4  # the chat has to be opened first
+    CLOSED = 4  # the chat has to be loaded first
     NOT_MEMBER = 5
     ELSEWHERE = 7  # the target is not in the hot tier
     FORBIDDEN = 8
@@ -40,19 +40,19 @@ class Outcome(enum.Enum):
 
 
 class Hide(enum.Enum):
-    """Result of deleting a message for oneself; values of `hide.lua`."""
+    """Result of deleting a message for oneself; the values are those of `hide.lua`."""
 
-    KNOWN = 0  # it was hidden
+    KNOWN = 0  # it was already hidden
     NEW = 1
-    STORED = 3  # it was hidden, and the directory has it
+    STORED = 3  # it was already hidden, and the directory has it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Amended:
-    """What became of an amendment. `seq` is its place; of `ELSEWHERE`, the chat's head.
+    """Result of committing an amendment. `seq` is its position; for `ELSEWHERE`, the chat's head.
 
-    `size_bytes`: of the changed message, which Redis keeps until the change has left the log.
-    Of `RESTRAINED` it is the reason, as `chatserver.domain.moderation` counts them.
+    `size_bytes` is the size of the changed message, which Redis keeps until the change has left the
+    log. For `RESTRAINED`, `seq` is the reason, a value of `chatserver.domain.moderation.Restraint`.
     """
 
     outcome: Outcome

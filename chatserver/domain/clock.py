@@ -1,4 +1,4 @@
-"""Time as objects that are passed in, so that tests own it."""
+"""Clocks as objects that are passed in, so that tests can control time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for people and expiries; monotonic time for deadlines."""
+    """Wall-clock time for display and expiry; monotonic time for deadlines."""
 
     def time(self) -> float: ...
 
@@ -15,12 +15,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The system clocks."""
 
     def time(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes back."""
+        """Return the seconds since a fixed point; never decreases."""
         return time.monotonic()

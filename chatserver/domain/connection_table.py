@@ -1,9 +1,10 @@
-"""Connection limits: which connection is closed when the process or one address has too many.
+"""Connection limits: selects the connection to close when the process or an address has too many.
 
 Pure: no I/O and no clock. A connection that waits for its peer costs only memory, so it can be
-closed for a newcomer; one that the server works for cannot. Newcomers are always accepted and the
-oldest waiting connection is closed instead. Peers that hold half-open requests therefore displace
-each other, and a well-behaved request, which waits for milliseconds, is never the oldest.
+closed for a new one; a connection that the server is processing cannot. New connections are always
+accepted, and the oldest waiting connection is closed instead. Peers that hold half-open requests
+therefore displace each other, and a well-behaved request, which waits for milliseconds, is never
+the oldest.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ class Stage(enum.IntEnum):
     """Connection phases, in the order in which connections are closed to make room."""
 
     IDLE = 0  # between two requests
-    HEAD = 1  # the head of a request, or a handshake
-    BODY = 2  # the rest of a request
-    WRITE = 3  # the peer has to read the response
-    BUSY = 4  # the server; never closed for another connection
+    HEAD = 1  # receiving a request head, or a handshake
+    BODY = 2  # receiving the rest of a request
+    WRITE = 3  # waiting for the peer to read the response
+    BUSY = 4  # processing; never closed for another connection
 
 
 _WAITING: Final = (Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.WRITE)
 
 
 class _Group(Generic[C]):
-    """Connections by stage, each in the order in which they entered it."""
+    """Connections by stage, each in the order of entry."""
 
     __slots__ = ("count", "stages")
 
@@ -53,10 +54,10 @@ class _Group(Generic[C]):
 
 
 class ConnectionTable(Generic[C]):
-    """The connections of a process, bounded in all and by address.
+    """The connections of a process, limited in total and per address.
 
-    An eighth more than the bounds is accepted, so that the head of a request can be read, and a
-    health check answered, while the server works for as many connections as it may.
+    Up to an eighth above the limits is accepted. The server can thus read a request head, and
+    answer a health check, while it processes the maximum number of connections.
     """
 
     def __init__(self, connections_max: int, per_address_max: int) -> None:
@@ -70,13 +71,13 @@ class ConnectionTable(Generic[C]):
         return self._all.count
 
     def count(self, stage: Stage) -> int:
-        """Return how many connections are at a stage."""
+        """Return the number of connections at a stage."""
         return len(self._all.stages[stage])
 
     def put(self, connection: C, address: str | None, stage: Stage) -> C | None:
-        """Add or move a connection; return the one that has to be closed for it, if any.
+        """Add or move a connection; return the connection to close for it, if any.
 
-        `address`: whose share it counts in; None: a proxy's, which counts in no share.
+        `address` is the address it counts toward; None for a proxy, which counts toward no address.
         """
         self.remove(connection)
         self._entries[connection] = (address, stage)
@@ -93,7 +94,7 @@ class ConnectionTable(Generic[C]):
         return None
 
     def move(self, connection: C, stage: Stage) -> None:
-        """Note that a connection entered a stage; one that was removed stays so."""
+        """Move a connection to a stage; does nothing if it was removed."""
         entry = self._entries.get(connection)
         if entry is None:
             return
@@ -107,7 +108,7 @@ class ConnectionTable(Generic[C]):
             group.put(connection, stage)
 
     def remove(self, connection: C) -> None:
-        """Forget a connection. Twice does nothing."""
+        """Remove a connection. Idempotent."""
         entry = self._entries.pop(connection, None)
         if entry is None:
             return
@@ -121,11 +122,11 @@ class ConnectionTable(Generic[C]):
 
     @property
     def is_full(self) -> bool:
-        """True while the server works for more connections than it may."""
+        """True while the server processes more connections than the limit."""
         return self.count(Stage.BUSY) > self._connections_max
 
     def is_share_used_up(self, address: str) -> bool:
-        """Return whether the server works for more connections of an address than it may."""
+        """Return whether the server processes more connections of an address than its limit."""
         group = self._by_address.get(address)
         return group is not None and len(group.stages[Stage.BUSY]) > self._per_address_max
 

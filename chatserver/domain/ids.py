@@ -1,8 +1,8 @@
-"""Names of things, and the grammar that keeps them harmless.
+"""Id types, and the grammar that makes ids safe in keys.
 
-Every id that comes from outside matches ``[A-Za-z0-9_-]{1,64}``. It can therefore carry no ``#``
-(DynamoDB sort keys), no ``{`` or ``}`` (Redis hash tags), no ``:`` (Redis keys) and no control
-character, so a key built from ids cannot be taken for another one.
+Every external id matches ``[A-Za-z0-9_-]{1,64}``. It therefore contains no ``#`` (DynamoDB sort
+keys), no ``{`` or ``}`` (Redis hash tags), no ``:`` (Redis keys) and no control character, so keys
+built from ids are unambiguous.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ ChatId = NewType("ChatId", str)
 DeviceId = NewType("DeviceId", str)
 SessionId = NewType("SessionId", str)
 GatewayId = NewType("GatewayId", str)
-Ref = NewType("Ref", str)  # the client's own name of a message: makes a send idempotent
+Ref = NewType("Ref", str)  # the client's reference of a message: makes a send idempotent
 Mid = NewType("Mid", str)  # the server's id of a message, a ULID
-Epoch = NewType("Epoch", str)  # names one continuous life of the hot tier
-Seq = NewType("Seq", int)  # place in a chat or an inbox: 1, 2, 3 …
-Ts = NewType("Ts", int)  # microseconds since 1970, unique and rising within a chat
+Epoch = NewType("Epoch", str)  # identifies one lifetime of the hot tier, until it loses data
+Seq = NewType("Seq", int)  # position in a chat or an inbox: 1, 2, 3 …
+Ts = NewType("Ts", int)  # microseconds since 1970, unique and ascending within a chat
 
 ID_CHARS_MAX = 64
-# As JSON Schema and msgspec read it. A bare `$` would let a trailing newline through in Python.
+# In the syntax of JSON Schema and msgspec. In Python, a bare `$` would match before a trailing
+# newline.
 ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}(?![\s\S])"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -42,7 +43,7 @@ def parse_id(text: str, field: str) -> str:
     """Return `text` if it is an id.
 
     Raises:
-        BadRequest: it is not; the message names `field` and the grammar.
+        BadRequest: it is not; the message contains `field` and the grammar.
     """
     if _ID.fullmatch(text) is None:
         raise BadRequest(f"{field}: must be 1 to 64 characters of A-Z a-z 0-9 _ -")
@@ -50,14 +51,14 @@ def parse_id(text: str, field: str) -> str:
 
 
 def direct_chat_id(a: UserId, b: UserId) -> ChatId:
-    """Return the one id of the direct chat of two users, whoever asks first."""
-    pair = "#".join(sorted((a, b)))  # '#' is in no id, so no two pairs give the same text
+    """Return the id of the direct chat of two users, in either order."""
+    pair = "#".join(sorted((a, b)))  # '#' is in no id, so no two pairs have the same text
     digest = hashlib.blake2b(pair.encode(), digest_size=20).digest()
     return ChatId(DIRECT_PREFIX + base64.b32encode(digest).decode().lower())
 
 
 def derived_chat_id(creator: UserId, ref: Ref) -> ChatId:
-    """Return the id of the group that `creator` asked for under `ref`: a retry finds the same."""
+    """Return the id of the group that `creator` created with `ref`; a retry gets the same id."""
     digest = hashlib.blake2b(f"{creator}#{ref}".encode(), digest_size=20).digest()
     return ChatId(GROUP_PREFIX + base64.b32encode(digest).decode().lower())
 
@@ -66,15 +67,15 @@ ULID_TIME_CHARS: Final = 10  # the rest of a ULID is random
 
 
 def new_id() -> str:
-    """Return a fresh ULID."""
+    """Return a new ULID."""
     return str(ULID())
 
 
 def parse_mid(text: str) -> tuple[Mid, int]:
-    """Return a message id and when it was made, in ms since 1970.
+    """Return a message id and its creation time in ms since 1970.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: the text is not a ULID.
     """
     try:
         made = ULID.from_str(text.upper())
@@ -84,7 +85,7 @@ def parse_mid(text: str) -> tuple[Mid, int]:
 
 
 def epoch_began_ms(epoch: Epoch) -> int:
-    """Return when an epoch began by its Redis, in ms since 1970; 0 if it is no ULID."""
+    """Return when an epoch began by its Redis clock, in ms since 1970; 0 if it is no ULID."""
     try:
         return ULID.from_str(epoch).milliseconds
     except ValueError:
@@ -99,11 +100,11 @@ STEM_S_MAX = 1.0
 
 
 class MidSource:
-    """Hands out message ids: ULIDs, of which a burst shares all but the last two characters.
+    """Generates message ids: ULIDs that share all but the last two characters within a burst.
 
-    Making a ULID costs more than all else that a gateway does to name a message, so 1,024 ids of
-    one second share one. They stay unique (70 random bits and a counter), and their time is right
-    to that second: by it a message is found (`chatserver trace`).
+    Creating a ULID is the most expensive part of preparing a message, so 1,024 ids of one second
+    share one. The ids are unique (70 random bits and a counter). Their time is accurate to one
+    second; `chatserver trace` finds messages by it.
     """
 
     def __init__(self) -> None:
@@ -112,12 +113,12 @@ class MidSource:
         self._until = 0.0  # monotonic, s
 
     def next(self) -> Mid:
-        """Return an id never given before."""
+        """Return an id that was never returned before."""
         now = time.monotonic()
         if self._used >= len(_PAIRS) or now > self._until:
             self._until = now + STEM_S_MAX
-            # Fresh randomness each time: ULIDs of one process differ, within one millisecond, only
-            # in the characters that are cut off here.
+            # Fresh randomness each time: ULIDs of one process and millisecond differ only in the
+            # characters that are cut off here.
             ms = int(time.time() * 1000)
             self._stem = str(ULID.from_bytes(ms.to_bytes(6, "big") + os.urandom(10)))[:-2]
             self._used = 0

@@ -1,4 +1,4 @@
-"""What inboxes and boxes hold, as values. The adapter is `chatserver.hot.inbox`."""
+"""Values of inboxes and user states. The adapter is `chatserver.hot.users.inbox`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InboxEntry:
-    """One place of an inbox: a message by reference (`chat`, `cs`), or an event's `body`."""
+    """An inbox entry: a message by reference (`chat`, `cs`), or an event's `body`."""
 
     seq: Seq
     chat: ChatId | None
@@ -19,48 +19,48 @@ class InboxEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InboxState:
-    """Where a user's inbox stands."""
+    """The state of a user's inbox."""
 
-    epoch: Epoch  # of the whole hot tier, as devices are told
+    epoch: Epoch  # of the whole hot tier, as sent to devices
     head: Seq
-    first: Seq  # oldest seq held; head + 1 when it holds none
-    is_known: bool  # the box was filled from the directory in this epoch
+    first: Seq  # oldest seq held; head + 1 when it is empty
+    is_known: bool  # the user state was loaded from the directory in this epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxChat:
-    """A chat as one user stands to it."""
+    """A chat in one user's state."""
 
     chat: ChatId
     top: Seq  # newest seq of the chat
     read: Seq
     received: Seq
-    order: Ts  # of the newest message, or of the listing: newer activity is higher
+    order: Ts  # ts of the newest message or of the listing: more recent activity is higher
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedChat:
-    """A chat of the directory as one member stands to it."""
+    """A chat in the directory as one member sees it."""
 
     chat: ChatId
     read: Seq
     received: Seq
-    since: Seq | None = None  # of a large chat: above it its entries are the member's
-    version: int = 0  # of the chat, when this was so
+    since: Seq | None = None  # of a large chat: the member may read entries above it
+    version: int = 0  # version of the chat at that time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LargePlace:
-    """Since when a chat is a large one for a user, and until when it was."""
+    """The seqs between which a chat was large for a user."""
 
-    told: Seq  # place of the user's inbox that says so; 0: of before the inbox
-    since: Seq  # chat seq: what lies above it comes from the log
-    until: Seq | None = None  # chat seq: what lies above it does not, again
+    told: Seq  # inbox seq of the notification; 0: from before the inbox
+    since: Seq  # chat seq: later entries come from the log
+    until: Seq | None = None  # chat seq: later entries come from the inbox again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivery:
-    """Up to which chat seq a user is to be served, and from where on."""
+    """A range of chat seqs to deliver to a user."""
 
     user: UserId
     chat: ChatId
@@ -71,17 +71,17 @@ class Delivery:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """What became of an append to one inbox."""
+    """Result of an append to one inbox."""
 
     user: UserId
     appended: int
     seq: Seq  # newest seq of the inbox
-    gateways: tuple[GatewayId, ...]  # where the user is online
+    gateways: tuple[GatewayId, ...]  # gateways to which the user is connected
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkResult:
-    """Where a user's marks stand, and whether they moved."""
+    """A user's marks, and whether they moved."""
 
     is_moved: bool
     read: Seq

@@ -7,12 +7,12 @@ from typing import Literal
 
 Policy = Literal["ask_strangers", "always", "never"]
 State = Literal["pending", "declined"]
-ListedKind = Literal["direct", "group"]  # chats that are counted apart
+ListedKind = Literal["direct", "group"]  # chats that are counted separately
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invitation:
-    """A user is asked to become a member of a group."""
+    """An invitation of a user to a group."""
 
     user: str
     chat: str

@@ -1,4 +1,4 @@
-"""Waits of slightly different length: many who wait for one thing do not come back at once."""
+"""Jitter: randomized delays, so that many waiting clients do not retry at the same time."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import random
 
 
 def jittered(seconds: float, low: float = 0.5, high: float = 1.0) -> float:
-    """Return between `low` and `high` times `seconds`, evenly spread."""
+    """Return a uniformly random duration between `low` and `high` times `seconds`."""
     return seconds * random.uniform(low, high)  # noqa: S311  # spread, not a secret

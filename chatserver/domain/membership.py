@@ -1,17 +1,17 @@
-"""Who may change what in a group, and what a change does to the roles of its members. No I/O.
+"""Group permissions: allowed membership changes by role, and their effect on roles. No I/O.
 
-| change        | who                                                                        |
+| change        | allowed for                                                                |
 |---------------|----------------------------------------------------------------------------|
-| invite        | owner and admins; as an admin, the owner only                              |
-| join          | anybody, if `joining` is open                                              |
-| accept        | whoever was invited by one who still is owner or admin                     |
-| leave         | every member; an owner who leaves is followed by the oldest admin, or if   |
-|               | there is none by the oldest member                                         |
-| remove        | admins remove members; the owner removes admins, too                       |
-| set_role      | the owner; who makes another one owner becomes an admin                    |
+| invite        | owner and admins; only the owner invites admins                            |
+| join          | everyone, if `joining` is open                                             |
+| accept        | users with an invitation of a current owner or admin                       |
+| leave         | every member; an owner is succeeded by the oldest admin, or if there is    |
+|               | none by the oldest member                                                  |
+| remove        | admins remove members; the owner also removes admins                       |
+| set_role      | the owner; after making another member the owner, they become an admin     |
 | update        | owner and admins                                                           |
-| mute          | as remove: admins mute members; the owner mutes admins, too                |
-| ban, unban    | as remove; who is banned is no member, and cannot become one               |
+| mute          | like remove: admins mute members; the owner also mutes admins              |
+| ban, unban    | like remove; a banned user is not a member and cannot become one           |
 
 Invariant: a group with members has exactly one owner.
 """
@@ -23,25 +23,25 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from chatserver.domain.ids import Seq, UserId
-from chatserver.domain.periods import Period, Periods
+from chatserver.domain.membership_periods import Period, Periods
 from chatserver.errors import BadRequest, Forbidden, NotFound
 
 ChatKind = Literal["direct", "group", "companion"]
 Role = Literal["owner", "admin", "member"]
 Joining = Literal["invited", "open"]
 HistoryFrom = Literal["joined", "all"]
-Changes = dict[UserId, Role | None]  # None: is no member any more
+Changes = dict[UserId, Role | None]  # None: no longer a member
 
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
-SMALL_AGAIN = 0.8  # of the bound: members come and go, and a chat should not with each of them
+SMALL_AGAIN = 0.8  # share of the limit: joins and leaves must not cause repeated transitions
 _MANAGERS = frozenset({"owner", "admin"})
 
 
 class Reader(NamedTuple):
     """A member's read access to a chat: `first` to `head`, and their earlier periods.
 
-    The warm tier has the chat up to `stored`. `periods` is None until it was looked up; with
-    `first` 1 there is nothing to look up.
+    The warm tier has the chat up to `stored`. `periods` is None until it is loaded; with `first` 1
+    there is nothing to load.
     """
 
     first: Seq
@@ -51,11 +51,11 @@ class Reader(NamedTuple):
 
     @property
     def lacks_periods(self) -> bool:
-        """True if the member may have earlier periods that were not looked up."""
+        """True if the member may have earlier periods that were not loaded."""
         return self.first > 1 and self.periods is None
 
     def is_readable(self, seq: int) -> bool:
-        """Return whether the member may read an entry, as far as is known."""
+        """Return whether the member may read an entry, based on the loaded periods."""
         return any(period.first <= seq <= period.last for period in self._list_periods())
 
     def find_period_before(self, seq: int) -> Period | None:
@@ -68,7 +68,7 @@ class Reader(NamedTuple):
         return next((period for period in self._list_periods() if period.last > seq), None)
 
     def _list_periods(self) -> Periods:
-        # With `history: all` the current one begins at 1 and holds all others.
+        # With `history: all` the current period begins at 1 and contains all others.
         earlier = (
             Period(first, min(last, self.first - 1))
             for first, last in self.periods or ()
@@ -79,7 +79,7 @@ class Reader(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """What decides about a change. `roles` has those members whom the change names, at least."""
+    """The state of a group that decides a change. `roles` has at least the members it names."""
 
     kind: str
     joining: Joining
@@ -92,7 +92,7 @@ class Group:
         """Return the role of a member of a group.
 
         Raises:
-            NotFound: not a member, who may not know whether the chat exists.
+            NotFound: not a member; the error does not reveal whether the chat exists.
             BadRequest: the chat is a direct one.
         """
         role = self.roles.get(actor)
@@ -115,7 +115,7 @@ class Group:
 def plan_invite(
     group: Group, actor: UserId, users: Iterable[UserId], role: Literal["admin", "member"]
 ) -> Changes:
-    """Return who becomes a member; those who are one already stay what they are."""
+    """Return the new members and their role; existing members stay unchanged."""
     if group.require_manager(actor) != "owner" and role == "admin":
         raise Forbidden("role: only the owner may make admins")
     users = list(users)
@@ -126,12 +126,12 @@ def plan_invite(
 
 
 def plan_join(group: Group, actor: UserId) -> Changes:
-    """Return that the actor becomes a member, if he is none yet."""
+    """Return the actor's join; nothing if they are already a member."""
     if actor in group.roles:
         group.role_of(actor)
         return {}
-    # A chat that nobody is in any more is over: there is nobody to own it.
-    # Who is banned learns no more than one who guesses.
+    # A chat without members is closed: it would have no owner. The error of a banned user does not
+    # reveal more than that of a stranger.
     is_closed = group.kind != "group" or group.joining != "open" or group.count == 0
     if is_closed or actor in group.banned:
         raise NotFound("chat: no such chat, or it is not open to join")
@@ -141,9 +141,9 @@ def plan_join(group: Group, actor: UserId) -> Changes:
 def plan_accept(
     group: Group, actor: UserId, inviter: UserId, role: Literal["admin", "member"]
 ) -> Changes:
-    """Return that the actor becomes a member by an invitation, if they are none yet.
+    """Return the actor's join by an invitation; nothing if they are already a member.
 
-    What the inviter may no longer give is not given: `group.roles` has the role they have now.
+    The inviter's current role in `group.roles` limits the role that is assigned.
     """
     if actor in group.roles:
         group.role_of(actor)
@@ -162,9 +162,9 @@ def _add(group: Group, added: Mapping[UserId, Role]) -> Changes:
 
 
 def plan_leave(group: Group, actor: UserId) -> Changes:
-    """Return that the actor leaves, and who follows him if he is the owner.
+    """Return the actor's leave, and the successor if the actor is the owner.
 
-    For an owner `group.roles` has all members, the oldest first.
+    For an owner, `group.roles` has all members, the oldest first.
     """
     changes: Changes = {actor: None}
     if group.role_of(actor) == "owner":
@@ -176,12 +176,12 @@ def plan_leave(group: Group, actor: UserId) -> Changes:
 
 
 def plan_remove(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return that a member is taken out; nothing if `user` is none."""
+    """Return the removal of a member; nothing if `user` is not a member."""
     return {} if _judge(group, actor, user) is None else {user: None}
 
 
 def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
-    """Return the role of one whom the actor may remove, mute or ban; None: not a member."""
+    """Return the role of a user that the actor may remove, mute or ban; None: not a member."""
     role = group.require_manager(actor)
     if user == actor:
         raise BadRequest("user: must be somebody else; use leave")
@@ -192,7 +192,7 @@ def _judge(group: Group, actor: UserId, user: UserId) -> Role | None:
 
 
 def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return the role that a member keeps who is muted, or may write again."""
+    """Return the unchanged role of a member who is muted or unmuted."""
     role = _judge(group, actor, user)
     if role is None:
         raise NotFound(f"user: {user} is not a member")
@@ -200,13 +200,13 @@ def plan_mute(group: Group, actor: UserId, user: UserId) -> Changes:
 
 
 def plan_ban(group: Group, actor: UserId, user: UserId) -> Changes:
-    """Return that a user is out, member or not; nothing if he is banned already."""
+    """Return the removal of a user, member or not; nothing if they are already banned."""
     _judge(group, actor, user)
     return {} if user in group.banned else {user: None}
 
 
 def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Changes:
-    """Return the new roles; nothing if it is the member's role already."""
+    """Return the new roles; nothing if the member already has the role."""
     if group.role_of(actor) != "owner":
         raise Forbidden("chat: only its owner may do this")
     if user not in group.roles:
@@ -219,5 +219,5 @@ def plan_set_role(group: Group, actor: UserId, user: UserId, role: Role) -> Chan
 
 
 def is_large_after(count: int, fanout_max: int, *, was_large: bool) -> bool:
-    """Say whether a chat of `count` members is a large one: read from its log, not from inboxes."""
+    """Return whether a chat of `count` members is large: read from its log, not from inboxes."""
     return count >= SMALL_AGAIN * fanout_max if was_large else count > fanout_max

@@ -1,13 +1,12 @@
-"""What keeps a member from writing: muted, blocked, too fast. No I/O.
+"""Write restrictions of members: mute, block, slow mode and ended sessions. No I/O.
 
-How the hot tier spells it, so that the commit sees it in what it reads anyway:
+Format in the hot tier, chosen so that a commit needs no additional reads:
 
-- a member's value is ``<role>:<joined>`` and, of one who is muted, ``:<until>m`` behind it: seconds
-  since 1970, 0 for ever. It ends with a letter only if there is something to look at;
-- a chat's gate is ``<epoch>:<version>`` and, behind it, ``:r<seconds>`` if its messages end by
-  themselves, then ``:b`` if its two users may not write to each other, ``:e`` if it is a session
-  with a companion that is over, or ``:s<seconds>`` for slow
-  mode.
+- A member's value is ``<role>:<joined>``, followed by ``:<until>m`` if muted: seconds since 1970, 0
+  forever. It ends with a letter only if there is a restriction to check.
+- A chat's `gate` is ``<epoch>:<version>``, followed by ``:r<seconds>`` if its messages expire, then
+  by ``:b`` if its two users may not write to each other, ``:e`` if it is a companion session that
+  has ended, or ``:s<seconds>`` for slow mode.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from chatserver.errors import ClientError, Forbidden, RateLimited
 SLOW_S_MAX = 86_400
 RETENTION_S_MAX = 315_360_000  # ten years
 MUTE_S_MAX = 31_536_000
-MUTE_OVER = 1  # what an entry says of one who may write again: a time long ago
+MUTE_OVER = 1  # mute time in the entry of an unmuted member: long past
 REASON_CHARS_MAX = 500
-BLOCKS_MAX = 1_000  # users whom one user blocks
-# The same words for both: who blocked whom is not told.
+BLOCKS_MAX = 1_000  # users that one user can block
+# The same text for both users: the direction of a block is private.
 BLOCKED = "chat: you and this user cannot write to each other"
 MUTED = "chat: you may not write here"
 ENDED = "chat: this session has ended: it can be read, and not written to"
@@ -32,8 +31,8 @@ TOO_FAST = "chat: is in slow mode: wait before you write again"
 _RETENTION = re.compile(r":r(\d+)")
 
 
-class Standing(NamedTuple):
-    """What the hot tier says of a member. `muted_until` is None for one who may write."""
+class MemberStatus(NamedTuple):
+    """A member's value in the hot tier. `muted_until` is None for a member who may write."""
 
     role: str
     joined: int
@@ -41,7 +40,7 @@ class Standing(NamedTuple):
 
 
 class Restraint(enum.Enum):
-    """Why a commit refused a member; the values are those of `accept.lua`."""
+    """Why a commit refused a message; the values are those of `accept.lua`."""
 
     BLOCKED = 1
     MUTED = 2
@@ -50,7 +49,7 @@ class Restraint(enum.Enum):
 
 
 def refusal_of(restraint: int, wait_ms: int = 0) -> ClientError:
-    """Return what a member is told whom a commit refused."""
+    """Return the error for a member whose message a commit refused."""
     match Restraint(restraint):
         case Restraint.BLOCKED:
             return Forbidden(BLOCKED)
@@ -68,21 +67,21 @@ def format_standing(role: str, joined: int, muted_until: int | None = None) -> s
 
 
 def format_mute(muted_until: int | None) -> str:
-    """Return what stands behind a member's value."""
+    """Return the mute suffix of a member's value."""
     return "" if muted_until is None else f":{muted_until}m"
 
 
-def parse_standing(value: bytes) -> Standing:
-    """Return what a member's value says."""
+def parse_standing(value: bytes) -> MemberStatus:
+    """Parse a member's value."""
     role, _, rest = value.decode().partition(":")
     joined, _, mute = rest.partition(":")
-    return Standing(role, int(joined or 1), int(mute[:-1]) if mute else None)
+    return MemberStatus(role, int(joined or 1), int(mute[:-1]) if mute else None)
 
 
 def format_strictness(
     slow_s: int, retention_s: int = 0, *, is_blocked: bool, is_ended: bool = False
 ) -> str:
-    """Return what stands behind a chat's gate."""
+    """Return the write policy suffix of a chat's gate."""
     retention = f":r{retention_s}" if retention_s else ""
     if is_blocked:
         return f"{retention}:b"
@@ -92,22 +91,22 @@ def format_strictness(
 
 
 def is_blocked_gate(gate: str) -> bool:
-    """Tell whether a gate is one whose users may not write to each other."""
+    """Return whether a gate is that of a chat whose users may not write to each other."""
     return gate.removesuffix(":p").endswith(":b")
 
 
 def is_ended_gate(gate: str) -> bool:
-    """Tell whether a gate is one of a session that has ended."""
+    """Return whether a gate is that of a companion session that has ended."""
     return gate.removesuffix(":p").endswith(":e")
 
 
 def slow_s_of(gate: str) -> int:
-    """Return the seconds of slow mode that a gate names; 0 if there is none."""
+    """Return the slow mode seconds of a gate; 0 if there is none."""
     _, _, last = gate.removesuffix(":p").rpartition(":")
     return int(last[1:]) if last.startswith("s") else 0
 
 
 def retention_s_of(gate: str) -> int:
-    """Return after how many seconds a gate lets the chat's messages end; 0: they stay."""
+    """Return the lifetime of the chat's messages in seconds, according to a gate; 0: unlimited."""
     found = _RETENTION.search(gate)
     return int(found[1]) if found else 0

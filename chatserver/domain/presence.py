@@ -1,7 +1,7 @@
-"""What others see of a user: online, away or offline. Rules only, no I/O.
+"""Presence states as seen by others: online, away or offline. Rules only, no I/O.
 
-A user is as present as the best of all sessions: online while one of them shows the application and
-was used lately, away while there are only hidden or idle ones, offline when there is none.
+A user's state is the best of all sessions: online while one of them is in the foreground and was
+used recently, away while all are hidden or idle, offline without sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chatserver.domain.ids import GatewayId, UserId
 
 
 class State(enum.StrEnum):
-    """How present somebody is, from best to none."""
+    """Presence states, best first."""
 
     ONLINE = "online"
     AWAY = "away"
@@ -30,8 +30,8 @@ def best_of(states: Iterable[State]) -> State:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sight:
-    """What is known of a user: `version` rises with each change, `last_ms` is since 1970."""
+class PresenceRecord:
+    """The known presence of a user: `version` rises with each change, `last_ms` is since 1970."""
 
     state: State
     last_ms: int
@@ -39,8 +39,8 @@ class Sight:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Appearance:
-    """How present a user has been on one gateway, since `ago_s`."""
+class GatewayPresence:
+    """The state of a user on one gateway; the last activity was `ago_s` seconds ago."""
 
     user: UserId
     state: State
@@ -48,20 +48,20 @@ class Appearance:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class News:
-    """A user's state over all gateways, and the gateways that want to know of a change."""
+class PresenceChange:
+    """A user's state over all gateways, and the gateways subscribed to changes."""
 
     user: UserId
     is_changed: bool
-    sight: Sight
+    sight: PresenceRecord
     watchers: tuple[GatewayId, ...]
 
 
-class Attention:
-    """How much attention one session gets from its user.
+class SessionActivity:
+    """The user's activity in one session.
 
-    `is_fresh` saves the hot path the clock: it stands from one use until the next look of the
-    owner of these objects, so using a session that was used just now costs one comparison.
+    `is_fresh` avoids reading the clock on the hot path. It stays set from one use until the owner's
+    next periodic check, so recording another use costs one comparison.
     """
 
     __slots__ = ("is_foreground", "is_fresh", "used_at")
@@ -72,18 +72,18 @@ class Attention:
         self.used_at = now
 
     def use(self, now: float) -> None:
-        """The user did something."""
+        """Record user activity."""
         self.is_fresh = True
         self.used_at = now
 
     def look(self, now: float) -> None:
-        """Note that what is fresh was used up to now, and ask to be told of the next use."""
+        """Count a fresh session as used up to now, and reset `is_fresh` to detect the next use."""
         if self.is_fresh:
             self.used_at = now
             self.is_fresh = False
 
     def state_at(self, now: float, away_after_s: float) -> State:
-        """Return what this session alone makes of its user."""
+        """Return the state of the user based on this session alone."""
         if self.is_foreground and (self.is_fresh or now - self.used_at < away_after_s):
             return State.ONLINE
         return State.AWAY

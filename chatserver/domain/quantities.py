@@ -1,4 +1,4 @@
-"""Quantities as people type them, ``10m`` users, ``5%``, ``90d``, and read them, ``1 chat``."""
+"""Parsing and formatting of quantities: ``10m`` users, ``5%``, ``90d``, ``1 chat``."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ _FORM: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z%]*)
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a number and what it is of: ``1 chat``, ``2 chats``, ``0 entries``."""
+    """Return a number with its noun: ``1 chat``, ``2 chats``, ``0 entries``."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float) -> float:
-    """Return the quantity that a text stands for, in ones, bytes or days; a share is 0 to 1.
+    """Parse a quantity into ones, bytes or days; a share is 0 to 1.
 
     Raises:
-        BadRequest: it is none, its unit is another's, or it is out of bounds; names the field.
+        BadRequest: invalid, with a unit of another kind, or out of bounds; names the field.
     """
     found = _FORM.fullmatch(text.strip())
     unit = None if found is None else _UNITS[kind].get(found[2].lower())
@@ -70,7 +70,7 @@ def parse_quantity(text: str, kind: Kind, field: str, least: float, most: float)
 
 
 def show(value: float, kind: Kind) -> str:
-    """Return a quantity as `parse_quantity` would take it."""
+    """Return a quantity in a format that `parse_quantity` accepts."""
     if kind == "share":
         return f"{value * 100:g}%"
     if kind == "days":

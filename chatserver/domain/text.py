@@ -1,4 +1,4 @@
-"""What text may be: bounds and characters, checked once at the edge."""
+"""Validation of text: length limits and allowed characters, checked once on input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from chatserver.errors import BadRequest, TooLarge
 
 BODY_CHARS_MAX = 4_000
 BODY_BYTES_MAX = 16_384
-BODY_TOP = 262_144  # characters, and bytes, that settings may allow: an item takes 400 KB
+BODY_TOP = 262_144  # highest setting, in characters and bytes: an item holds 400 KB
 NAME_CHARS_MAX = 80
 NOTE_CHARS_MAX = 500
 COMBINING_RUN_MAX = 8
-# Before normalising, which sorts each run in a time that grows with its square, and may shorten it.
+# Before normalization, which sorts each run in quadratic time and may shorten it.
 _UNSORTED_RUN_MAX = 4 * COMBINING_RUN_MAX
 EMOJI_CHARS_MAX = 16  # the longest emoji in use has 10: a couple with two skin tones
 
-# One emoji: the grammar of Unicode TR 51, section 1.4.9. Its characters are taken by block, so that
-# an emoji newer than this table passes; keycaps (1️⃣) and flags are spelled out.
+# One emoji: the grammar of Unicode TR 51, section 1.4.9. Characters are matched by block, so that
+# emoji newer than this table pass; keycaps (1️⃣) and flags are listed explicitly.
 _EMOJI_CHAR = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
     "\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa"
@@ -38,7 +38,7 @@ _BREAKS_AND_MARKS = re.compile("[\t\n\u061c\u200e\u200f\u2028-\u202e\u2066-\u206
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BodyBounds:
-    """How long a message may be."""
+    """Maximum length of a message body."""
 
     chars_max: int = BODY_CHARS_MAX
     bytes_max: int = BODY_BYTES_MAX  # of UTF-8
@@ -48,11 +48,11 @@ WIDEST = BodyBounds()
 
 
 def parse_body(text: str, bounds: BodyBounds = WIDEST, field: str = "body") -> str:
-    """Return the text of a message, NFC-normalized, its line breaks as newlines.
+    """Return a message body, NFC-normalized, with line breaks as newlines.
 
     Raises:
         BadRequest: it is empty, or has a control character other than tab and line breaks, or more
-            than 8 combining marks in a row.
+        than 8 combining marks in a row.
         TooLarge: the result has more characters or bytes than `bounds` allow.
     """
     text = _normalize_breaks(text)
@@ -73,9 +73,9 @@ def _normalize_breaks(text: str) -> str:
 
 
 def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
-    """Return what of a text may be the text of a message, from its beginning; perhaps nothing.
+    """Return the longest valid message body from the start of a text; may be empty.
 
-    For what no user wrote, so that nobody could mend it: `parse_body` takes the result as it is,
+    For generated text, which no user could correct. `parse_body` returns the result unchanged,
     unless it is empty.
     """
     text = _normalize_breaks(text.encode("utf-8", "replace").decode())
@@ -90,7 +90,7 @@ def clean_body(text: str, bounds: BodyBounds = WIDEST) -> str:
 
 
 def _bounded_runs(text: str) -> str:
-    """Return the text without the marks beyond so many in a row that sorting them takes long."""
+    """Return the text without combining marks in runs too long to sort."""
     kept: list[str] = []
     run = 0
     for char in text:
@@ -103,7 +103,7 @@ def _bounded_runs(text: str) -> str:
 def _parse_wide(text: str, field: str, chars_max: int, bytes_max: int = BODY_BYTES_MAX) -> str:
     _check_marks(text, field, _UNSORTED_RUN_MAX)
     text = unicodedata.normalize("NFC", text)
-    if len(text) > chars_max:  # again: some characters become two
+    if len(text) > chars_max:  # again: normalization turns some characters into two
         raise TooLarge(f"{field}: must be at most {chars_max} characters")
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         raise TooLarge(f"{field}: must be at most {bytes_max} bytes of UTF-8")
@@ -124,7 +124,7 @@ def _check_marks(text: str, field: str, run_max: int) -> None:
 
 
 def parse_name(text: str, field: str = "name") -> str:
-    """Return a name that is shown to others, stripped and NFC-normalised.
+    """Return a display name, stripped and NFC-normalized.
 
     Raises:
         BadRequest: it is empty, or has control or bidirectional-override characters.
@@ -141,7 +141,7 @@ def parse_name(text: str, field: str = "name") -> str:
 
 
 def parse_note(text: str, field: str) -> str:
-    """Return a remark that may be empty, stripped and normalized; see `parse_body`."""
+    """Return an optional note, stripped and normalized; see `parse_body`."""
     text = _normalize_breaks(text.strip())
     if len(text) > NOTE_CHARS_MAX:
         raise TooLarge(f"{field}: must be at most {NOTE_CHARS_MAX} characters")

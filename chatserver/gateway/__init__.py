@@ -1,1 +1,6 @@
-"""The WebSocket process: connections, sessions, and the pushes between them."""
+"""WebSocket gateway.
+
+`transport` holds sockets, frames and admission control, `session` the authenticated session and
+its commands, `delivery` the pushes to sessions, `process` the server, draining and supervision.
+Start with `chatserver.gateway.process.server`.
+"""

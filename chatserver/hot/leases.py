@@ -1,8 +1,8 @@
-"""Leases: one worker at a time on a piece of work, with a token that only ever rises.
+"""Leases: exclusive claims on work of a partition, with a monotonic fencing token.
 
-Data: ``{pN}:lease:<work>`` (hash: owner, token, until). The times are Redis's own. A holder that
-slept past its lease is fenced off where it writes to Redis, by its token; where it writes elsewhere
-it looks first, and its writes have a deadline shorter than the lease.
+Data: ``{pN}:lease:<work>`` (hash: owner, token, until). Times are those of the Redis clock. Redis
+rejects writes of a holder whose lease has expired, by its token. Before a write elsewhere the
+holder checks the lease, and such writes have a deadline shorter than the lease.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 
 from chatserver.domain.clock import Clock
 from chatserver.errors import ChatError
-from chatserver.hot.client import HotClient
-from chatserver.hot.scripts import load_script
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
 
 
 class Lease:
@@ -32,14 +32,14 @@ class Lease:
         self._until = 0.0
 
     def left_s(self) -> float:
-        """Return for how long the lease surely holds; 0 or less: it does not."""
+        """Return for how long the lease is certain to hold; 0 or less if it is not held."""
         return self._until - self._clock.monotonic()
 
     async def claim(self) -> bool:
-        """Take or renew the lease; False while somebody else holds it.
+        """Acquire or renew the lease; False while another owner holds it.
 
         Raises:
-            Unavailable: Redis does not answer; the lease runs on until it ends.
+            Unavailable: Redis does not answer; a held lease stays valid until it expires.
         """
         asked_at = self._clock.monotonic()
         token: int = await self._hot.run(
@@ -50,22 +50,22 @@ class Lease:
         if token == 0:
             self._until = 0.0
             return False
-        # Counted from before the call: on Redis's clock it ends no earlier.
+        # Counted from before the call, so the lease never ends earlier on the Redis clock.
         self._until = asked_at + self._ttl_s
         self.token = token
         return True
 
     async def hold(self) -> bool:
-        """Take the lease, or renew it once a third of its time is over; False: somebody else's.
+        """Acquire the lease, or renew it after a third of its time; False if it is not free.
 
         Raises:
-            Unavailable: Redis does not answer; the lease runs on until it ends.
+            Unavailable: Redis does not answer; a held lease stays valid until it expires.
         """
         return self.left_s() > self._ttl_s * 2 / 3 or await self.claim()
 
     @contextlib.asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
-        """Give it back at the end, if it is held then; where that fails it ends by itself."""
+        """Release the lease on exit if it is held; if that fails, it expires."""
         try:
             yield
         finally:
@@ -74,6 +74,6 @@ class Lease:
                     await self.release()
 
     async def release(self) -> None:
-        """Give it back, so that another need not wait."""
+        """Release the lease, so that the next owner need not wait for its expiry."""
         self._until = 0.0
         await self._hot.run(load_script("release"), {"lease": self._key}, {"owner": self._owner})

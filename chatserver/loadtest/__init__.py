@@ -1,6 +1,6 @@
-"""The load tool: many users at once, every message checked; see docs/load.md.
+"""Load generator: simulates many users and verifies every message; see docs/load.md.
 
-A coordinator (`coordinator`) starts worker processes (`worker`), which speak by lines of JSON. In a
-worker a `crowd` of `device`s acts at the times that `pacing` fixes, and a `checker` judges what
-comes. What all of them saw is merged by `histogram` and `result`, and drawn by `page`.
+The `coordinator` starts `worker` processes and exchanges JSON lines with them. In a worker, the
+`device`s of `load_users` act at times fixed by `arrival_schedule`, and a `checker` verifies all
+deliveries. `histogram` merges the latencies; `report` renders the result.
 """

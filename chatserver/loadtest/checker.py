@@ -1,8 +1,8 @@
-"""Judges every message that comes: lost, repeated, out of order, or not what was sent. No I/O.
+"""Delivery checker: detects lost, duplicate, reordered and corrupted messages. No I/O.
 
-A message is named by its *key*: the number of its sender and its own number there, both from 1. A
-book of each chat has the key of each place, as acks and events tell it, all devices in one book; a
-device has, of each of its chats, how far it is and which places before that are missing.
+Each message has a *key*: the number of its sender and its number at that sender, both from 1. One
+`Book` per chat maps each seq to a key, as reported by acks and events of all devices. Each device
+has, per chat, its last seq and the missing seqs below it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 EXAMPLES_MAX: Final = 20
-MISSING_MAX: Final = 100_000  # places kept of one chat and device; what is beyond is lost at once
+MISSING_MAX: Final = 100_000  # seqs kept per chat and device; those beyond count as lost at once
 _NUMBER_BITS: Final = 40
 KINDS: Final = ("lost", "duplicate", "disordered", "mismatched", "jumped")
 
@@ -24,33 +24,33 @@ def key_of(sender: int, number: int) -> int:
 
 
 class Findings:
-    """Counts of what went wrong, and the first examples."""
+    """Counts of violations, and the first examples."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter(dict.fromkeys(KINDS, 0))
         self.examples: list[str] = []
 
     def note(self, kind: str, text: str, count: int = 1) -> None:
-        """Count something that must not be."""
+        """Record a violation."""
         self.counts[kind] += count
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(f"{kind}: {text}"[:300])
 
 
 class Book:
-    """The places of one chat, from the first one on that is checked. Memory: 9 bytes a message."""
+    """The checked message keys of one chat by seq. Memory: 9 bytes a message."""
 
     def __init__(self, chat: str, devices: int, findings: Findings) -> None:
         self.chat = chat
         self.devices = devices
-        self.base = 0  # the last place before those that are checked
+        self.base = 0  # the last seq before the checked ones
         self.acked = 0
         self._keys = array("q")
         self._is_acked = bytearray()
         self._findings = findings
 
     def put(self, place: int, key: int, *, is_ack: bool = False) -> None:
-        """Note which message is at a place."""
+        """Record the message at a seq."""
         index = place - self.base - 1
         if index < 0:
             return
@@ -71,17 +71,17 @@ class Book:
             self.acked += 1
 
     def key_at(self, place: int) -> int:
-        """Return the message at a place, 0 if it is not known."""
+        """Return the key of the message at a seq, 0 if unknown."""
         index = place - self.base - 1
         return self._keys[index] if 0 <= index < len(self._keys) else 0
 
     @property
     def top(self) -> int:
-        """The last place that is known."""
+        """The last known seq."""
         return self.base + len(self._keys)
 
     def list_unseen(self, seen: Seen) -> list[int]:
-        """Return the places of acked messages that a device has not seen."""
+        """Return the seqs of acked messages that a device has not received."""
         late = range(max(seen.last or self.base, self.base) + 1, self.top + 1)
         places = [*sorted(seen.missing), *late]
         return [place for place in places if self._is_acked_at(place)]
@@ -91,10 +91,10 @@ class Book:
         return 0 <= index < len(self._is_acked) and bool(self._is_acked[index])
 
     def finish(self, repeated: Iterable[int]) -> None:
-        """Judge the chat as a whole: each message once, and each sender's in his order.
+        """Check the chat as a whole: each message once, and those of each sender in order.
 
-        `repeated`: keys that were offered again after a refusal; they may come later than what
-        their sender said next.
+        `repeated`: keys that were retried after an error; they may come after later messages of
+        their sender.
         """
         loose = set(repeated)
         seen: set[int] = set()
@@ -114,17 +114,17 @@ class Book:
 
 
 class Seen:
-    """How far one device is in one chat."""
+    """The seqs of one chat that one device has received."""
 
     __slots__ = ("filled", "last", "missing")
 
     def __init__(self) -> None:
-        self.last: int | None = None  # nothing came yet: the first place is taken as it is
+        self.last: int | None = None  # nothing received yet: any first seq is accepted
         self.missing: set[int] = set()
-        self.filled: set[int] = set()  # read from history; what is pushed too is no repetition
+        self.filled: set[int] = set()  # loaded from history; a later push is not a duplicate
 
     def take(self, place: int, who: str, findings: Findings) -> bool:
-        """Take a place that came; False if it had come before."""
+        """Record a pushed seq; return False if it is a duplicate."""
         last = self.last
         if last is None or place == last + 1:
             self.last = place
@@ -147,7 +147,7 @@ class Seen:
         return False
 
     def fill(self, place: int) -> bool:
-        """Take a place that was read from history, in its order; False if it had come before."""
+        """Record a seq loaded from history, in order; return False if it was received before."""
         if self.last is not None and place <= self.last and place not in self.missing:
             return False
         self.missing.discard(place)

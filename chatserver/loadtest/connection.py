@@ -1,4 +1,4 @@
-"""A WebSocket connection of the load generator, up to the point where frames come."""
+"""WebSocket connection of the load generator: upgrade, frame buffering and disconnect handling."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ UPGRADE_TIMEOUT_S = 10
 
 
 class Connection(asyncio.Protocol, abc.ABC):
-    """Upgrades, keeps what is left of an incomplete frame, and knows an unwanted end.
+    """Upgrades the connection, buffers incomplete frames and detects unexpected disconnects.
 
-    A subclass takes frames in `read_frames`, and learns of the end in `ended`.
+    A subclass handles frames in `read_frames` and the disconnect in `ended`.
     """
 
     transport: asyncio.Transport
@@ -30,8 +30,8 @@ class Connection(asyncio.Protocol, abc.ABC):
         """Open the connection and upgrade it, within `UPGRADE_TIMEOUT_S`.
 
         Raises:
-            BadHandshake: the server did not agree.
-            OSError, TimeoutError: there is no server, or none that answers.
+            BadHandshake: the server rejected the upgrade.
+            OSError, TimeoutError: no server answers.
         """
         loop = asyncio.get_running_loop()
         request, accept = wire.upgrade_request(address, subprotocol)
@@ -44,16 +44,16 @@ class Connection(asyncio.Protocol, abc.ABC):
             await done
 
     def close(self) -> None:
-        """Close it; that the server closes its side too is then no violation."""
+        """Close the connection; the resulting close by the server is not a violation."""
         self._is_closing = True
         self.transport.close()
 
     @abc.abstractmethod
     def read_frames(self, data: bytes) -> int:
-        """Take every whole frame of `data`; return where the first incomplete one begins."""
+        """Handle every complete frame of `data`; return the offset of the first incomplete one."""
 
     def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
-        """The connection is gone: give up what waits for an answer.
+        """Fail everything that waits for an answer: the connection is closed.
 
         `is_wanted`: we closed it ourselves.
         """
@@ -100,8 +100,8 @@ async def probe_gateway(url: str) -> None:
     """Open a WebSocket to the gateway and close it again.
 
     Raises:
-        BadHandshake: a server that is no gateway answers there.
-        OSError, TimeoutError: nothing answers.
+        BadHandshake: the server is not a gateway.
+        OSError, TimeoutError: no server answers.
     """
     connection = _Probe("probe")
     await connection.open_to(wire.parse_address(url))

@@ -1,4 +1,4 @@
-"""Starts the worker processes, lets them begin together, adds up what they tell."""
+"""Load test coordinator: starts the worker processes together and aggregates their reports."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import msgspec
 
 from chatserver.loadtest.histogram import Histogram, to_ms
 from chatserver.loadtest.plan import Plan
-from chatserver.loadtest.watch import Look, Watch, as_row
-from chatserver.processes import die_with_parent
+from chatserver.loadtest.server_monitor import ServerSample, Watch, as_row
+from chatserver.process_runtime import die_with_parent
 
 LINE_BYTES_MAX: Final = 16_000_000  # a second's histograms; a final line with its examples
-BEGIN_S: Final = 0.3  # from the last `ready` to the begin
+BEGIN_S: Final = 0.3  # from the last `ready` to the start
 END_S: Final = 30.0  # beyond duration and settling: a worker that is not done then is broken
 STOP_S: Final = 15.0  # of settling, after Ctrl-C
-PARTS_KEPT_S: Final = 30  # no worker is later with a second than this
+PARTS_KEPT_S: Final = 30  # no worker reports a second later than this
 _SHARES: Final = (0.5, 0.99)
 _HOT: Final = ("ack", "delivered", "page", "connect", "loop_lag")
 
 
 class LoadFailed(Exception):
-    """The load could not begin, or a process of the tool died; the message says why."""
+    """The load could not start, or a process of the tool failed; the message states the cause."""
 
 
 class Totals:
-    """All that the workers told so far, second by second and as a whole."""
+    """Aggregated worker reports, per second and in total."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -40,11 +40,11 @@ class Totals:
         self.seconds: dict[int, dict[str, Any]] = {}
         self.results: list[dict[str, Any]] = []
         self._parts: dict[int, dict[str, Histogram]] = {}  # of the newest seconds
-        self._percentiles: dict[tuple[int, str, float], float] = {}  # of those before
-        self._expected: dict[int, int] = {}  # worker to its newest sum
+        self._percentiles: dict[tuple[int, str, float], float] = {}  # of older seconds
+        self._expected: dict[int, int] = {}  # worker to its newest total
 
     def add_second(self, worker: int, told: dict[str, Any]) -> None:
-        """Add one worker's second."""
+        """Add the report of one worker for one second."""
         number = told["second"]
         row = self.seconds.setdefault(number, {"second": number})
         for name, count in told["counts"].items():
@@ -64,12 +64,12 @@ class Totals:
         row["missing"] = max(0, self.expected - self.counts.get("delivered", 0))
 
     def note_look(self, number: int, seen: dict[str, Any]) -> None:
-        """Add how the server was."""
+        """Add a sample of the server monitor."""
         self.seconds.setdefault(number, {"second": number}).update(seen)
 
     @property
     def expected(self) -> int:
-        """Deliveries that the acked messages make."""
+        """The number of deliveries that the acked messages require."""
         return sum(self._expected.values())
 
     def percentile_ms(self, number: int, name: str, share: float) -> float | None:
@@ -87,7 +87,7 @@ class Coordinator:
         self.plans = plans
         self.totals = Totals()
         self.chats: dict[str, int] = {}
-        self.before = self.after = Look()
+        self.before = self.after = ServerSample()
         self.ended = "done"
         self.why_broken = ""
         self.began_at = 0.0
@@ -95,10 +95,10 @@ class Coordinator:
         self._workers: list[asyncio.subprocess.Process] = []
 
     async def run(self, on_second: Callable[[int], None] = lambda _: None) -> None:
-        """Gather, load, settle; `on_second` is called when a second has been added up.
+        """Set up, load and settle; `on_second` is called when a second has been aggregated.
 
         Raises:
-            LoadFailed: the load could not begin.
+            LoadFailed: the load could not start.
         """
         async with self._open_workers():
             try:
@@ -129,9 +129,9 @@ class Coordinator:
             self._order({"close": True})
 
     def stop(self) -> None:
-        """End the load early. What is under way is waited for; a second time, nothing is.
+        """End the load early and wait for pending actions; a second call does not wait.
 
-        Before the load begins there is nothing to wait for: `run` raises LoadFailed.
+        Before the load starts there is nothing to wait for: `run` raises LoadFailed.
         """
         if self.ended == "interrupted" or not self.began_at:
             self.ended = "interrupted"
@@ -179,10 +179,10 @@ class Coordinator:
             number += 1
 
     async def _until_persisted(self, patience_s: float) -> None:
-        """Wait until the backlog is empty: what the workers do for the load belongs to it."""
+        """Wait until the backlog is empty, to include the persist work caused by the load."""
         assert self._watch is not None
         until = time.monotonic() + patience_s
-        while (await self._watch.look()).backlog:  # nobody tells us: Redis has to be asked
+        while (await self._watch.look()).backlog:  # polling: there is no notification
             if time.monotonic() > until:
                 return
             await asyncio.sleep(0.2)
@@ -193,9 +193,9 @@ class Coordinator:
 
 
 async def _start(module: str) -> asyncio.subprocess.Process:
-    """Start a process of ours, with pipes to talk through, in a session of its own.
+    """Start a process of the tool with pipes, in a session of its own.
 
-    So a Ctrl-C at the terminal reaches the coordinator alone.
+    A Ctrl-C at the terminal therefore reaches only the coordinator.
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -219,7 +219,7 @@ async def _read(worker: asyncio.subprocess.Process) -> dict[str, Any]:
     assert worker.stdout is not None
     line = await worker.stdout.readline()
     if not line:
-        code = await worker.wait()  # it closes its output only as it ends
+        code = await worker.wait()  # it closes its output only on exit
         raise LoadFailed(f"a process of the load tool ended before its time: {_how_ended(code)}")
     told: dict[str, Any] = msgspec.json.decode(line)
     return told
@@ -234,7 +234,7 @@ def _how_ended(code: int) -> str:
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:
-    """End a worker that may have ended."""
+    """End a worker, which may have ended already."""
     if worker.stdin is not None:
         worker.stdin.close()
     try:
@@ -248,10 +248,10 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stubs(count: int) -> AsyncIterator[list[str]]:
-    """Run servers that only pretend, and return their addresses."""
+    """Run stub servers and return their addresses."""
     stubs: list[asyncio.subprocess.Process] = []
     try:
-        stubs.extend([await _start("stub") for _ in range(count)])
+        stubs.extend([await _start("stub_server") for _ in range(count)])
         ports = [int(await one.stdout.readline()) for one in stubs if one.stdout is not None]
         yield [f"ws://127.0.0.1:{port}/" for port in ports]
     finally:

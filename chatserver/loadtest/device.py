@@ -1,8 +1,8 @@
-"""A device of one user: it sends when told, checks what comes, and comes back when cut off.
+"""Simulated device of one user: sends on schedule, verifies deliveries, reconnects.
 
-It keeps the rules of `chat.v1` for clients: at most `sends_in_flight_max` sends unanswered (what is
-due beyond that waits here, and its latency runs), what was not answered is sent again under the
-same `ref` after a break, and the cursor of the last event says where to go on.
+It follows the `chat.v1` rules for clients. At most `sends_in_flight_max` sends are unanswered;
+later ones wait here, and their latency counts from their due time. Unanswered sends are retried
+under the same `ref` after a reconnect, and the session resumes at the cursor of the last event.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from chatserver.domain.jitter import jittered
-from chatserver.loadtest import heard, wire
+from chatserver.loadtest import frame_reader, wire
 from chatserver.loadtest.checker import Seen, key_of
-from chatserver.loadtest.heard import Heard
-from chatserver.loadtest.link import Link, Refused
-from chatserver.loadtest.site import Site, now_us
+from chatserver.loadtest.device_connection import Link, Refused
+from chatserver.loadtest.frame_reader import Heard
+from chatserver.loadtest.worker_state import WorkerState, now_us
 
-OUTBOX_MAX: Final = 20_000  # drafts that wait; what is due beyond that is counted as unsent
+OUTBOX_MAX: Final = 20_000  # drafts that wait; further due messages are counted as unsent
 ANSWER_S: Final = 30.0
 PAGE: Final = 50
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.1, 5.0
 
-Answer = Callable[[Heard | None], None]  # None: the connection ended first
+Answer = Callable[[Heard | None], None]  # None: the connection was lost first
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,9 +41,9 @@ class Draft:
 
 
 class Device:
-    """One user's one device. `index` is the user's number."""
+    """The only device of one user. `index` is the user's number."""
 
-    def __init__(self, site: Site, index: int) -> None:
+    def __init__(self, site: WorkerState, index: int) -> None:
         self.site = site
         self.index = index
         self.user = site.user(index)
@@ -54,13 +54,13 @@ class Device:
         self._asked: dict[int, Answer] = {}
         self._link: Link | None = None
         self._in_flight_max = 64
-        self._cursor: heard.Cursor | None = None
+        self._cursor: frame_reader.Cursor | None = None
         self._large: set[str] = set()
         self._returning: asyncio.Task[None] | None = None
         self._filling: asyncio.Task[None] | None = None
-        self._caught_up: tuple[int, int] | None = None  # inbox seq to reach, and since when
+        self._caught_up: tuple[int, int] | None = None  # inbox seq to reach, and the start time
         self._is_pausing = False
-        self._wait_s = 0.0  # what the server asked for when it said bye
+        self._wait_s = 0.0  # the retry delay requested in `bye`
 
     @property
     def is_live(self) -> bool:
@@ -69,11 +69,11 @@ class Device:
 
     @property
     def is_idle(self) -> bool:
-        """Connected, and nothing is unanswered."""
+        """True if connected and nothing is unanswered."""
         return self.is_live and not (self.outbox or self.in_flight or self._asked or self._filling)
 
     def is_behind(self) -> bool:
-        """True if a message that others have seen, or that was acked, has not come."""
+        """Return whether a message that others received, or that was acked, is missing."""
         books = self.site.books
         return any(
             bool(seen.missing) or (seen.last or 0) < books[chat].top
@@ -81,34 +81,34 @@ class Device:
             if chat in books
         )
 
-    # coming and going
+    # connection
 
     def come(self, due_us: int) -> asyncio.Task[None]:
-        """Connect, and say hello with the cursor; try until it works or the run is over."""
+        """Connect with the cursor; retry until it succeeds or the run is over."""
         if self._returning is None or self._returning.done():
             self._returning = asyncio.create_task(self._come(due_us), name=f"come {self.user}")
         return self._returning
 
     def cut(self) -> None:
-        """Drop the connection as a network does: without a word."""
+        """Drop the connection abruptly, as a network failure does."""
         link, self._link = self._link, None
         if link is not None:
             link.abort()
             self._lost()
 
     def close(self) -> None:
-        """End the connection, and come back no more."""
+        """Close the connection permanently."""
         for task in (self._returning, self._filling):
             if task is not None:
                 task.cancel()
         self.cut()
 
     def take_unreadable(self, data: bytes) -> None:
-        """Note a frame that is none."""
+        """Record a frame that cannot be decoded."""
         self.site.findings.note("mismatched", f"{self.user}: cannot read {data[:100]!r}")
 
     def link_ended(self, link: Link) -> None:
-        """The server, or the network, ended a connection."""
+        """Handle a connection closed by the server or the network."""
         if link is self._link:
             self._link = None
             self._lost()
@@ -162,17 +162,17 @@ class Device:
         self._in_flight_max = welcome.limits.sends_in_flight_max
         self._large.update(one.chat for one in welcome.large)
         if self._cursor is None:
-            self._cursor = heard.Cursor(welcome.epoch, welcome.seq)
+            self._cursor = frame_reader.Cursor(welcome.epoch, welcome.seq)
             self.site.on_done()
         else:
             self._caught_up = (welcome.seq, due_us)
         self._link = link
-        link.begin()  # the frames that came after the welcome
+        link.begin()  # the frames that arrived after the welcome
         self._note_progress()
         self.flush()
 
     def _note_progress(self) -> None:
-        """Tell when all that was missed has come."""
+        """Record the resume latency when all missed events have arrived."""
         if self._caught_up is not None and self._cursor is not None:
             seq, since_us = self._caught_up
             if self._cursor.seq >= seq:
@@ -180,10 +180,10 @@ class Device:
                 self.site.meters.time("resume", now_us() - since_us)
                 self.site.on_done()
 
-    # asking
+    # requests
 
     def send(self, chat: str, due_us: int) -> None:
-        """Send a message that is, or was, due at a time; now, or when the server lets us."""
+        """Send a message with this due time, now or when the in-flight limit allows it."""
         if len(self.outbox) >= OUTBOX_MAX:
             self.site.meters.counts["unsent"] += 1
             return
@@ -197,13 +197,13 @@ class Device:
             "ref": site.ref(self.index, number),
             "body": site.body(self.index, number, due_us),
         }
-        frame = wire.client_frame(heard.encode(fields))
+        frame = wire.client_frame(frame_reader.encode(fields))
         key = key_of(self.index, number)
         self.outbox.append(Draft(self._ids, chat, key, due_us, frame))
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the bound of unanswered sends allows."""
+        """Send queued messages up to the limit of unanswered sends."""
         link = self._link
         if link is None or self._is_pausing or not self.outbox:
             return
@@ -218,23 +218,23 @@ class Device:
             link.transport.write(b"".join(frames))
 
     def page(self, chat: str, before: int, due_us: int) -> None:
-        """Ask for the page of history before a place, and check it."""
+        """Request the page of history before a seq and verify it."""
         site = self.site
 
         def answered(answer: Heard | None) -> None:
-            if isinstance(answer, heard.Page):
+            if isinstance(answer, frame_reader.Page):
                 site.meters.time("page", now_us() - due_us)
                 site.meters.counts["pages"] += 1
                 site.meters.counts[f"tier:{answer.tier or 'none'}"] += 1
                 self._check_page(chat, before, answer)
             else:
-                code = answer.code if isinstance(answer, heard.Refusal) else "disconnected"
+                code = answer.code if isinstance(answer, frame_reader.Refusal) else "disconnected"
                 site.meters.counts[f"refused:{code}"] += 1
             site.on_done()
 
         self._ask({"type": "history", "chat": chat, "before": before, "limit": PAGE}, answered)
 
-    def _check_page(self, chat: str, before: int, page: heard.Page) -> None:
+    def _check_page(self, chat: str, before: int, page: frame_reader.Page) -> None:
         places = sorted(one.seq for one in page.messages)
         if places != list(range(before - len(places), before)) or not places:
             text = f"{self.user}: page of {chat} before {before} has places {places[:60]}"
@@ -251,14 +251,16 @@ class Device:
             return
         self._ids += 1
         self._asked[self._ids] = answered
-        self._link.transport.write(wire.client_frame(heard.encode({**fields, "id": self._ids})))
+        self._link.transport.write(
+            wire.client_frame(frame_reader.encode({**fields, "id": self._ids}))
+        )
 
     async def ask(self, **fields: Any) -> Heard:
-        """Ask and return the answer, whatever it is.
+        """Send a request and return its answer, of any type.
 
         Raises:
-            ConnectionError: the connection ended first.
-            TimeoutError: none came in `ANSWER_S`.
+            ConnectionError: the connection was lost first.
+            TimeoutError: no answer within `ANSWER_S`.
         """
         future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
 
@@ -272,28 +274,28 @@ class Device:
             raise ConnectionResetError(f"{self.user}: the connection ended")
         return answer
 
-    # hearing
+    # received frames
 
     def take(self, frame: Heard) -> None:
-        """Take what the server says."""
+        """Handle a frame from the server."""
         kind = type(frame)
-        if kind is heard.Event:
-            self._take_event(frame)  # type: ignore[arg-type]  # asked above, and on the hot path
-        elif kind is heard.Ack:
+        if kind is frame_reader.Event:
+            self._take_event(frame)  # type: ignore[arg-type]  # checked above, and on the hot path
+        elif kind is frame_reader.Ack:
             self._take_ack(frame)  # type: ignore[arg-type]  # likewise
-        elif isinstance(frame, (heard.Ok, heard.Page)):
+        elif isinstance(frame, (frame_reader.Ok, frame_reader.Page)):
             self._resolve(frame.id, frame)
-        elif isinstance(frame, heard.Refusal):
+        elif isinstance(frame, frame_reader.Refusal):
             if frame.id in self.in_flight:
                 self._take_refusal(self.in_flight.pop(frame.id), frame)
             elif frame.id is not None:
                 self._resolve(frame.id, frame)
-        elif isinstance(frame, (heard.TooLong, heard.Reset)):
+        elif isinstance(frame, (frame_reader.TooLong, frame_reader.Reset)):
             self._cursor = frame.cursor
             self._note_progress()
             if self._filling is None:
                 self._filling = asyncio.create_task(self._fill(), name=f"fill {self.user}")
-        elif isinstance(frame, heard.Bye):
+        elif isinstance(frame, frame_reader.Bye):
             self._wait_s = (frame.retry_after_ms or 0) / 1000
 
     def _resolve(self, id_: int, frame: Heard) -> None:
@@ -301,12 +303,12 @@ class Device:
         if answer is not None:
             answer(frame)
 
-    def _take_event(self, event: heard.Event) -> None:
+    def _take_event(self, event: frame_reader.Event) -> None:
         cursor = self._cursor
         if event.seq and cursor is not None:
             if event.epoch == cursor.epoch and event.seq <= cursor.seq:
                 seen = self.seen.get(event.chat)
-                if seen is not None and event.cs in seen.missing:  # it was passed over, see below
+                if seen is not None and event.cs in seen.missing:  # it was skipped, see below
                     seen.take(event.cs, self.user, self.site.findings)
                     self._take_message(event.chat, event.message, is_pushed=True)
                     return
@@ -316,7 +318,7 @@ class Device:
             if event.epoch != cursor.epoch or event.seq != cursor.seq + 1:
                 text = f"{self.user}: inbox {event.epoch}/{event.seq} after {cursor.seq}"
                 self.site.findings.note("jumped", text)
-            self._cursor = heard.Cursor(event.epoch, event.seq)
+            self._cursor = frame_reader.Cursor(event.epoch, event.seq)
         elif event.cs:
             self._large.add(event.chat)
         if event.cs:
@@ -326,7 +328,9 @@ class Device:
         if self._caught_up is not None:
             self._note_progress()
 
-    def _take_message(self, chat: str, message: heard.Message | None, *, is_pushed: bool) -> None:
+    def _take_message(
+        self, chat: str, message: frame_reader.Message | None, *, is_pushed: bool
+    ) -> None:
         if message is None:
             return
         read = self.site.read_body(message.sender, message.ref, message.body)
@@ -340,7 +344,7 @@ class Device:
         if is_pushed:
             self.site.meters.time("delivered", now_us() - due_us)
 
-    def _take_ack(self, ack: heard.Ack) -> None:
+    def _take_ack(self, ack: frame_reader.Ack) -> None:
         if ack.id in self._asked:
             self._resolve(ack.id, ack)
             return
@@ -359,7 +363,7 @@ class Device:
         self.flush()
         site.on_done()
 
-    def _take_refusal(self, draft: Draft, refusal: heard.Refusal) -> None:
+    def _take_refusal(self, draft: Draft, refusal: frame_reader.Refusal) -> None:
         site = self.site
         if not refusal.temporary or refusal.code == "rate_limited" or site.is_over:
             site.meters.counts[f"refused:{refusal.code}"] += 1
@@ -380,13 +384,13 @@ class Device:
         self.flush()
 
     async def _fill(self) -> None:
-        """Read from history what the inbox does not have any more."""
+        """Read from history what the inbox no longer has."""
         try:
             for chat, seen in list(self.seen.items()):
                 while True:
                     after = min(seen.missing, default=(seen.last or 0) + 1) - 1
                     page = await self.ask(type="history", chat=chat, after=after, limit=PAGE)
-                    if not isinstance(page, heard.Page):
+                    if not isinstance(page, frame_reader.Page):
                         break
                     for one in page.messages:
                         if seen.fill(one.seq):
@@ -394,6 +398,6 @@ class Device:
                     if not page.more or not page.messages:
                         break
         except (ConnectionError, TimeoutError):
-            pass  # whoever comes back is told of the hole again, or `settle` finds him behind
+            pass  # a reconnect reports the gap again, or `settle` finds this device behind
         finally:
             self._filling = None

@@ -1,10 +1,10 @@
-"""Latencies, counted in log-linear buckets: any range, an error below 1/128, merged by adding.
+"""Latency histogram with log-linear buckets: any range, error below 1/128, mergeable by addition.
 
-As HdrHistogram does it, small enough to be read as JSON by anybody (decision 0041). A value below
-256 has a bucket of its own; above, each doubling has 128 buckets. So bucket `index` holds
+Same scheme as HdrHistogram, with a simple JSON format (decision 0041). A value below 256 has a
+bucket of its own; above, each doubling has 128 buckets. Bucket `index` holds
 
     index < 256     the value `index`
-    else            ``(index % 128 + 128) << (index // 128 - 1)`` and up to the next bucket's
+    else            ``(index % 128 + 128) << (index // 128 - 1)`` up to the start of the next bucket
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUANTILES: Final[Mapping[str, float]] = {
 
 
 class Histogram:
-    """Counts of values: whole numbers from 0, here microseconds."""
+    """Counts of values: non-negative integers, here microseconds."""
 
     __slots__ = ("counts", "max", "total")
 
@@ -34,7 +34,7 @@ class Histogram:
         self.max = 0
 
     def record(self, value: int) -> None:
-        """Count a value; a negative one (clocks) as 0."""
+        """Count a value; a negative one (clock skew) as 0."""
         if value < 0:
             value = 0
         shift = value.bit_length() - (BITS + 1)
@@ -45,18 +45,18 @@ class Histogram:
             self.max = value
 
     def add(self, other: Histogram) -> None:
-        """Count all that another one has counted."""
+        """Add all counts of another histogram."""
         for index, count in other.counts.items():
             self.counts[index] = self.counts.get(index, 0) + count
         self.total += other.total
         self.max = max(self.max, other.max)
 
     def quantile(self, share: float) -> int | None:
-        """Return a value that `share` of all values do not exceed; None if there are none."""
+        """Return a value that `share` of all values do not exceed; None if empty."""
         return next(iter(self.quantiles((share,))), None)
 
     def quantiles(self, shares: Iterable[float]) -> list[int]:
-        """Return a value for each of rising shares, by nearest rank; empty if there are none."""
+        """Return the values for ascending shares, by nearest rank; an empty list if empty."""
         found: list[int] = []
         seen = 0
         buckets = iter(sorted(self.counts.items()))
@@ -71,7 +71,7 @@ class Histogram:
         return found
 
     def summary_ms(self) -> dict[str, float | int | None]:
-        """Return how many there are, the usual percentiles and the maximum, in milliseconds."""
+        """Return the count, the usual percentiles and the maximum, in milliseconds."""
         if not self.total:
             return {"count": 0, **dict.fromkeys([*QUANTILES, "max"])}
         values = map(to_ms, self.quantiles(QUANTILES.values()))
@@ -79,7 +79,7 @@ class Histogram:
         return {"count": self.total, **times, "max": to_ms(self.max)}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` takes."""
+        """Encode the histogram for `from_json`."""
         return {
             "unit": "us",
             "bits": BITS,
@@ -89,7 +89,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Histogram:
-        """Return the histogram that `to_json` told of."""
+        """Decode a histogram encoded by `to_json`."""
         made = cls()
         made.counts = dict(map(tuple, fields["counts"]))
         made.total = sum(made.counts.values())
@@ -106,5 +106,5 @@ def top_of(index: int) -> int:
 
 
 def to_ms(microseconds: int) -> float:
-    """Return milliseconds."""
+    """Convert microseconds to milliseconds."""
     return round(microseconds / 1000, 3)

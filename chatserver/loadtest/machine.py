@@ -1,4 +1,4 @@
-"""What the kernel says about this machine and the processes on it."""
+"""Process and machine statistics from ``/proc``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cpu_s(pid: int) -> float:
 
 
 def parent_of(pid: int) -> int:
-    """Return who started a process."""
+    """Return the parent of a process."""
     return int(_stat_of(pid)[1])
 
 
@@ -28,14 +28,14 @@ def rss_bytes(pid: int) -> int:
 
 
 def command_of(pid: int) -> list[str]:
-    """Return a process's command line; empty if it may not be read."""
+    """Return a process's command line; empty if it cannot be read."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     return []
 
 
 def list_pids() -> list[int]:
-    """Return all processes that can be seen; none where there is no ``/proc``."""
+    """Return all visible processes; none if there is no ``/proc``."""
     try:
         return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     except OSError:
@@ -43,7 +43,7 @@ def list_pids() -> list[int]:
 
 
 def list_listeners(port: int) -> list[int]:
-    """Return the processes of ours that listen on a TCP port (`/proc/net/tcp`)."""
+    """Return our processes that listen on a TCP port (`/proc/net/tcp`)."""
     sockets: set[str] = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
@@ -65,12 +65,12 @@ def _files_of(pid: int) -> set[str]:
 
 def _stat_of(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text()
-    # The name in brackets may itself hold spaces and brackets: count from the last one.
+    # The name in parentheses may contain spaces and parentheses: count from the last one.
     return stat[stat.rindex(")") + 2 :].split()
 
 
 def machine() -> dict[str, object]:
-    """Return what a reader must know of the machine to compare figures."""
+    """Return the machine properties needed to compare results."""
     model, memory_mb = platform.processor() or "unknown", None
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Counts and latencies of one worker process, handed over second by second."""
+"""Counts and latencies of one worker process, reported once a second."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from chatserver.loadtest.histogram import Histogram
 
 
 class Meters:
-    """What happened since `take` was last called."""
+    """Measurements since the last call of `take`."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.histograms: dict[str, Histogram] = {}
 
     def time(self, name: str, microseconds: int) -> None:
-        """Count a latency."""
+        """Record a latency."""
         found = self.histograms.get(name)
         if found is None:
             found = self.histograms[name] = Histogram()
         found.record(microseconds)
 
     def take(self) -> dict[str, Any]:
-        """Return all of it as JSON wants it, and begin anew."""
+        """Return all measurements, ready for JSON, and reset them."""
         taken = {
             "counts": dict(self.counts),
             "histograms": {name: one.to_json() for name, one in self.histograms.items()},

@@ -1,4 +1,4 @@
-"""What a run is to do: the scenarios, and the plan that a worker is given. Frozen, as JSON."""
+"""Load scenarios, and the plan of one worker process. Immutable, JSON-encodable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """How often each action is taken, as shares of one."""
+    """The share of each action, as fractions of one."""
 
     send: float = 1.0
     page: float = 0.0
@@ -19,7 +19,7 @@ class Mix(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Into which chats messages go, as shares of one, and how many members groups have."""
+    """The share of messages by chat kind, as fractions of one, and the group sizes."""
 
     direct: float = 1.0
     small: float = 0.0
@@ -29,7 +29,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A way to use the server. `rate`: actions a second."""
+    """A usage pattern of the server. `rate`: actions per second."""
 
     name: str
     about: str
@@ -37,8 +37,8 @@ class Scenario(msgspec.Struct, frozen=True):
     rate: float
     shape: Shape = Shape()
     mix: Mix = Mix()
-    storm_s: float = 0.0  # so often everybody is cut off and comes back; 0: never
-    preload: int = 0  # messages in each chat before the load begins
+    storm_s: float = 0.0  # interval at which everyone is disconnected and reconnects; 0: never
+    preload: int = 0  # messages in each chat before the load starts
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -95,7 +95,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What one worker process does. Users have the numbers `first_user` and up."""
+    """The work of one worker process. Its users are numbered from `first_user`."""
 
     run: str
     url: str
@@ -115,13 +115,13 @@ class Plan(msgspec.Struct, frozen=True):
     mix: Mix
     storm_s: float
     preload: int
-    window: int = 0  # above 0: a closed loop of so many actions, to find the tool's own ceiling
+    window: int = 0  # above 0: a closed loop of so many actions, to measure the tool's own ceiling
 
 
 def groups_of(users: int, members: int) -> list[range]:
-    """Return who is together in groups of `members`: all users, each in one.
+    """Return the users of each group of `members`: all users, each in one group.
 
-    The last group takes those who are left if they are fewer than half of one, unless it is alone.
+    A remainder of at least half a group forms its own group; otherwise it joins the last one.
     """
     whole = max(1, users // members)
     rest = users - whole * members
@@ -132,7 +132,7 @@ def groups_of(users: int, members: int) -> list[range]:
 
 
 def split_users(users: int, processes: int, unit: int) -> list[tuple[int, int]]:
-    """Return first user and count of each process; whole groups of `unit`, as far as they reach."""
+    """Return first user and count of each process, in whole groups of `unit` as far as possible."""
     units = max(1, users // unit)
     processes = min(processes, units)
     counts = [(units // processes + (n < units % processes)) * unit for n in range(processes)]

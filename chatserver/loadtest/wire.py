@@ -1,8 +1,8 @@
-"""The client's half of WebSocket, as bare as a load generator needs it.
+"""Minimal WebSocket client codec for the load generator.
 
-RFC 6455 wants every client frame masked. The mask key here is zero, which is legal and leaves the
-payload as it is, so a frame that was built once is sent without touching its bytes again. The
-server does the same work as for any other key.
+RFC 6455 requires masked client frames. The mask key here is zero, which is legal and leaves the
+payload unchanged, so an encoded frame can be sent again without modification. The server does the
+same work as for any other key.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 
 
 class BadHandshake(Exception):
-    """The server did not answer the upgrade as RFC 6455 wants.
+    """The server's answer to the upgrade is not valid under RFC 6455.
 
-    `retry_after_s`: what a server that is full or counts handshakes asked for.
+    `retry_after_s`: the delay requested by a full or rate-limiting server.
     """
 
     def __init__(self, text: str, retry_after_s: float | None = None) -> None:
@@ -34,7 +34,7 @@ class BadHandshake(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """Where a gateway listens."""
+    """The address of a gateway."""
 
     host: str
     port: int
@@ -43,10 +43,10 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Return what a ``ws://`` or ``wss://`` address says.
+    """Parse a ``ws://`` or ``wss://`` address.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the address is invalid.
     """
     try:
         parts = urlsplit(url)
@@ -60,7 +60,7 @@ def parse_address(url: str) -> Address:
 
 
 def upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, bytes]:
-    """Return the upgrade request and the accept value that the answer must carry."""
+    """Return the upgrade request and the accept value expected in the answer."""
     key = base64.b64encode(os.urandom(16))
     host = f"[{address.host}]" if ":" in address.host else address.host
     lines = [
@@ -77,7 +77,7 @@ def upgrade_request(address: Address, subprotocol: str | None) -> tuple[bytes, b
 
 
 def accept_of(key: bytes) -> bytes:
-    """Return what a server answers to a key. SHA-1 is the RFC's choice; no secret rests on it."""
+    """Return the accept value for a key. SHA-1 is required by the RFC; it protects no secret."""
     return base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
 
 
@@ -85,7 +85,7 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
     """Check the head of the server's answer.
 
     Raises:
-        BadHandshake: it is not a 101, or its accept value is not ours.
+        BadHandshake: it is not a 101, or its accept value does not match.
     """
     status, *lines = head.split(b"\r\n")
     headers = {
@@ -100,7 +100,7 @@ def check_upgrade(head: bytes, accept: bytes) -> None:
 
 
 def client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
-    """Return one whole masked frame with the zero key."""
+    """Encode a complete frame, masked with the zero key."""
     size = len(payload)
     if size < 126:
         head = bytes((opcode, 0x80 | size))
@@ -112,9 +112,9 @@ def client_frame(payload: bytes, opcode: int = TEXT) -> bytes:
 
 
 def find_payload(data: bytes, pos: int) -> tuple[int, int] | None:
-    """Return where the payload of the server frame at `pos` begins and ends.
+    """Return the start and end of the payload of the server frame at `pos`.
 
-    None: the head is not whole yet. The end may lie beyond `data`.
+    None: its head is incomplete. The end may lie beyond `data`.
     """
     have = len(data) - pos
     if have < 2:

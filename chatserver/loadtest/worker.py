@@ -1,9 +1,9 @@
-"""A worker process of the load tool: reads its plan from standard input, tells what it sees.
+"""Worker process of the load tool: reads its plan from standard input and reports results.
 
-Lines of JSON. In: the plan; ``{"begin": T}`` (steady clock, seconds) when all workers are ready;
-``{"stop": S}`` to end the load early and to wait at most S seconds for what is under way;
-``{"close": true}``, or the end of the input. Out: ``{"ready": {…}}`` or ``{"failed": "…"}``; each
-second ``{"second": N, "counts": …, "histograms": …}``; at the end ``{"result": {…}}``.
+Lines of JSON. In: the plan; ``{"begin": T}`` (monotonic clock, seconds) when all workers are ready;
+``{"stop": S}`` to end the load early and wait at most S seconds for pending actions; ``{"close":
+true}``, or the end of the input. Out: ``{"ready": {…}}`` or ``{"failed": "…"}``; each second
+``{"second": N, "counts": …, "histograms": …}``; at the end ``{"result": {…}}``.
 
     python -m chatserver.loadtest.worker
 """
@@ -24,16 +24,16 @@ from typing import Any, Final
 import msgspec
 from pydantic import SecretStr
 
-from chatserver import processes
+from chatserver import process_runtime
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.loadtest.crowd import Crowd, SetupFailed
-from chatserver.loadtest.pacing import Pacer, arrivals
+from chatserver.loadtest.arrival_schedule import Pacer, arrivals
+from chatserver.loadtest.load_users import LoadUsers, SetupFailed
 from chatserver.loadtest.plan import Plan
-from chatserver.loadtest.site import Site, now_us
 from chatserver.loadtest.wire import parse_address
+from chatserver.loadtest.worker_state import WorkerState, now_us
 
 LAG_S: Final = 0.05
 LINE_BYTES_MAX: Final = 65_536
@@ -43,7 +43,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class Worker:
-    """One run of one process."""
+    """One run of one worker process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -54,13 +54,13 @@ class Worker:
             lifetime_s_max=plan.token_s,
         )
         tokens = Tokens(auth, SystemClock())
-        self.site = Site(
+        self.site = WorkerState(
             run=plan.run,
             address=parse_address(plan.url),
             mint=lambda user: tokens.mint(UserId(user), plan.token_s),
             body_bytes=plan.body_bytes,
         )
-        self.crowd = Crowd(plan, self.site)
+        self.crowd = LoadUsers(plan, self.site)
         self._stopping = asyncio.Event()
         self._pacer: Pacer | None = None
         self._patience_s = plan.settle_s
@@ -69,18 +69,18 @@ class Worker:
         self._second = 0
 
     async def gather(self) -> dict[str, Any]:
-        """Prepare; return how many chats of each kind there are. Raises SetupFailed."""
+        """Set up the users; return the number of chats of each kind. Raises SetupFailed."""
         await self.crowd.gather()
         self.site.meters.take()
         self._expected_before = self.crowd.expected()
         gc.collect()
-        gc.freeze()  # what was made till now stays: the collector need not look at it again
+        gc.freeze()  # exclude the long-lived setup objects from garbage collection
         return {"chats": {kind: len(chats) for kind, chats in self.crowd.chats.items()}}
 
     async def load(self, begin: float, on_second: Tell) -> dict[str, Any]:
-        """Do what the plan says from `begin` on, then settle; return what is known at the end.
+        """Run the plan from `begin` on, then settle; return the final result.
 
-        `on_second` is called with what happened in each second.
+        `on_second` is called with the measurements of each second.
         """
         self._begin = begin
         tasks = [
@@ -115,7 +115,7 @@ class Worker:
         }
 
     def stop(self, patience_s: float) -> None:
-        """End the load early, and wait no longer than told for what is under way."""
+        """End the load early, and wait at most `patience_s` for pending actions."""
         self._patience_s = min(self._patience_s, patience_s)
         self._stopping.set()
         if self._pacer is not None:
@@ -123,7 +123,7 @@ class Worker:
 
     async def _open_loop(self) -> float:
         seed = f"times-{self.plan.seed}-{self.plan.first_user}"
-        chance = random.Random(seed)  # noqa: S311  when made-up people do something, not a secret
+        chance = random.Random(seed)  # noqa: S311  schedule of simulated users, not a secret
         due = arrivals(self.plan.rate, self.plan.duration_s, chance)
         time_late = self.site.meters.time
         self._pacer = Pacer(
@@ -136,7 +136,7 @@ class Worker:
         return min(self.plan.duration_s, max(0.001, time.monotonic() - self._begin))
 
     async def _closed_loop(self) -> float:
-        """Keep `window` actions under way: what the tool itself can do."""
+        """Keep `window` actions pending, to measure the tool's own ceiling."""
         await asyncio.sleep(self._begin - time.monotonic())
         self.site.on_done = lambda: self.crowd.act(now_us())
         for _ in range(self.plan.window):
@@ -187,7 +187,7 @@ async def _listen() -> asyncio.StreamReader:
 
 
 async def run() -> None:
-    """Be a worker until told to close."""
+    """Run a worker until it receives `close`."""
     orders = await _listen()
     worker = Worker(msgspec.json.decode(await orders.readline(), type=Plan))
     try:
@@ -212,12 +212,12 @@ async def run() -> None:
 
 
 def main() -> None:
-    """Run a worker; Ctrl-C is the coordinator's to handle."""
+    """Run a worker process; the coordinator handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    processes.stop_with_parent()
+    process_runtime.stop_with_parent()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    processes.run(run())
+    process_runtime.run(run())
 
 
 if __name__ == "__main__":

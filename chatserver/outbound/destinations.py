@@ -1,12 +1,12 @@
 """Addresses and ports that the server may call. No I/O.
 
-A URL may come from a user (the endpoint of a push subscription) and so may name anything beside
-the server: the metadata service of the cloud, Redis, its own API. Only public addresses are called,
-at the ports of `outbound.ports`, and the addresses of `outbound.allow_private`, at any port. An
-IPv6 address that carries an IPv4 address is judged by what it carries.
+A URL may come from a user (the endpoint of a push subscription), so it could name any host near the
+server: the metadata service of the cloud, Redis, its own API. Only public addresses at the ports of
+`outbound.ports` are called, and the addresses of `outbound.allow_private` at any port. An IPv6
+address that contains an IPv4 address is checked by the latter.
 
-Metadata services hand out credentials, so a range that contains one does not open it: it has to be
-listed by itself.
+Metadata services hand out credentials, so an allowed range that contains one does not include it:
+it must be listed individually.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 URL_CHARS_MAX = 2048
-# RFC 6052: what an IPv6-only network uses to reach IPv4; the last 32 bits are the address.
+# RFC 6052: IPv6-only networks reach IPv4 through it; the last 32 bits are the address.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER = [
     ipaddress.ip_network(text)
     for text in (
-        # Ways into IPv4 that nothing public needs: IPv4-compatible, local NAT64 (RFC 8215), Teredo
-        # and 6to4; and site-local addresses, which Python counts as public.
+        # Ways into IPv4 that no public service needs: IPv4-compatible, local NAT64 (RFC 8215),
+        # Teredo and 6to4; and site-local addresses, which Python treats as public.
         *("::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10"),
-        # Protocol assignments (RFC 6890) and 6to4 relays, of which Python counts some as public.
+        # Protocol assignments (RFC 6890) and 6to4 relays, some of which Python treats as public.
         *("192.0.0.0/24", "192.88.99.0/24"),
     )
 ]
@@ -60,10 +60,10 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
 
 
 def parse_url(url: str) -> URL:
-    """Return a URL that may be asked for, if its address may.
+    """Parse a URL that may be called if its address may.
 
     Raises:
-        BadRequest: it is no http(s) URL, names a user, or is too long.
+        BadRequest: it is no http(s) URL, contains a user name or password, or is too long.
     """
     if len(url) > URL_CHARS_MAX:
         raise BadRequest(f"a URL has at most {URL_CHARS_MAX} characters")
@@ -109,7 +109,7 @@ class Destinations:
         self._ports = frozenset(ports)
 
     def is_private(self, address: Address) -> bool:
-        """Return whether the operator has opened an address that is not public."""
+        """Return whether the operator has allowed an address that is not public."""
         address = carried_address(address)
         return any(
             address in network and (address not in METADATA or network.num_addresses == 1)
@@ -117,9 +117,9 @@ class Destinations:
         )
 
     def is_allowed(self, text: str, port: int) -> bool:
-        """Return whether an address, spelled as a socket takes it, may be called at a port.
+        """Return whether an address, in the syntax of sockets, may be called at a port.
 
-        Anything but the one proper spelling is refused: sockets also take ``127.1``, ``0x7f.1`` and
+        Only the canonical spelling is accepted: sockets also accept ``127.1``, ``0x7f.1`` and
         ``2130706433`` for 127.0.0.1.
         """
         try:

@@ -1,8 +1,7 @@
-"""The AsyncAPI 3.0 document of ``chat.v1``, made from the frame types.
+"""AsyncAPI 3.0 document of ``chat.v1``, generated from the frame types.
 
-``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` writes it; a test compares the two,
-so the document cannot fall behind the types. In AsyncAPI's words the application is the server:
-it *receives* what clients send.
+``python -m chatserver.protocol.asyncapi > docs/asyncapi.json`` writes it, and a test checks that
+the file is current. In AsyncAPI terms the application is the server: it *receives* client frames.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from chatserver.protocol.codes import CODES, Close
 CLIENT_FRAMES: tuple[type[frames.ClientFrame], ...] = get_args(frames.AnyClientFrame)
 SERVER_FRAMES: tuple[type[frames.ServerFrame], ...] = get_args(frames.AnyServerFrame)
 
-# What a request is answered with when it does not fail; a frame that is not here is not answered.
+# Success responses by request; frames not listed here get no response.
 ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = {
     frames.Hello: (frames.Welcome,),
     frames.Send: (frames.Ack,),
@@ -69,13 +68,13 @@ ANSWERS: dict[type[frames.ClientFrame], tuple[type[frames.ServerFrame], ...]] = 
 _SCHEMAS = "#/components/schemas/"
 _CHANNEL = "#/channels/chat"
 
-# The types hold these as bytes that were encoded before, so they do not say what is in them.
+# Item types of fields that hold pre-encoded bytes, which the types do not specify.
 _RAW_ITEMS: dict[tuple[str, str], type[msgspec.Struct]] = {
     ("EventPage", "events"): frames.Event,
     ("HistoryPage", "messages"): frames.Message,
 }
 
-# Bounds that are not in the types because they are checked with the text's characters.
+# Bounds that are not in the types because text validation checks them.
 _TEXT_BOUNDS = {
     ("Send", "body"): {
         "minLength": 1,
@@ -106,7 +105,7 @@ _CLOSES = {
 
 
 def build_document() -> dict[str, Any]:
-    """Return the document as JSON-ready objects, the same for the same types."""
+    """Return the document as JSON-compatible objects; deterministic for the same types."""
     known = [*CLIENT_FRAMES, *SERVER_FRAMES]
     return {
         "asyncapi": "3.0.0",
@@ -144,7 +143,7 @@ def build_document() -> dict[str, Any]:
 
 
 def tag_of(cls: type[msgspec.Struct]) -> str:
-    """Return the `type` of a frame on the wire."""
+    """Return the `type` value of a frame."""
     return str(cls.__struct_config__.tag)
 
 

@@ -1,9 +1,9 @@
-"""Frames to bytes and back. The encodings that run once per message are put together by hand.
+"""Frame codec. Encodings that run once per message are assembled by hand.
 
-A message's JSON is made once, by the gateway that takes it, without the two things that only the
-commit knows. `encode_message_tail` makes ``"chat":…,"body":…}``; the log and the backlog keep that
-tail; `join_message` puts ``{"seq":…,"ts":…,`` before it; `join_event` wraps the result for one
-inbox. So a push to a thousand devices encodes nothing twice.
+The gateway that accepts a message encodes its JSON once, without the two fields that the commit
+assigns. `encode_message_tail` builds ``"chat":…,"body":…}``, the tail that the log and the backlog
+store. `join_message` prepends ``{"seq":…,"ts":…,``. `join_event` wraps the result for one inbox.
+A push to a thousand devices therefore encodes nothing twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ encode = _encoder.encode
 
 
 class NotJson(BadRequest):
-    """The bytes are not a JSON text at all: the peer does not speak the protocol."""
+    """The bytes are not valid JSON: the peer violates the protocol."""
 
 
 def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
@@ -35,7 +35,7 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
     Raises:
         NotJson: `data` is not one JSON object in UTF-8.
-        BadRequest: it is not a frame of the protocol; the message names the field and the limit.
+        BadRequest: the object is not a valid frame; the message names the field and the limit.
     """
     try:
         frame: frames.AnyClientFrame = _decoder.decode(data)
@@ -48,13 +48,13 @@ def decode_client_frame(data: bytes) -> frames.AnyClientFrame:
 
 
 def _check_halves(data: bytes) -> None:
-    """Refuse JSON whose only fault is an escape of half a character, such as ``"\\ud83d"``.
+    """Refuse JSON whose only error is an escaped lone surrogate, such as ``"\\ud83d"``.
 
-    JSON allows it (RFC 8259 section 8.2), UTF-8 has no bytes for it, and msgspec refuses it with
-    errors that it also has for what is no JSON.
+    JSON allows it (RFC 8259 section 8.2) but UTF-8 cannot encode it. msgspec refuses it with the
+    same errors as invalid JSON.
 
     Raises:
-        BadRequest: that is so; the message names the field.
+        BadRequest: the JSON has a lone surrogate; the message names the field.
     """
     path = _find_half(_parse_with_halves(data))
     if path is not None:
@@ -62,7 +62,7 @@ def _check_halves(data: bytes) -> None:
 
 
 def _parse_with_halves(data: bytes) -> Any:
-    """Return JSON as the standard library reads it; None if it is not valid."""
+    """Return JSON parsed by the standard library; None if it is invalid."""
     try:
         return json.loads(data.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -74,7 +74,7 @@ def _no_constant(word: str) -> NoReturn:
 
 
 def _find_half(value: Any, path: str = "") -> str | None:
-    """Return the path of a text with half a character, or of the object with such a key."""
+    """Return the path of a string with a lone surrogate, or of an object with such a key."""
     match value:
         case str():
             return path if _HALF.search(value) else None
@@ -90,14 +90,14 @@ def _find_half(value: Any, path: str = "") -> str | None:
 
 
 def explain(text: str) -> str:
-    """Turn msgspec's "Expected … - at `$.field`" into "field: expected …", of bounded length."""
+    """Convert msgspec's "Expected … - at `$.field`" to "field: expected …", of bounded length."""
     what, _, where = text.rpartition(" - at `")
     if not what:
         what, where = text, ""
-    where = where.removeprefix("key` in `")  # of an object whose keys are data
+    where = where.removeprefix("key` in `")  # for an object whose keys are data
     field = where.rstrip("`").removeprefix("$.").removeprefix("$") or "frame"
     if what.startswith(("Invalid value", "Invalid enum value")):
-        what = _ALLOWED.get(field, "not one of the allowed values")  # never the client's own words
+        what = _ALLOWED.get(field, "not one of the allowed values")  # never echo the client's input
     for part, words in _PATTERNS:
         if part in what:
             what = words
@@ -130,7 +130,7 @@ _id_decoder = msgspec.json.Decoder(_OnlyId)
 
 
 def find_request_id(data: bytes) -> int | None:
-    """Return the request id in a frame that could not be decoded as a whole, if it has one."""
+    """Return the request id of a frame that could not be decoded, if it has one."""
     try:
         return _id_decoder.decode(data).id
     except msgspec.ValidationError:
@@ -144,7 +144,7 @@ def find_request_id(data: bytes) -> int | None:
 
 
 class NamedSend(msgspec.Struct, tag_field="type", tag="send"):
-    """Chat and reference of a send that is too broken to decode as a whole."""
+    """Chat and reference of a send that may not be decodable as a whole."""
 
     chat: frames.Id
     ref: frames.Id
@@ -154,7 +154,7 @@ _send_decoder = msgspec.json.Decoder(NamedSend)
 
 
 def find_send(data: bytes) -> NamedSend | None:
-    """Return what names the send in a frame that was not taken; None if it is no send."""
+    """Return the chat and reference of a refused send; None if the frame is not a send."""
     try:
         return _send_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -173,8 +173,8 @@ def encode_message_tail(
     attachments: Sequence[frames.Attachment] = (),
     ai: frames.Ai | None = None,
 ) -> bytes:
-    """Return a message's JSON from ``"chat"`` on, to stand behind what `join_message` adds."""
-    # All but the body are ids or of a bound grammar: nothing in them needs escaping.
+    """Return a message's JSON from ``"chat"`` on, for `join_message` to complete."""
+    # All fields but the body are ids or match a restricted pattern, so they need no escaping.
     tail = (
         f'"chat":"{chat}","mid":"{mid}","sender":"{sender}","ref":"{ref}","kind":"{kind}","body":'
     ).encode() + encode(body)
@@ -189,12 +189,12 @@ def encode_message_tail(
 
 
 def end_tail(tail: bytes, expires_at: int) -> bytes:
-    """Return the tail of a message that ends, in seconds since 1970, from one that does not."""
+    """Return a tail with `expires_at` (Unix seconds) added."""
     return b'%b,"expires_at":%d}' % (tail[:-1], expires_at)
 
 
 def tail_of(message: frames.Message) -> bytes:
-    """Return the tail of a message that has its place: what `join_message` would complete."""
+    """Return the tail of a committed message; the inverse of `join_message`."""
     return encode(message).removeprefix(join_message(message.seq, message.ts, b""))
 
 
@@ -207,24 +207,24 @@ def encode_entry_tail(
 
 
 def join_message(seq: int, ts: int, tail: bytes) -> bytes:
-    """Return a message's whole JSON."""
+    """Return a message's complete JSON."""
     return b'{"seq":%d,"ts":%d,%b' % (seq, ts, tail)
 
 
 def split_message(json: bytes) -> tuple[int, int, bytes]:
-    """Return seq, ts and tail of a message's JSON, in the order in which we write it."""
+    """Return seq, ts and tail of a message's JSON as written by `join_message`."""
     seq, ts, tail = json.split(b",", 2)
     return int(seq[len(b'{"seq":') :]), int(ts[len(b'"ts":') :]), tail
 
 
 def kind_of(tail: bytes) -> str:
-    """Return the kind of an entry without parsing it: nothing before it can hold a quote."""
+    """Return the kind of an entry without parsing it; no earlier field can contain a quote."""
     start = tail.index(b'"kind":"') + 8
     return tail[start : tail.index(b'"', start)].decode()
 
 
 def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return the part of a message's event that is the same in every inbox."""
+    """Return the shared part of a message's event, which is the same in every inbox."""
     return b',"kind":"message","chat":"%b","cs":%d,"message":{"seq":%d,"ts":%d,%b}' % (
         chat.encode(),
         seq,
@@ -235,7 +235,7 @@ def event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
 
 
 def ts_of_event(body: bytes) -> int:
-    """Return the ts of the entry in an event's shared part; 0 if it tells of no entry."""
+    """Return the ts of the entry in an event's shared part; 0 if it has no message."""
     at = body.find(b',"message":{"seq":', 0, 256)
     if at < 0:
         return 0
@@ -244,7 +244,7 @@ def ts_of_event(body: bytes) -> int:
 
 
 def mid_of_event(body: bytes) -> str:
-    """Return the mid of the entry in an event's shared part; empty if it tells of no entry."""
+    """Return the mid of the entry in an event's shared part; empty if it has no message."""
     at = body.find(b'"mid":"', 0, 512)
     if at < 0 or body.find(b',"message":{"seq":', 0, at) < 0:
         return ""
@@ -253,7 +253,7 @@ def mid_of_event(body: bytes) -> str:
 
 
 def entry_event_body(chat: str, seq: int, ts: int, tail: bytes) -> bytes:
-    """Return the shared part of an entry's event, whatever its kind; `event_body` if a message."""
+    """Return the shared part of the event for an entry of any kind; see `event_body`."""
     kind = kind_of(tail)
     body = event_body(chat, seq, ts, tail)
     if kind in _ENTRY_KINDS:
@@ -265,20 +265,20 @@ _ENTRY_KINDS = frozenset(frames.ENTRY_KINDS)
 
 
 def hidden_event_body(chat: str, seqs: list[int]) -> bytes:
-    """Return the shared part of an event that tells what its user deleted for himself."""
+    """Return the shared part of an event for messages that a user deleted for themselves."""
     return b',"kind":"hidden","chat":"%b","hidden":%b}' % (chat.encode(), encode(seqs))
 
 
 def read_event_body(chat: str, marks: frames.Marks) -> bytes:
-    """Return the shared part of an event that tells how far a member has read."""
+    """Return the shared part of an event for a member's read marks."""
     return b',"kind":"read","chat":"%b","read":%b}' % (chat.encode(), encode(marks))
 
 
 def chat_event_body(info: frames.ChatInfo) -> bytes:
     """Return the shared part of an event for a new or changed chat.
 
-    Every member's inbox keeps a copy, so a group of more than `EVENT_MEMBERS_MAX` is without its
-    members, and only the answer to a request says who was invited by it.
+    Every member's inbox keeps a copy. The member list is therefore omitted for a group of more than
+    `EVENT_MEMBERS_MAX`, and `invited` is only in the response to the request.
     """
     if len(info.members) > frames.EVENT_MEMBERS_MAX:
         info = msgspec.structs.replace(info, members=[], roles={}, muted={}, invited=[])
@@ -288,19 +288,19 @@ def chat_event_body(info: frames.ChatInfo) -> bytes:
 
 
 def event_head(epoch: str) -> bytes:
-    """Return how every event frame of an epoch begins: its seq and an event body follow."""
+    """Return the start of an epoch's event frames, up to the seq; a seq and event body follow."""
     return b'{"type":"event","epoch":"%b","seq":' % epoch.encode()
 
 
 def join_event(epoch: str, seq: int, body: bytes) -> bytes:
-    """Return the event frame for place `seq` of one inbox."""
+    """Return the event frame for `seq` of one inbox."""
     return b'{"type":"event","epoch":"%b","seq":%d%b' % (epoch.encode(), seq, body)
 
 
 def encode_ack(
     request_id: int, ref: str, mid: str, seq: int, ts: int, *, dup: bool, durability: str
 ) -> bytes:
-    """Return an `Ack` frame; the same bytes as encoding the struct, made faster."""
+    """Return an `Ack` frame; the same bytes as encoding the struct, but faster."""
     return (
         f'{{"type":"ack","id":{request_id},"ref":"{ref}","mid":"{mid}","seq":{seq},"ts":{ts},'
         f'"dup":{"true" if dup else "false"},"durability":"{durability}"}}'
@@ -323,5 +323,5 @@ def encode_error(error: ChatError, request_id: int | None) -> bytes:
 
 
 def decode_message(data: bytes) -> frames.Message:
-    """Return a message from its JSON, as stored."""
+    """Return the message decoded from its stored JSON."""
     return _message_decoder.decode(data)

@@ -1,4 +1,4 @@
-"""One table from an error's code to all that it means on any wire."""
+"""Error codes and WebSocket close codes, with the HTTP status and close code of each error."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import enum
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error code stands for."""
+    """HTTP status, retryability and close code of an error code."""
 
     http_status: int
     is_temporary: bool
-    close: Close | None = None  # how a socket is closed when the error ends it
+    close: Close | None = None  # if the error closes the socket
 
 
 class Close(enum.IntEnum):
-    """Close codes the server chooses. 3000-3499: come back. 3500-3999: do not."""
+    """Close codes sent by the server. 3000-3499: reconnect. 3500-3999: do not reconnect."""
 
     SHUTDOWN = 3000
     SLOW = 3001

@@ -1,13 +1,12 @@
-"""The frames of ``chat.v1``, as types: what a client may send and what the server answers.
+"""Frame types of ``chat.v1``: client frames first, then server frames.
 
 One JSON object per WebSocket text message, its ``type`` first. Decoding checks types, bounds and
-ids in one step; unknown fields are ignored, unknown types are a bad request. ``id`` is the
-client's number for a request and comes back in the answer. ``seq`` in an event is the place in
-the user's inbox, ``cs`` the place in the chat; both count 1, 2, 3 … without a gap.
+ids in one step; unknown fields are ignored, unknown types are a bad request. ``id`` is the client's
+number for a request and is repeated in the response. ``seq`` in an event is the position in the
+user's inbox, ``cs`` the position in the chat; both count 1, 2, 3 … without gaps.
 
-One file, though a long one: declarations alone, to be read from top to bottom as a vocabulary. What
-clients say comes first, what the server says second; split, a request, its answer and the types
-that both are made of would stand in three files.
+The file is long but contains only declarations. Split up, a request, its response and their shared
+types would be in three files.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from chatserver.domain.companions import ID_PATTERN as COMPANION_PATTERN
-from chatserver.domain.companions import VERSIONS_MAX
+from chatserver.domain.archive_segments import ARCHIVED_KIND, LOST_KIND
+from chatserver.domain.companion_ids import ID_PATTERN as COMPANION_PATTERN
+from chatserver.domain.companion_ids import VERSIONS_MAX
 from chatserver.domain.ids import ID_PATTERN
 from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
 from chatserver.domain.moderation import (
@@ -27,30 +27,29 @@ from chatserver.domain.moderation import (
     RETENTION_S_MAX,
     SLOW_S_MAX,
 )
-from chatserver.domain.pages import ITEMS_MAX
-from chatserver.domain.segments import ARCHIVED_KIND, LOST_KIND
+from chatserver.domain.page_limits import ITEMS_MAX
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "chat.v1"
 PACKED_SUBPROTOCOL = "chat.v1.msgpack"
 
 PAGE_MAX = ITEMS_MAX
-MEMBERS_MAX = 256  # of a chat with write fan-out
-MEMBERS_SHOWN_MAX = 256  # in what a chat is
-EVENT_MEMBERS_MAX = 20  # an event, which every member's inbox keeps, names none of more members
-INVITE_MAX = 99  # users in one request: it is one transaction
+MEMBERS_MAX = 256  # in a chat with write fan-out
+MEMBERS_SHOWN_MAX = 256  # in `ChatInfo.members`
+EVENT_MEMBERS_MAX = 20  # above this, events omit the member list, as every inbox stores a copy
+INVITE_MAX = 99  # users per request, which is one transaction
 EXPIRES_S_MAX = 31_536_000  # a year
-WATCH_MAX = 100  # users in one frame
+WATCH_MAX = 100  # users per frame
 TOKEN_CHARS_MAX = 4096
-LARGE_MAX = 1000  # large chats of a user
-UNSTORED_MAX = 100  # chats of a device with sends that are not stored
-ATTACHMENTS_MAX = 10  # of one message
-CURSOR_CHARS_MAX = 1024  # of a place in a list that is sealed
+LARGE_MAX = 1000  # large chats per user
+UNSTORED_MAX = 100  # chats per device with sends that are not stored
+ATTACHMENTS_MAX = 10  # per message
+CURSOR_CHARS_MAX = 1024  # in a signed page cursor
 INT_MAX = 2**53 - 1
 
 # Entries of a chat that are not messages.
 ENTRY_KINDS = ("edit", "delete", "reaction", "member", "update")
-# What no message may call itself: those, and what stands in for an entry that is not there.
+# Kinds that no message may use: entry kinds, and kinds of placeholders for missing entries.
 RESERVED_KINDS = (*ENTRY_KINDS, ARCHIVED_KIND, LOST_KIND)
 KIND_PATTERN = rf"^(?!(?:{'|'.join(RESERVED_KINDS)})(?![\s\S]))[a-z][a-z0-9_.-]{{0,31}}(?![\s\S])"
 
@@ -64,7 +63,7 @@ CompanionIdField = Annotated[str, Meta(pattern=COMPANION_PATTERN)]
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A place in a user's inbox. Valid in its epoch only."""
+    """A position in a user's inbox. Valid only in its epoch."""
 
     epoch: Id
     seq: SeqField
@@ -74,15 +73,15 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class ClientFrame(msgspec.Struct, tag_field="type", frozen=True, gc=False):
-    """Anything a client sends. In no reference cycle, so the collector need not look at it."""
+    """Base class of client frames. They form no reference cycles, so GC tracking is disabled."""
 
 
 class Hello(ClientFrame, tag="hello", frozen=True):
-    """Must be the first frame. With `cursor`, the server sends what was missed after it.
+    """Authenticates the connection; must be the first frame. With `cursor`, events resume after it.
 
-    `large` is the same for large chats: the last place (`cs`) that the device has of each.
-    `unstored` names the chats with acked sends of the device that are not known to be stored, and
-    the newest `seq` of these: the server sends `stored` as far as they are, now and when they are.
+    `large` is the cursor for large chats: the last position (`cs`) that the device has in each.
+    `unstored` maps each chat with acked sends of this device that are not known to be stored to the
+    newest `seq` of these sends. The server sends `stored` for them, now and once they are stored.
     """
 
     v: Literal[1]
@@ -95,14 +94,14 @@ class Hello(ClientFrame, tag="hello", frozen=True):
 
 
 class Auth(ClientFrame, tag="auth", frozen=True):
-    """A newer token of the same user: the session then lives as long as that one."""
+    """Renews the session with a newer token of the same user; the session ends with that token."""
 
     id: RequestId
     token: Annotated[str, Meta(min_length=1, max_length=TOKEN_CHARS_MAX)]
 
 
 class Send(ClientFrame, tag="send", frozen=True):
-    """A message. `ref` names it: the same ref again gives the same answer and no second message.
+    """Sends a message. A retry with the same `ref` gets the same ack and creates no duplicate.
 
     With `attachments`, the ids of the sender's uploads to this chat, `body` may be empty.
     """
@@ -119,7 +118,7 @@ class Send(ClientFrame, tag="send", frozen=True):
 
 
 class Edit(ClientFrame, tag="edit", frozen=True):
-    """Gives a message of the user's own another text."""
+    """Replaces the text of one of the user's own messages."""
 
     id: RequestId
     chat: Id
@@ -129,7 +128,7 @@ class Edit(ClientFrame, tag="edit", frozen=True):
 
 
 class Delete(ClientFrame, tag="delete", frozen=True, rename={"scope": "for"}):
-    """Takes a message away: from everybody, or from the user's own sight alone."""
+    """Deletes a message for everyone, or only for the user."""
 
     id: RequestId
     chat: Id
@@ -139,7 +138,7 @@ class Delete(ClientFrame, tag="delete", frozen=True, rename={"scope": "for"}):
 
 
 class React(ClientFrame, tag="react", frozen=True):
-    """Sets the user's one reaction to a message; an empty one takes it away."""
+    """Sets the user's reaction to a message; an empty `emoji` removes it."""
 
     id: RequestId
     chat: Id
@@ -149,7 +148,7 @@ class React(ClientFrame, tag="react", frozen=True):
 
 
 class Mark(ClientFrame, tag="mark", frozen=True):
-    """Moves the user's own marks in a chat forward; they never move back."""
+    """Moves the user's read and received marks in a chat forward; they never move back."""
 
     chat: Id
     id: RequestId | None = None
@@ -158,7 +157,7 @@ class Mark(ClientFrame, tag="mark", frozen=True):
 
 
 class Sync(ClientFrame, tag="sync", frozen=True):
-    """Asks for the events after a cursor, a page at a time."""
+    """Requests the events after a cursor, one page at a time."""
 
     id: RequestId
     cursor: Cursor
@@ -166,9 +165,9 @@ class Sync(ClientFrame, tag="sync", frozen=True):
 
 
 class History(ClientFrame, tag="history", frozen=True):
-    """Asks for messages before or after a seq of the chat; without either, for the newest.
+    """Requests messages before or after a seq of the chat, or the newest if neither is given.
 
-    `ts` may carry the timestamp of the message at that seq: a hint that saves a search.
+    `ts` may be the timestamp of the message at that seq: a hint that saves a search.
     """
 
     id: RequestId
@@ -180,7 +179,7 @@ class History(ClientFrame, tag="history", frozen=True):
 
 
 class Chats(ClientFrame, tag="chats", frozen=True):
-    """Asks for the user's chats, newest activity first; `after` is the `next` of the last page."""
+    """Lists the user's chats by newest activity; `after` is the `next` of the previous page."""
 
     id: RequestId
     after: Annotated[str, Meta(pattern=r"^[0-9]{1,16}-[A-Za-z0-9_-]{1,64}(?![\s\S])")] | None = None
@@ -188,14 +187,14 @@ class Chats(ClientFrame, tag="chats", frozen=True):
 
 
 class OpenDirect(ClientFrame, tag="open_direct", frozen=True):
-    """Opens the direct chat with another user, the same one every time."""
+    """Opens the direct chat with another user. Idempotent."""
 
     id: RequestId
     user: Id
 
 
 class CreateChat(ClientFrame, tag="create_chat", frozen=True):
-    """Creates a group of the sender and `members`. The same `ref` finds the same group again."""
+    """Creates a group of the sender and `members`. A retry with the same `ref` returns it again."""
 
     id: RequestId
     ref: Id
@@ -204,7 +203,7 @@ class CreateChat(ClientFrame, tag="create_chat", frozen=True):
 
 
 class Invite(ClientFrame, tag="invite", frozen=True):
-    """Makes users members of a group; those who are already stay what they are."""
+    """Adds users to a group; existing members keep their role."""
 
     id: RequestId
     chat: Id
@@ -214,7 +213,7 @@ class Invite(ClientFrame, tag="invite", frozen=True):
 
 
 class Join(ClientFrame, tag="join", frozen=True):
-    """Makes the user a member of a group that is open to join."""
+    """Adds the user to a group that is open to join."""
 
     id: RequestId
     chat: Id
@@ -222,7 +221,7 @@ class Join(ClientFrame, tag="join", frozen=True):
 
 
 class AcceptInvitation(ClientFrame, tag="accept_invitation", frozen=True):
-    """Makes the user a member of a group that somebody invited them to."""
+    """Adds the user to a group that they were invited to."""
 
     id: RequestId
     chat: Id
@@ -230,14 +229,14 @@ class AcceptInvitation(ClientFrame, tag="accept_invitation", frozen=True):
 
 
 class DeclineInvitation(ClientFrame, tag="decline_invitation", frozen=True):
-    """Refuses an invitation without notifying anyone."""
+    """Declines an invitation without notifying anyone."""
 
     id: RequestId
     chat: Id
 
 
 class Invitations(ClientFrame, tag="invitations", frozen=True):
-    """Asks for the user's pending invitations; `after` is the `next` of the last page."""
+    """Lists the user's pending invitations; `after` is the `next` of the previous page."""
 
     id: RequestId
     after: Id | None = None
@@ -245,7 +244,7 @@ class Invitations(ClientFrame, tag="invitations", frozen=True):
 
 
 class Leave(ClientFrame, tag="leave", frozen=True):
-    """Ends the user's own membership of a group."""
+    """Ends the user's own membership in a group."""
 
     id: RequestId
     chat: Id
@@ -253,7 +252,7 @@ class Leave(ClientFrame, tag="leave", frozen=True):
 
 
 class Remove(ClientFrame, tag="remove", frozen=True):
-    """Ends somebody else's membership of a group."""
+    """Removes another user from a group."""
 
     id: RequestId
     chat: Id
@@ -262,7 +261,7 @@ class Remove(ClientFrame, tag="remove", frozen=True):
 
 
 class SetRole(ClientFrame, tag="set_role", frozen=True):
-    """Gives a member of a group another role. Who makes another one owner becomes an admin."""
+    """Changes the role of a group member. An owner who transfers ownership becomes an admin."""
 
     id: RequestId
     chat: Id
@@ -272,10 +271,11 @@ class SetRole(ClientFrame, tag="set_role", frozen=True):
 
 
 class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
-    """Changes what a group is called, who may join, and from where members may read it.
+    """Changes a group's name, join policy, history visibility, slow mode or retention.
 
-    `slow_s` is slow mode: seconds between two messages of a member who is no more than that.
-    `retention_s`: messages sent from now on end so long after they were sent; 0: they stay.
+    `slow_s` is slow mode: the minimum seconds between two messages of a member without a higher
+    role. `retention_s` applies to messages sent from now on: they expire that long after they were
+    sent; 0 keeps them.
     """
 
     id: RequestId
@@ -289,7 +289,7 @@ class UpdateChat(ClientFrame, tag="update_chat", frozen=True):
 
 
 class MuteMember(ClientFrame, tag="mute_member", frozen=True):
-    """Keeps a member of a group from writing, for `mute_s` or for ever; 0: may write again."""
+    """Mutes a group member for `mute_s` seconds, or indefinitely if omitted; 0 unmutes them."""
 
     id: RequestId
     chat: Id
@@ -299,7 +299,7 @@ class MuteMember(ClientFrame, tag="mute_member", frozen=True):
 
 
 class BanMember(ClientFrame, tag="ban_member", frozen=True):
-    """Removes a user from a group, and keeps him from coming back."""
+    """Removes a user from a group and prevents them from rejoining."""
 
     id: RequestId
     chat: Id
@@ -308,7 +308,7 @@ class BanMember(ClientFrame, tag="ban_member", frozen=True):
 
 
 class UnbanMember(ClientFrame, tag="unban_member", frozen=True):
-    """Lets a user come back who was banned; he is not a member with that."""
+    """Lifts a user's ban from a group; the user is not added again."""
 
     id: RequestId
     chat: Id
@@ -332,21 +332,21 @@ AnyInvitation = DeclineInvitation | Invitations
 
 
 class Block(ClientFrame, tag="block", frozen=True):
-    """Ends direct messages and invitations between the user and another one, both ways."""
+    """Blocks a user: no direct messages or invitations in either direction."""
 
     id: RequestId
     user: Id
 
 
 class Unblock(ClientFrame, tag="unblock", frozen=True):
-    """Ends the user's own `block`."""
+    """Removes the user's own `block`."""
 
     id: RequestId
     user: Id
 
 
 class Blocks(ClientFrame, tag="blocks", frozen=True):
-    """Asks whom the user blocks, by id; `after` is the `next` of the last page."""
+    """Lists the users blocked by the user, by id; `after` is the `next` of the previous page."""
 
     id: RequestId
     after: Id | None = None
@@ -354,7 +354,7 @@ class Blocks(ClientFrame, tag="blocks", frozen=True):
 
 
 class Report(ClientFrame, tag="report", frozen=True):
-    """Tells the admins of a group, and those of the server, of a message."""
+    """Reports a message to the admins of the group and of the server."""
 
     id: RequestId
     chat: Id
@@ -366,21 +366,21 @@ AnyModeration = Block | Unblock | Blocks | Report
 
 
 class StopTurn(ClientFrame, tag="stop", frozen=True):
-    """Ends the answer that a companion is making: what it has said so far is its message."""
+    """Stops a companion's running response; the text so far becomes the message."""
 
     id: RequestId
     chat: Id
 
 
 class JoinTurn(ClientFrame, tag="join_turn", frozen=True):
-    """Asks for what a companion has said so far of the answer that it is making."""
+    """Requests the text so far of a companion's running response."""
 
     id: RequestId
     chat: Id
 
 
 class Companions(ClientFrame, tag="companions", frozen=True):
-    """Asks which AI companions there are, by id; `after` is the `next` of the last page."""
+    """Lists the AI companions by id; `after` is the `next` of the previous page."""
 
     id: RequestId
     after: Id | None = None
@@ -388,9 +388,9 @@ class Companions(ClientFrame, tag="companions", frozen=True):
 
 
 class CreateSession(ClientFrame, tag="create_session", frozen=True):
-    """Begins a session with a companion; `conflict` names the chat of one that is active.
+    """Starts a session with a companion; the error `conflict` names the chat of an active session.
 
-    The same `ref` finds the same session again while it is the active one.
+    A retry with the same `ref` returns the same session while it is active.
     """
 
     id: RequestId
@@ -399,14 +399,14 @@ class CreateSession(ClientFrame, tag="create_session", frozen=True):
 
 
 class GetSession(ClientFrame, tag="get_session", frozen=True):
-    """Asks for the active session with a companion."""
+    """Requests the active session with a companion."""
 
     id: RequestId
     companion: CompanionIdField
 
 
 class RenewSession(ClientFrame, tag="renew_session", frozen=True):
-    """Ends the active session with a companion and begins another, in one step."""
+    """Ends the active session with a companion and starts a new one, atomically."""
 
     id: RequestId
     companion: CompanionIdField
@@ -414,9 +414,9 @@ class RenewSession(ClientFrame, tag="renew_session", frozen=True):
 
 
 class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
-    """Ends the active session with a companion; with `chat`, only if it is that one.
+    """Ends the active session with a companion; with `chat`, only if it is that session.
 
-    What was said stays there to be read.
+    The messages remain readable.
     """
 
     id: RequestId
@@ -425,7 +425,7 @@ class DeleteSession(ClientFrame, tag="delete_session", frozen=True):
 
 
 class UpdateSession(ClientFrame, tag="update_session", frozen=True):
-    """Lets another version of the companion answer in a session: the newest, unless told."""
+    """Changes the companion version that responds in a session; the newest by default."""
 
     id: RequestId
     chat: Id
@@ -433,10 +433,10 @@ class UpdateSession(ClientFrame, tag="update_session", frozen=True):
 
 
 class Sessions(ClientFrame, tag="sessions", frozen=True):
-    """Asks for the user's sessions: active ones first, then each companion's old ones, by time.
+    """Lists the user's sessions: active ones first, then each companion's ended ones by time.
 
-    With `companion`, those with one: the active one, then the old ones, the newest first. `after`
-    is the `next` of the last page.
+    With `companion`, lists only the sessions with that companion: the active one, then the ended
+    ones, newest first. `after` is the `next` of the previous page.
     """
 
     id: RequestId
@@ -457,26 +457,29 @@ AnySessionRequest = (
 
 
 class Typing(ClientFrame, tag="typing", frozen=True):
-    """Tells the other members that the user is writing. Never stored, never answered."""
+    """Notifies the other members that the user is typing. Never stored; gets no response."""
 
     chat: Id
     on: bool
 
 
 class Watch(ClientFrame, tag="watch", frozen=True):
-    """Asks how present users are, now and from now on; those who share no chat are passed over."""
+    """Subscribes to the presence of users, with their current state; strangers are ignored.
+
+    Strangers are users who share no chat with the user.
+    """
 
     users: Annotated[list[Id], Meta(min_length=1, max_length=WATCH_MAX)]
 
 
 class Unwatch(ClientFrame, tag="unwatch", frozen=True):
-    """Ends `watch` for these users."""
+    """Unsubscribes from the presence of these users."""
 
     users: Annotated[list[Id], Meta(min_length=1, max_length=WATCH_MAX)]
 
 
 class State(ClientFrame, tag="state", frozen=True):
-    """Tells whether the device shows the application (`fg`) or hides it (`bg`)."""
+    """Reports whether the app is in the foreground (`fg`) or background (`bg`)."""
 
     state: Literal["fg", "bg"]
 
@@ -511,11 +514,11 @@ AnyClientFrame = (
 
 
 class ServerFrame(msgspec.Struct, tag_field="type", frozen=True, omit_defaults=True):
-    """Anything the server sends."""
+    """Base class of server frames."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The bounds a client should know."""
+    """Server limits that clients need."""
 
     frame_bytes_max: int
     body_chars_max: int
@@ -526,14 +529,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class LargeChat(msgspec.Struct, frozen=True):
-    """A chat without inboxes and its newest place: its events carry `seq` 0, `cs` is the place."""
+    """A large chat and its position: its events have `seq` 0, and `cs` is the position."""
 
     chat: str
     seq: int
 
 
 class Welcome(ServerFrame, tag="welcome", frozen=True, omit_defaults=False):
-    """Answers `hello`. `seq` is the newest event of the inbox in `epoch`."""
+    """Response to `hello`. `seq` is the newest event of the inbox in `epoch`."""
 
     session: str
     user: str
@@ -545,9 +548,10 @@ class Welcome(ServerFrame, tag="welcome", frozen=True, omit_defaults=False):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of a message. `thumb`: there is a small picture of it; `width`, `height` are its own.
+    """A file attached to a message.
 
-    `type` is what its owner called it, `size` in bytes.
+    `type` is the media type given by the uploader, `size` is in bytes. `thumb`: a thumbnail exists.
+    `width` and `height` are those of the image, not of the thumbnail.
     """
 
     id: str
@@ -560,15 +564,15 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a companion's message was made: the model, its tokens as counted or estimated, the end.
+    """How a companion's message was generated: model, token counts (or estimates) and outcome.
 
-    `end`: ``done`` as the model wanted; ``length`` at a bound; ``refused`` by the model;
-    ``stopped`` by the user; ``broken`` or ``late``: the stream died or fell silent; ``failed``:
-    there is no answer, `body` says why in words and `code` in one of the error codes.
+    `end`: ``done``: completed; ``length``: reached a limit; ``refused``: by the model; ``stopped``:
+    by the user; ``broken``: the stream failed; ``late``: the stream timed out; ``failed``: there is
+    no response, `body` has the reason as text and `code` as an error code.
     """
 
     model: str
-    end: str = "done"  # a word of the above; newer servers may have others
+    end: str = "done"  # one of the above; newer servers may add others
     tokens_in: int = 0
     tokens_out: int = 0
     code: str = ""
@@ -577,12 +581,12 @@ class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a chat, the same in an event, on a history page and as `last` of a chat.
 
-    Most are messages. One of `ENTRY_KINDS` tells of a change instead: an edit, delete or reaction
-    of the message at `target`, the role that `user` has from now on, the chat's `name`.
-    `muted_until` (seconds since 1970, 0: for ever) is of a `member` who may not write until then;
-    `MUTE_OVER` of one who may write again. `banned` is of one who is out and may not come back.
-    `rev` is the seq of the last entry that changed this message; a `deleted` one has no body.
-    `ai` is of messages that a model made.
+    Most entries are messages. An entry with one of `ENTRY_KINDS` is a change instead: an edit,
+    delete or reaction for the message at `target`, the new role of `user`, or the chat's `name`.
+    `muted_until` (Unix seconds, 0: indefinitely) is set for a `member` who is muted; `MUTE_OVER`
+    means unmuted. `banned` is set for a removed member who may not rejoin. `rev` is the seq of the
+    last entry that changed this message. A `deleted` message has no body. `ai` is set for messages
+    generated by a model.
     """
 
     seq: int
@@ -611,7 +615,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a member has read and received a chat."""
+    """A member's read and received positions in a chat."""
 
     user: str
     read: int = 0
@@ -619,13 +623,13 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a chat is. `members` are the first `MEMBERS_SHOWN_MAX` of `count`, by id.
+    """A chat's properties. `members` are the first `MEMBERS_SHOWN_MAX` of `count`, by id.
 
-    `roles` has those of them who are more than a member, `muted` those who may not write and until
-    when (seconds since 1970, 0: for ever). `blocked`: its two users cannot write to each other.
-    `large`: its events carry `seq` 0, and `cs` is the place; in an event, above chat seq `since`.
-    `ended`: a session with a companion that is over; it is read, and not written to.
-    `invited`: who was asked by this request, and becomes a member by accepting.
+    `roles` has the listed members with a role above member; `muted` has the muted ones and the end
+    of each mute (Unix seconds, 0: indefinitely). `blocked`: the two users cannot write to each
+    other. `large`: events have `seq` 0, and `cs` is the position; in an event, this applies above
+    chat seq `since`. `ended`: an ended companion session, read-only. `invited`: the users invited
+    by this request, who become members when they accept.
     """
 
     chat: str
@@ -647,7 +651,7 @@ class ChatInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An AI companion as users see it. `id` is its user id in chats, `version` the newest one."""
+    """An AI companion. `id` is its user id in chats, `version` its newest version."""
 
     id: str
     name: str
@@ -655,9 +659,10 @@ class CompanionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session of the user with a companion, which `ai_version` of it answers.
+    """A session of the user with a companion; version `ai_version` of the companion responds.
 
-    Times are milliseconds since 1970; one with a `delete_time` is over, and its chat is only read.
+    Times are Unix milliseconds. A session with a `delete_time` has ended, and its chat is
+    read-only.
     """
 
     companion: str
@@ -668,10 +673,10 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Event(ServerFrame, tag="event", frozen=True):
-    """Something that happened, at place `seq` of the user's inbox.
+    """An event at position `seq` of the user's inbox.
 
-    `kind` names the filled field: `read`, `chat` (`info`), `hidden`; all others fill `message`,
-    and `cs` is then the place in the chat.
+    `kind` determines the field that is set: `read`, `chat` (sets `info`) or `hidden`; all others
+    set `message`, and `cs` is then the position in the chat.
     """
 
     epoch: str
@@ -688,7 +693,7 @@ class Event(ServerFrame, tag="event", frozen=True):
 
 
 class Signal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """Something of the moment: has no seq, is dropped first."""
+    """A typing signal. Signals are transient: they have no seq and are dropped first."""
 
     kind: Literal["typing"]
     chat: str
@@ -697,7 +702,7 @@ class Signal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class InvitationSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """The user was invited to a group: ask for `invitations` again."""
+    """The user was invited to a group; request `invitations` again."""
 
     kind: Literal["invitation"]
     chat: str
@@ -705,7 +710,7 @@ class InvitationSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=Fal
 
 
 class PresenceSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """How present a user is. `last_seen` (µs since 1970) of one who is offline, where known."""
+    """A user's presence. `last_seen` (Unix µs) is set for an offline user, if known."""
 
     kind: Literal["presence"]
     from_: str = msgspec.field(name="from")
@@ -714,10 +719,10 @@ class PresenceSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False
 
 
 class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """What a companion says, while it says it: piece `index` of an answer to the message at `seq`.
+    """Part `index` of a companion's streamed response to the message at `seq`.
 
-    `turn` names the answer; another one for the same `seq` is begun anew. Index 0 has no text. The
-    last piece has `end`; the message comes as an event.
+    `turn` identifies the response; a new one for the same `seq` means that the response has
+    restarted. Index 0 has no text. The last part has `end`; the message arrives as an event.
     """
 
     kind: Literal["ai.delta"]
@@ -731,9 +736,9 @@ class AiSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
-    """Answers `join_turn`: `text` is that of the pieces up to `index`; the next ones are signals.
+    """Response to `join_turn`: `text` covers the parts up to `index`; later parts are signals.
 
-    `turn` is empty where no answer is being made, nor was a short time ago.
+    `turn` is empty if no response is running or has recently ended.
     """
 
     id: int
@@ -746,7 +751,7 @@ class Turn(ServerFrame, tag="turn", frozen=True, omit_defaults=False):
 
 
 class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
-    """Somebody whom the user follows has posted; `post` is its id."""
+    """A followed user has published a post with the id `post`."""
 
     kind: Literal["post"]
     from_: str = msgspec.field(name="from")
@@ -754,7 +759,7 @@ class PostSignal(ServerFrame, tag="signal", frozen=True, omit_defaults=False):
 
 
 class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
-    """The entry is committed. `dup`: it already was, under the same `ref`."""
+    """The entry is committed. `dup`: it was already committed with the same `ref`."""
 
     id: int
     ref: str
@@ -766,14 +771,14 @@ class Ack(ServerFrame, tag="ack", frozen=True, omit_defaults=False):
 
 
 class Stored(ServerFrame, tag="stored", frozen=True):
-    """All that the user sent to `chat` up to seq `upto` is in the warm tier."""
+    """All messages of the user in `chat` up to seq `upto` are in the warm tier."""
 
     chat: str
     upto: int
 
 
 class Ok(ServerFrame, tag="ok", frozen=True):
-    """The request was done. `chat` where it was about one, `session` likewise."""
+    """The request succeeded. `chat` or `session` is set if the request concerned one."""
 
     id: int
     chat: ChatInfo | None = None
@@ -781,9 +786,9 @@ class Ok(ServerFrame, tag="ok", frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the chat list. `top` is the newest seq; `peer` the other side's marks (direct).
+    """A chat list item. `top` is the newest seq; `peer` the other user's marks in a direct chat.
 
-    `hidden`, in a snapshot only: what the user deleted for themselves.
+    `hidden`, only in a snapshot: the seqs that the user deleted for themselves.
     """
 
     chat: str
@@ -800,7 +805,7 @@ class ChatSummary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
-    """Answers `sync`."""
+    """Response to `sync`."""
 
     id: int
     events: list[msgspec.Raw]
@@ -809,11 +814,11 @@ class EventPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
-    """Answers `history`: messages in rising seq, contiguous, from one tier or a join of two.
+    """Response to `history`: contiguous messages in ascending seq order, from one or two tiers.
 
-    `tier` is the coldest one that was read: ``hot``, ``warm`` or ``cold``. `stored` is the chat seq
-    up to which the warm tier has the chat. `marks` are the members' marks, on the newest page of a
-    chat of up to 32 members.
+    `tier` is the coldest tier read: ``hot``, ``warm`` or ``cold``. `stored` is the chat seq up to
+    which the warm tier has the chat. `marks` are the members' marks, only on the newest page of a
+    chat with up to 32 members.
     """
 
     id: int
@@ -826,7 +831,7 @@ class HistoryPage(ServerFrame, tag="page", frozen=True, omit_defaults=False):
 
 
 class ChatsPage(ServerFrame, tag="page", frozen=True):
-    """Answers `chats`. `next` is the `after` of the next page (opaque), absent on the last."""
+    """Response to `chats`. `next` is the opaque `after` of the next page, absent on the last."""
 
     id: int
     chats: list[ChatSummary]
@@ -835,14 +840,14 @@ class ChatsPage(ServerFrame, tag="page", frozen=True):
 
 
 class BlockedUser(msgspec.Struct, frozen=True):
-    """A user whom the asking one blocks; `since` in milliseconds since 1970."""
+    """A blocked user; `since` is in Unix milliseconds."""
 
     user: str
     since: int
 
 
 class BlocksPage(ServerFrame, tag="page", frozen=True):
-    """Answers `blocks`."""
+    """Response to `blocks`."""
 
     id: int
     blocked: list[BlockedUser]
@@ -851,7 +856,7 @@ class BlocksPage(ServerFrame, tag="page", frozen=True):
 
 
 class InvitationInfo(msgspec.Struct, frozen=True):
-    """An invitation to a group. `at` in milliseconds since 1970, `expires_at` in seconds."""
+    """An invitation to a group. `at` is in Unix milliseconds, `expires_at` in Unix seconds."""
 
     chat: str
     inviter: str
@@ -861,7 +866,7 @@ class InvitationInfo(msgspec.Struct, frozen=True):
 
 
 class InvitationsPage(ServerFrame, tag="page", frozen=True):
-    """Answers `invitations`."""
+    """Response to `invitations`."""
 
     id: int
     invitations: list[InvitationInfo]
@@ -870,7 +875,7 @@ class InvitationsPage(ServerFrame, tag="page", frozen=True):
 
 
 class CompanionsPage(ServerFrame, tag="page", frozen=True):
-    """Answers `companions`."""
+    """Response to `companions`."""
 
     id: int
     companions: list[CompanionInfo]
@@ -879,7 +884,7 @@ class CompanionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class SessionsPage(ServerFrame, tag="page", frozen=True):
-    """Answers `sessions`. `next` is opaque."""
+    """Response to `sessions`. `next` is opaque."""
 
     id: int
     sessions: list[SessionInfo]
@@ -888,9 +893,9 @@ class SessionsPage(ServerFrame, tag="page", frozen=True):
 
 
 class TooLong(ServerFrame, tag="too_long", frozen=True):
-    """The hot tier no longer holds all that was missed: start from this snapshot.
+    """The hot tier no longer has all missed events; start from this snapshot.
 
-    `large`: the user's large chats, as in `welcome`.
+    `large` lists large chats, as in `welcome`.
     """
 
     cursor: Cursor
@@ -900,9 +905,9 @@ class TooLong(ServerFrame, tag="too_long", frozen=True):
 
 
 class Reset(ServerFrame, tag="reset", frozen=True):
-    """The cursor means nothing here (another epoch, or ahead): start from this snapshot.
+    """The cursor is invalid (another epoch, or ahead of the inbox); start from this snapshot.
 
-    `large`: the user's large chats, as in `welcome`.
+    `large` lists large chats, as in `welcome`.
     """
 
     cursor: Cursor
@@ -912,7 +917,7 @@ class Reset(ServerFrame, tag="reset", frozen=True):
 
 
 class Error(ServerFrame, tag="error", frozen=True, omit_defaults=False):
-    """A request failed. `temporary`: the same request may work after `retry_after_ms`."""
+    """A request failed. `temporary`: a retry after `retry_after_ms` may succeed."""
 
     code: str
     message: str
@@ -922,7 +927,7 @@ class Error(ServerFrame, tag="error", frozen=True, omit_defaults=False):
 
 
 class Bye(ServerFrame, tag="bye", frozen=True, omit_defaults=False):
-    """Comes before a close that the server chose."""
+    """Sent before the server closes the connection."""
 
     code: int
     reason: str

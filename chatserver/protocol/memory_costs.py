@@ -1,12 +1,12 @@
-"""Memory costs: how many bytes of Redis a user's request may leave behind for a day.
+"""Memory costs: the bytes of Redis memory that a user's request may occupy for a day.
 
-Upper bounds, measured by `tests/load/memory_day.py`. They are charged to the bucket
-`memory` (`chatserver.hot.limits`), so that what one user leaves in a day is bounded by
-`limits.memory_burst_bytes` and a day of `limits.memory_bytes_per_s`.
+Upper bounds, measured by `tests/load/memory_day.py`. They are charged to the bucket `memory`
+(`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
+`limits.memory_burst_bytes` plus a day of `limits.memory_bytes_per_s`.
 
-A frame is charged before it is handled (`cost_of_send`, `cost_of`). What depends on the chat is
-charged afterwards, when its members are known: entries in their inboxes, the copy of a changed
-message, a chat that was loaded. The bucket may go below zero by that.
+A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat
+are charged afterwards, when its members are known: inbox entries, the copy of a changed message, a
+loaded chat. These charges may take the bucket below zero.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import msgspec
 
 from chatserver.protocol import frames
 
-Charge = Callable[[str, int], None]  # a user, and bytes that are already taken
+Charge = Callable[[str, int], None]  # user, bytes already used
 
-MESSAGE_BYTES = 256  # reference, entry in the log, two inbox entries; the frame comes on top
+MESSAGE_BYTES = 256  # reference, log entry, two inbox entries; the frame size is added
 ATTACHMENT_BYTES = 512  # metadata of a file in a message
 INBOX_ENTRY_BYTES = 64  # a message or change in one member's inbox
 NEW_INBOX_BYTES = 5120  # the first entry of an inbox: Redis allocates 4 KB
 MARK_BYTES = 256  # a read mark in one member's inbox
-EXPIRY_BYTES = 128  # when a message expires
+EXPIRY_BYTES = 128  # the expiry time of a message
 CHANGE_BYTES = 4096  # an edit, delete or reaction, and the changed message up to about 2 KB
 CHAT_BYTES = 6144  # head, log, references and lists of a new chat
-MEMBER_BYTES = 640  # a member's row, list entry and inbox entry without the list of members
+MEMBER_BYTES = 640  # a member's row, list entry and inbox entry, without the member list
 ENTRY_BYTES = 1024  # a change of a chat's members or settings
-ANSWER_BYTES = 1024  # an HTTP answer kept for an idempotency key
-LOAD_BYTES = 1536  # a chat that was idle, loaded again
-LOAD_MEMBER_BYTES = 192  # a member of it
-NAME_CHAR_BYTES = 4  # of UTF-8
+ANSWER_BYTES = 1024  # an HTTP response kept for an idempotency key
+LOAD_BYTES = 1536  # an idle chat that is loaded again
+LOAD_MEMBER_BYTES = 192  # each member of a loaded chat
+NAME_CHAR_BYTES = 4  # per character, in UTF-8
 
 
 def charge_nobody(user: str, size_bytes: int) -> None:
-    """Charge nothing: what the server does on its own behalf is free."""
+    """Charge nothing: operations of the server itself are free."""
 
 
 def cost_of_send(frame: frames.Send, size_bytes: int) -> int:
-    """Return the cost of a message whose frame or body had this size."""
+    """Return the cost of a message whose frame or body has this size."""
     cost = MESSAGE_BYTES + size_bytes + size_bytes // 4  # the allocator rounds up
     return cost + ATTACHMENT_BYTES * len(frame.attachments) if frame.attachments else cost
 
 
 def cost_of(frame: msgspec.Struct, size_bytes: int) -> int:
-    """Return the cost of any other frame; 0 if it leaves nothing."""
+    """Return the cost of any other frame; 0 if it stores nothing."""
     match frame:
         case frames.Edit() | frames.React() | frames.Delete():
             return CHANGE_BYTES + size_bytes
@@ -74,21 +74,21 @@ def _list_bytes(members: list[str]) -> int:
 
 
 def cost_of_fan_out(members: int, *, expires: bool) -> int:
-    """Return what a message takes beyond two inbox entries, which every message is charged for."""
+    """Return a message's cost beyond the two inbox entries included in `MESSAGE_BYTES`."""
     cost = INBOX_ENTRY_BYTES * (members - 2) if members > 2 else 0
     return cost + EXPIRY_BYTES if expires else cost
 
 
 def cost_of_growth(written: str, normalized: str) -> int:
-    """Return what a text takes beyond what was charged, where its normal form is longer."""
+    """Return the extra cost of a text whose normalized form is longer than the charged one."""
     grown = len(normalized) - len(written)
     return 5 * grown if grown > 0 else 0  # a character has up to four bytes
 
 
 def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> int:
-    """Return what a change of a group takes in inboxes: an entry in each, one for each new member.
+    """Return the inbox cost of a group change: an entry in each inbox, for each new member.
 
-    A large group's entries are in no inbox. A new member's own inbox may be new, too.
+    Entries of a large group are in no inbox. A new member's own inbox may be new, too.
     """
     entry = 0 if info.large else INBOX_ENTRY_BYTES * info.count
     if isinstance(frame, frames.Invite):
@@ -97,14 +97,14 @@ def cost_of_membership_change(frame: msgspec.Struct, info: frames.ChatInfo) -> i
 
 
 def cost_of_load(members: int) -> int:
-    """Return what an idle chat takes that is loaded again; members of a large one are shared."""
+    """Return the cost of loading an idle chat; the members of a large chat are shared."""
     return LOAD_BYTES + LOAD_MEMBER_BYTES * min(members, frames.MEMBERS_MAX)
 
 
 def cost_of_changed(changed_bytes: int, entry_bytes: int, members: int) -> int:
-    """Return what a change of a message takes beyond what its frame was charged.
+    """Return the cost of changing a message beyond the cost charged for its frame.
 
-    `changed_bytes`: the copy of the changed message; `entry_bytes`: the entry in the log.
+    `changed_bytes` is the size of the changed message's copy, `entry_bytes` that of the log entry.
     """
     taken = ENTRY_BYTES + (changed_bytes + entry_bytes) * 5 // 4 + INBOX_ENTRY_BYTES * members
     return max(0, taken - CHANGE_BYTES - entry_bytes)

@@ -1,11 +1,11 @@
-"""The cost of each request in tokens of `limits.requests_*`, for frames and for HTTP routes.
+"""Request costs of frames and HTTP routes, in tokens of `limits.requests_*`.
 
 A token is about one cheap call to Redis or DynamoDB. The gateway charges `cost_of_frame`. The API
-charges `cost_of_route` before it reads the body, and for frames made from bodies the rest of
-`cost_of_frame`. Sends have a bucket of their own. `docs/limits.md` shows this table.
+charges `cost_of_route` before it reads the body and, for frames built from bodies, the rest of
+`cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this table.
 
-Invariant: nothing costs more than `REQUEST_COST_MAX`, the least that `limits.requests_burst` may
-be: else it could never be paid.
+Invariant: no request costs more than `REQUEST_COST_MAX`, which is the minimum of
+`limits.requests_burst`; a higher cost could never be covered.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from chatserver.protocol import frames
 
 REQUEST_COST_MAX = 64
 BASE = 1
-CHANGE = 4  # a transaction, and what members receive of it
-USERS_PER_TOKEN = 4  # invited: three reads and two writes each, in batches
-ITEMS_PER_TOKEN = 50  # of a page
-CHATS_PER_TOKEN = 10  # of a chat list: an idle one has to be loaded
+CHANGE = 4  # a transaction and its events to members
+USERS_PER_TOKEN = 4  # invited users: three reads and two writes each, in batches
+ITEMS_PER_TOKEN = 50  # page items
+CHATS_PER_TOKEN = 10  # chats of a list: an idle one has to be loaded
 
 
 def _by_members(frame: frames.CreateChat) -> int:
@@ -45,7 +45,7 @@ def _by_chats(frame: frames.Chats) -> int:
 
 Cost = int | Callable[[Any], int]
 
-# Frames that are not here cost `BASE`.
+# Frames not listed here cost `BASE`.
 FRAME_COSTS: dict[type, Cost] = {
     frames.CreateChat: _by_members,
     frames.Invite: _by_users,
@@ -76,7 +76,7 @@ FRAME_COSTS: dict[type, Cost] = {
     frames.Watch: _by_watched,
 }
 
-# Routes that are not here cost `BASE`, and one token more for each `ITEMS_PER_TOKEN` of `limit`.
+# Routes not listed here cost `BASE`. Each `ITEMS_PER_TOKEN` of `limit` adds a token to any route.
 ROUTE_COSTS: dict[tuple[str, str], int] = {
     ("PUT", "/v1/direct-chats/{user:str}"): CHANGE,
     ("PATCH", "/v1/chats/{chat:str}"): CHANGE,
@@ -101,15 +101,15 @@ ROUTE_COSTS: dict[tuple[str, str], int] = {
 
 
 def cost_of_frame(frame: Any) -> int:
-    """Return how many tokens a frame costs."""
+    """Return the cost of a frame in tokens."""
     cost = FRAME_COSTS.get(type(frame), BASE)
     return min(cost if isinstance(cost, int) else cost(frame), REQUEST_COST_MAX)
 
 
 def cost_of_route(method: str, path: str, limit: str | None) -> int:
-    """Return how many tokens a request costs; `path` as the route has it, `limit` as it was given.
+    """Return the cost of a request in tokens; `path` is the route pattern, `limit` the raw value.
 
-    A `limit` that is no number is refused later.
+    A `limit` that is not a number is refused later.
     """
     cost = ROUTE_COSTS.get((method, path), BASE)
     items = int(limit) if limit and limit.isascii() and limit.isdigit() and len(limit) < 6 else 0

@@ -1,1 +1,4 @@
-"""Use cases, shared by gateway, API and workers. They know adapters by the shape they need."""
+"""Core use cases, shared by the gateway, the API and the workers.
+
+Modules depend on adapters through the protocols they declare. Start with `messaging/service.py`.
+"""

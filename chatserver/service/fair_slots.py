@@ -1,7 +1,7 @@
-"""Slots for work, shared fairly between users: bounded in all and per user, waiters served in turn.
+"""Concurrency slots, shared fairly between users and bounded in total and per user.
 
-A user with many requests waits behind their own, not in front of others: each free slot goes to
-the next user in line who holds fewer than `user_max`. No I/O.
+Each free slot goes to the next waiting user who holds fewer than `user_max`, so many requests of
+one user delay only that user. No I/O.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RETRY_MS = 1_000
 
 
 class FairSlots:
-    """At most `total_max` slots are held, at most `user_max` by a user; `waiting_max` wait of each.
+    """At most `total_max` slots are held, and `user_max` per user; `waiting_max` per user may wait.
 
-    `what` names in errors what is waited for. `all_waiting_max` bounds the requests of all users
-    that wait, so that none waits for longer than its caller does.
+    `what` names the requests in error messages. `all_waiting_max` bounds the waiting requests of
+    all users, so that no request waits longer than its caller does.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FairSlots:
         """Hold a slot for a user.
 
         Raises:
-            RateLimited: as many requests of the user, or of all users, wait as may.
+            RateLimited: too many requests of the user, or of all users, are waiting.
         """
         await self._acquire(user)
         try:
@@ -56,7 +56,7 @@ class FairSlots:
 
     async def _acquire(self, user: str) -> None:
         if self._free and self._held.get(user, 0) < self._user_max:
-            self._give(user)  # nobody in line could have it: slots are given as they become free
+            self._give(user)  # no waiter is eligible: slots are assigned as they become free
             return
         if len(self._line.get(user, ())) >= self._waiting_max:
             raise _refuse(f"at most {self._waiting_max} {self._what} of a user may wait")
@@ -89,7 +89,7 @@ class FairSlots:
             queue = self._line.pop(following)
             turn = queue.popleft()
             if queue:
-                self._line[following] = queue  # behind everybody else
+                self._line[following] = queue  # at the end of the line
             if not turn.cancelled():
                 self._give(following)
                 turn.set_result(None)

@@ -1,1 +1,4 @@
-"""What a process tells about itself: structured logs and metrics. Never what people write."""
+"""Telemetry: structured logs, metrics, traces and probes. Never contains message text.
+
+Start with `logs`, `metrics` and `tracing`; `process_stats` feeds the admin page.
+"""

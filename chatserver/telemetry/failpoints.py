@@ -1,8 +1,8 @@
-"""Named places where a test may kill or hold a process: the gaps that random kills rarely hit.
+"""Failpoints: named code locations where a test can kill or stop a process.
 
-``CHAT_FAILPOINT="persist.before_write:kill"`` kills the process (SIGKILL) the first time it gets
-there, ``…:kill:3`` the third time; ``…:stop`` sends SIGSTOP. Without the variable a place costs one
-comparison.
+They cover windows that random kills rarely hit. ``CHAT_FAILPOINT="persist.before_write:kill"``
+kills the process (SIGKILL) the first time it reaches the location, ``…:kill:3`` the third time;
+``…:stop`` sends SIGSTOP. Without the variable, a failpoint costs one comparison.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _armed: _Armed | None = None
 
 
 def arm_failpoint() -> None:
-    """Read ``CHAT_FAILPOINT``; called once by processes that have such places.
+    """Read ``CHAT_FAILPOINT``; called once by processes that have failpoints.
 
     Raises:
-        ConfigError: it is set and makes no sense.
+        ConfigError: the variable is set to an invalid value.
     """
     global _armed
     text = os.environ.get("CHAT_FAILPOINT")
@@ -41,7 +41,7 @@ def arm_failpoint() -> None:
 
 
 def failpoint(name: str) -> None:
-    """Die or stop here, if a test asked for it."""
+    """Kill or stop the process here if a test armed this failpoint."""
     if _armed is not None and _armed.name == name:
         _armed.left -= 1
         if _armed.left == 0:

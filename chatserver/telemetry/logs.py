@@ -1,12 +1,12 @@
 """Structured logs: one JSON object per line, or short lines for a developer's terminal.
 
-Use ``log = structlog.get_logger()`` anywhere and ``log.info("what happened", user=…, chat=…)``: the
-event is a fixed phrase, what varies goes into fields.
+Usage: ``log = structlog.get_logger()``, then ``log.info("noun.past_participle", user=…, chat=…)``.
+The event name is constant; variable data goes into fields.
 
-Guarantees, for our own lines and for those of libraries alike:
-- No message text, token or password gets out: fields of such names are replaced, and whatever
-  looks like a token is too, wherever it stands. Libraries log warnings only, as their debug lines
-  hold frames and request bodies.
+Guarantees, for lines of this project and of libraries:
+- No message text, token or password is logged: fields with such names are replaced, and so is any
+  text that looks like a token. Libraries log warnings only, because their debug lines contain
+  frames and request bodies.
 - No line can be forged: control and direction characters are escaped in both formats.
 - Writing never raises: a line that cannot be written is counted and dropped.
 """
@@ -24,7 +24,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from chatserver.telemetry.metrics import LOG_LINES_DROPPED
-from chatserver.telemetry.printable import escaped
+from chatserver.telemetry.printable_text import escaped
 
 REMOVED = "[removed]"
 VALUE_CHARS_MAX = 2_000
@@ -37,13 +37,13 @@ _TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
 
 
 def configure_logs(
-    format: Literal["json", "console"],  # noqa: A002  the setting's own name
+    format: Literal["json", "console"],  # noqa: A002  name of the setting
     level: str,
     *,
     process: str,
     stream: TextIO | None = None,
 ) -> None:
-    """Send the logs of this process to `stream` (stderr), each line naming `process`."""
+    """Configure logging to `stream` (default stderr); each line names `process`."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -67,7 +67,7 @@ def configure_logs(
         ending += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _Named(process),
-            structlog.processors.JSONRenderer(),  # ASCII only: no character can do harm
+            structlog.processors.JSONRenderer(),  # ASCII only, so no harmful characters
         ]
     else:
         ending.append(render_for_terminal)
@@ -83,7 +83,7 @@ def configure_logs(
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's own name
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  name defined by `logging`
         LOG_LINES_DROPPED.inc()
 
 
@@ -96,7 +96,7 @@ class _Named:
 
 
 def remove_private(logger: object, method: str, event: EventDict) -> EventDict:
-    """Replace private fields and whatever looks like a token, and bound every value."""
+    """Replace private fields and anything that looks like a token, and truncate long values."""
     return _cleaned(event)
 
 
@@ -106,7 +106,7 @@ def _cleaned(fields: MutableMapping[str, Any]) -> dict[str, Any]:
             REMOVED
             if name.lower() in _PRIVATE
             else value
-            if name.startswith("_")  # structlog's own
+            if name.startswith("_")  # internal to structlog
             else _clean(value)
         )
         for name, value in fields.items()
@@ -121,12 +121,12 @@ def _clean(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = _TOKEN.sub(REMOVED, str(value))
-    # A traceback's end says what failed, its beginning only where the program starts.
+    # Keep the end: the last lines of a traceback have the error.
     return text if len(text) <= VALUE_CHARS_MAX else "…" + text[-VALUE_CHARS_MAX:]
 
 
 def render_for_terminal(logger: object, method: str, event: EventDict) -> str:
-    """Render a line for people: time, level, event and fields, then the traceback if any."""
+    """Render a line for a terminal: time, level, event and fields, then the traceback if any."""
     trace = event.pop("exception", None)
     event.pop("logger", None)
     level = event.pop("level", method)

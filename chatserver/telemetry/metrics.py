@@ -1,14 +1,14 @@
-"""Every metric of the product, in one place.
+"""Prometheus metrics of all processes.
 
-Labels are bounded: a label holds a word of ours (an error code, a partition number), never an id
-or anything a client chose. A hot path binds its child once: ``ok = SENDS.labels("ok")``.
+Labels are bounded: values come from the server (an error code, a partition number), never ids or
+client input. A hot path binds its child once: ``ok = SENDS.labels("ok")``.
 """
 
 from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from chatserver.telemetry.tallied import TalliedHistogram
+from chatserver.telemetry.fast_histogram import TalliedHistogram
 
 # gateway
 
@@ -263,7 +263,8 @@ HTTP_CLOSED = Counter(
     ["reason"],
 )
 
-# `increase()` does not see a series come. What alerts watch for its first rise is there before it.
+# `increase()` ignores a series' first sample. Series that alert on their first increment are
+# therefore created in advance.
 for _counter, _words in (
     (HISTORY_GAPS, ("page", "cold", "archive", "body")),
     (STREAM_REMOVALS, ("returned", "refused")),
@@ -276,6 +277,6 @@ for _counter, _words in (
 
 
 def close_label(code: int) -> str:
-    """Return the label of a close code: itself, if it is of RFC 6455 or of ours, else ``other``."""
+    """Return the close code as a label if RFC 6455 or this server defines it, else ``other``."""
     is_known = 1000 <= code <= 1015 or 3000 <= code < 3050 or 3500 <= code < 3550
     return str(code) if is_known else "other"

@@ -1,7 +1,7 @@
-"""Spans as OpenTelemetry knows them, sent by OTLP over HTTP. Needs the extra `otel`.
+"""OpenTelemetry span export by OTLP over HTTP. Needs the extra `otel`.
 
-Imported when traces are on, and by nobody else (`chatserver.telemetry.tracing`). Headers for the
-collector come from the standard ``OTEL_EXPORTER_OTLP_HEADERS``.
+Imported only by `chatserver.telemetry.tracing`, when tracing is on. Headers for the collector come
+from the standard ``OTEL_EXPORTER_OTLP_HEADERS``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from chatserver.telemetry.traceids import TraceIds
+from chatserver.telemetry.trace_ids import TraceIds
 
 SERVICE = "chatserver"
 _KINDS = {"send": SpanKind.SERVER, "commit": SpanKind.CLIENT, "write": SpanKind.CLIENT}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
-# A collector that is away is counted, not logged batch by batch.
+# An unavailable collector is counted in metrics, not logged for each batch.
 logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 def make_export(endpoint: str, timeout_s: float) -> Callable[[Sequence[ReadableSpan]], bool]:
-    """Return what sends a batch to a collector, within a time, and tells whether it took it."""
+    """Return a function that exports a batch within the timeout and returns True on success."""
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=timeout_s)
 
     def export(spans: Sequence[ReadableSpan]) -> bool:
@@ -37,7 +37,7 @@ def make_export(endpoint: str, timeout_s: float) -> Callable[[Sequence[ReadableS
 
 
 def make_span_maker(process: str, pid: int) -> Callable[..., ReadableSpan]:
-    """Return what makes spans of one process. An attribute `error` makes it a failed one."""
+    """Return a span factory for one process. An attribute `error` sets the error status."""
     resource = Resource.create(
         {"service.name": SERVICE, "chatserver.process": process, "process.pid": pid}
     )

@@ -1,7 +1,7 @@
-"""What a process says of itself to who watches it: ``/metrics``, ``/healthz`` and ``/readyz``.
+"""Probe endpoints ``/metrics``, ``/healthz`` and ``/readyz``.
 
-Served by a thread on an address of its own, never on a port that clients reach, so that it answers
-also when the event loop does not: that is what ``/healthz`` is for.
+Served on a separate address, never on a client-facing port. A separate thread serves them, so
+``/healthz`` responds even when the event loop is stuck.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client import make_wsgi_app
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import READY
 
-# A loop that woke up for nothing so long is stuck: watch_loop_lag wakes it four times a second.
+# A loop without a heartbeat for this long is stuck; `watch_loop_lag` beats four times per second.
 STUCK_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 5.0
 
@@ -29,21 +29,21 @@ FindTrouble = Callable[[], str]
 
 
 class Pulse:
-    """When the event loop was last seen to run."""
+    """Heartbeat of the event loop."""
 
     def __init__(self) -> None:
         self._beat_at = time.monotonic()
 
     def beat(self) -> None:
-        """Say that the loop runs. From the loop; others may look at any time."""
+        """Record a heartbeat. Called from the event loop; any thread may read it."""
         self._beat_at = time.monotonic()
 
     def still_s(self) -> float:
-        """Return for how long it was not seen to run."""
+        """Return the seconds since the last heartbeat."""
         return time.monotonic() - self._beat_at
 
 
-PULSE: Final = Pulse()  # of the loop of this process; it has one
+PULSE: Final = Pulse()  # for this process's single event loop
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
@@ -55,14 +55,14 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_S
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: probes come every few seconds."""
+        """Log nothing: probes arrive every few seconds."""
 
 
 def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
-    `find_trouble` is called from a thread, for each look at ``/readyz``: it returns why the process
-    is not ready, in words, or nothing.
+    `find_trouble` is called from a thread for each request to ``/readyz`` or ``/metrics``. It
+    returns the reason why the process is not ready, or an empty string.
     """
     metrics = make_wsgi_app()
 
@@ -84,17 +84,17 @@ def make_app(find_trouble: FindTrouble, pulse: Pulse = PULSE) -> Callable[..., I
             answer: Iterable[bytes] = metrics(environ, start_response)
             return answer
         status, text = judge(path)
-        start_response(status, [*_TEXT])  # wsgiref adds to the list it is given
+        start_response(status, [*_TEXT])  # a copy, because wsgiref modifies the list
         return [text.encode()]
 
     return app
 
 
 def serve_probes(host: str, port: int | None, find_trouble: FindTrouble = str) -> None:
-    """Serve them until the process ends; nowhere without a port.
+    """Start serving the probe endpoints until the process ends; do nothing if `port` is None.
 
     Raises:
-        ConfigError: the port is taken, or the address is none of this machine.
+        ConfigError: the port is in use, or the address is not one of this machine.
     """
     if port is None:
         return

@@ -1,14 +1,15 @@
-"""Spans of a message on its way: gateway, Redis, worker, DynamoDB, S3. Off unless asked for.
+"""Tracing of messages through gateway, Redis, worker, DynamoDB and S3. Off by default.
 
-No context travels with a message: trace id, first span and whether it is sampled follow from its
-mid (`chatserver.telemetry.traceids`), so spans of processes that never met are of one trace. All
-hang from the gateway's `send`. A span is told when it is over, from its two times.
+No trace context is stored with a message: trace id, root span and sampling decision follow from its
+mid (`chatserver.telemetry.trace_ids`), so spans from separate processes belong to one trace. The
+gateway's `send` is the parent of all other spans. A span is recorded when it ends, from its start
+and end times.
 
 Guarantees:
-- Off, it costs a comparison where a span would be told: `tracer()` is None.
-- Nothing that people wrote gets out: attributes are ids, counts and words of ours.
-- Nobody waits for the collector: spans wait in a bounded queue for a thread; what does not fit is
-  dropped and counted (``chatserver_trace_spans``).
+- Cost when off: one comparison per span; `tracer()` returns None.
+- No user content is exported: attributes are ids, counts and constants.
+- No caller waits for the collector: a thread sends spans from a bounded queue; spans that do not
+  fit are dropped and counted (``chatserver_trace_spans``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from chatserver.errors import ConfigError
 from chatserver.telemetry.metrics import SPANS
-from chatserver.telemetry.traceids import TraceIds, is_sampled, trace_ids_of
+from chatserver.telemetry.trace_ids import TraceIds, is_sampled, trace_ids_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -32,14 +33,14 @@ BATCH_MAX: Final = 512
 FLUSH_S: Final = 1.0
 EXPORT_S_MAX: Final = 5.0
 CLOSE_S_MAX: Final = 1.0
-BEGUN_MAX: Final = 10_000  # sends under way that are sampled
+BEGUN_MAX: Final = 10_000  # sampled sends in progress
 
 Id = str | int
 Make = Callable[..., "ReadableSpan"]
 
 
 class Settings(Protocol):
-    """What is asked for; see section `telemetry` of the settings."""
+    """Tracing settings, a subset of the settings section `telemetry`."""
 
     @property
     def traces(self) -> Literal["off", "otlp"]: ...
@@ -50,35 +51,35 @@ class Settings(Protocol):
 
 
 class Tracer:
-    """Tells spans of the messages that are sampled. For one thread, the event loop's."""
+    """Records spans of sampled messages. Only use from the event loop's thread."""
 
     def __init__(self, ratio: float, make: Make, put: Callable[[ReadableSpan], None]) -> None:
         self._ratio = ratio
         self._make = make
         self._put = put
-        self._begun: dict[str, int] = {}  # mid → when its send began, ns since 1970
+        self._begun: dict[str, int] = {}  # mid → start of its send, in Unix ns
 
     def find(self, mid: str) -> TraceIds | None:
-        """Return the ids of a message's trace; None: it is not sampled."""
+        """Return the ids of a message's trace; None if it is not sampled."""
         ids = trace_ids_of(mid)
         return ids if is_sampled(ids, self._ratio) else None
 
     def begin(self, mid: str, at_ns: int) -> None:
-        """Note that a send began; nothing is told before it `end`s."""
+        """Record the start of a send; its span is recorded by `end`."""
         if self.find(mid) is not None:
             self._begun[mid] = at_ns
-            if len(self._begun) > BEGUN_MAX:  # some end untold: refused before they were committed
+            if len(self._begun) > BEGUN_MAX:  # sends refused before the commit never `end`
                 del self._begun[next(iter(self._begun))]
 
     def end(self, mid: str, at_ns: int, **attributes: Id) -> None:
-        """Tell the first span of a message's trace, if it was begun."""
+        """Record the root span of a message's trace if its start was recorded."""
         began = self._begun.pop(mid, None)
         if began is not None:
             ids = trace_ids_of(mid)
             self._put(self._make(ids, ids.root, "send", mid, began, at_ns, attributes))
 
     def tell(self, mid: str, name: str, from_ns: int, to_ns: int, **attributes: Id) -> None:
-        """Tell another span of a message's trace, if that is sampled."""
+        """Record another span of a message's trace if it is sampled."""
         ids = self.find(mid)
         if ids is not None:
             own = int.from_bytes(os.urandom(8)) or 1
@@ -90,13 +91,15 @@ _tracer: Tracer | None = None
 
 
 def tracer() -> Tracer | None:
-    """Return the tracer of this process; None: it tells nothing. Whoever is made asks once."""
+    """Return the process's tracer; None if tracing is off. Callers read it once, when created."""
     return _tracer
 
 
 @contextlib.contextmanager
 def open_tracing(settings: Settings, process: str) -> Iterator[None]:
-    """Trace as the settings say, while this is open. First of all: `tracer` is asked once.
+    """Enable tracing as configured while the context is open.
+
+    Open it before creating objects that call `tracer`, because they call it only once.
 
     Raises:
         ConfigError: the extra `otel` is not installed.
@@ -120,7 +123,7 @@ def open_tracing(settings: Settings, process: str) -> Iterator[None]:
 
 
 class SpanSender:
-    """Sends spans from a thread of its own. `export` returns whether a batch was taken."""
+    """Sends spans from a background thread. `export` returns whether a batch was accepted."""
 
     def __init__(self, export: Callable[[Sequence[Any]], bool]) -> None:
         self._export = export
@@ -130,14 +133,14 @@ class SpanSender:
         self._thread.start()
 
     def put(self, span: Any) -> None:
-        """Queue a span; dropped if too many wait. Returns at once."""
+        """Queue a span without blocking; it is dropped if the queue is full."""
         if len(self._queue) >= QUEUE_MAX:
             SPANS.labels("dropped").inc()
         else:
             self._queue.append(span)
 
     def close(self) -> None:
-        """Send what waits, within `CLOSE_S_MAX`, and stop."""
+        """Send the queued spans within `CLOSE_S_MAX`, and stop."""
         self._is_over.set()
         self._thread.join(CLOSE_S_MAX)
 

@@ -1,4 +1,4 @@
-# The tables, as chatserver/warm/tables.py has them: tables.json is generated of it (make docs). What a
+# The tables, as chatserver/warm/schema/tables.py has them: tables.json is generated of it (make docs). What a
 # table or index does not have is empty there.
 locals {
   document  = jsondecode(file("${path.module}/tables.json"))

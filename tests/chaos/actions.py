@@ -1,7 +1,7 @@
-"""What people and fate do in a `Town`, by name: each method is an action of a script.
+"""Actions of a script in a `Town`: user activity and process faults, one method each.
 
-What an action does follows from the script and from what devices have by then. It is begun here
-and goes on by itself, so the next action meets it half done.
+The effect of an action depends on the script and on the current state of the devices. Actions run
+in the background, so the next action starts while earlier ones are in progress.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ EMOJI = ("👍", "❤", "🎉", "")
 
 
 class Actions:
-    """Performs scripts in a town and keeps what was performed."""
+    """Performs scripts in a town and records the performed actions."""
 
     def __init__(self, town: Town) -> None:
         self._town = town
 
     @classmethod
     def names(cls) -> set[str]:
-        """Return all that can be performed."""
+        """Return the names of all actions."""
         return {name.removeprefix("_do_") for name in vars(cls) if name.startswith("_do_")}
 
     async def perform(self, action: Action) -> None:
-        """Begin what an action says; most of it happens while the script goes on."""
+        """Start an action; most of its work happens while the script continues."""
         self._town.script.append(action)
         await getattr(self, f"_do_{action.name}")(*action.args)
         await asyncio.sleep(0.01)
@@ -48,7 +48,7 @@ class Actions:
         self._town.story.scenes.append(asked)
         self._town.spawn(doer.do(asked), f"{ref} of {doer.name}")
 
-    # actions of people
+    # user actions
 
     async def _do_say(self, user: int, device: int, chat: int, count: int) -> None:
         for _ in range(count):
@@ -91,7 +91,7 @@ class Actions:
             self._ask(user, chat, "react", device, target=target, body=EMOJI[emoji])
 
     async def _do_meddle(self, user: int, chat: int, which: int) -> None:
-        """Try to change what is another one's, or what one knows nothing of."""
+        """Try to change another user's message, or an unknown one."""
         self._ask(user, chat, "edit", body="mine now", target=which + 1)
 
     async def _do_join(self, user: int, chat: int) -> None:
@@ -133,7 +133,7 @@ class Actions:
         if device.is_online:
             (await device.ready()).typing(self._town.chats[chat], is_on=True)
 
-    # actions of fate
+    # faults
 
     async def _do_cut(self) -> None:
         self._town.line.reset()
@@ -152,7 +152,7 @@ class Actions:
     def _signal_gateway(self, which: int, number: int) -> None:
         children = self._town.fleet.children
         if children:
-            with contextlib.suppress(psutil.NoSuchProcess):  # a renewal may be ahead of us
+            with contextlib.suppress(psutil.NoSuchProcess):  # already replaced
                 children[which % len(children)].send_signal(number)
 
     async def _do_renew_gateways(self) -> None:
@@ -181,5 +181,5 @@ class Actions:
         await bring_up(worker)
 
     async def _do_wait(self, pause_ms: int) -> None:
-        """Time is the subject here: what runs meanwhile meets the next action elsewhere."""
+        """Wait: actions in progress get to another state before the next action."""
         await asyncio.sleep(pause_ms / 1000)

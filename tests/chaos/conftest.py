@@ -1,4 +1,4 @@
-"""Stacks for chaos: one for all scenarios as long as they leave it whole."""
+"""Chaos test stacks, shared by all scenarios until a test breaks one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.world import World, new_seed
 from tests.support.stack import Stack, open_stack
 
-# Short leases and refreshes, so that what heals by itself does so within the test.
+# Short leases and refresh intervals, so that automatic recovery happens within the test.
 SETTINGS = {
     "CHAT_PERSIST_LEASE_S": "2",
     "CHAT_PERSIST_WRITE_TIMEOUT_S": "1",
@@ -21,8 +21,8 @@ SETTINGS = {
     "CHAT_REDIS_CALL_TIMEOUT_S": "1",
     "CHAT_REDIS_CONNECT_TIMEOUT_S": "1",
 }
-# For people who do not come back by themselves, and where each refusal means something: a process
-# that the machine holds up for some seconds is no fault.
+# For clients that do not reconnect automatically, and tests in which each refusal matters: a
+# process stalled by the machine for some seconds is not a fault.
 PATIENT = SETTINGS | {
     "CHAT_GATEWAY_PING_INTERVAL_S": "60",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "50",
@@ -54,15 +54,15 @@ def _stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int]
 
 @pytest.fixture
 def stack(request: pytest.FixtureRequest, _stacks: Callable[[int], Stack]) -> Stack:
-    """Two gateways, the persist worker by itself, the others; Redis with AOF `always`.
+    """Two gateways, a separate persist worker, the other workers; Redis with AOF `always`.
 
-    The parameter is the number of partitions: with one, the commit serves all inboxes itself;
-    with several, most messages are delivered by a second script.
+    The parameter is the number of partitions: with one, the commit serves all inboxes itself; with
+    several, most messages are delivered by a second script.
     """
     return _stacks(getattr(request, "param", 1))
 
 
 @pytest.fixture
 def world(stack: Stack, tmp_path: Path) -> World:
-    """People on the stack, not yet living: enter it."""
+    """Users on the stack, not started yet: enter it as a context manager."""
     return World(stack, tmp_path, new_seed())

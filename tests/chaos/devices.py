@@ -1,7 +1,7 @@
-"""Devices of people in a story: most are the Python SDK's, some talk the bare protocol.
+"""Devices of the users in a story: most use the Python SDK, some the bare protocol.
 
-A device does what it is asked, however long that takes, and writes down what it is told. What was
-asked for is over when there is an answer for good; until then it is asked again under its ref.
+A device performs each requested operation, retrying under the same ref until there is a definite
+answer, and records everything it receives.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ TEMPORARY = {"unavailable", "overloaded", "rate_limited"}
 
 
 def shown_of(entry: Entry) -> Shown:
-    """Return an entry as the story wants it."""
+    """Convert an entry to the story format."""
     return Shown(*(getattr(entry, name) for name in Shown.__struct_fields__))
 
 
 class Teller(Protocol):
-    """Where devices write down what happens."""
+    """Records the scenes of a story."""
 
     def now(self) -> float:
-        """Seconds since the story began."""
+        """Return the seconds since the story began."""
 
     def tell(self, scene: Scene) -> None:
-        """Write down what happened."""
+        """Record a scene."""
 
 
 class SdkDevice:
@@ -70,9 +70,7 @@ class SdkDevice:
         self.user = user
         self.name = name
         self.problems: list[str] = []
-        self.waits: list[
-            float
-        ] = []  # how long it was going to stay away, each time it lost the line
+        self.waits: list[float] = []  # the reconnect delay of each disconnect
         self._teller = teller
         self._url = url
         self._get_token = token
@@ -82,10 +80,10 @@ class SdkDevice:
         self._listening: asyncio.Task[None] | None = None
         self._reading: set[asyncio.Task[None]] = set()
 
-    # its life
+    # lifecycle
 
     async def open(self) -> None:
-        """Start the device; it goes on where it was."""
+        """Open the device; it resumes from its store."""
 
         async def token() -> str:
             return self._get_token()
@@ -96,10 +94,10 @@ class SdkDevice:
         self._is_open.set()
 
     async def close(self) -> None:
-        """End the device in order.
+        """Close the device gracefully.
 
-        It listens to the end: what an application has not taken when it closes, and what it took
-        in the moments before, is told again to the next process.
+        It consumes events to the end: events that the application has not consumed at closing, and
+        those consumed just before, are delivered again to the next process.
         """
         if self._client is None or self._listening is None:
             return
@@ -109,30 +107,30 @@ class SdkDevice:
         await self._listening
 
     async def restart(self) -> None:
-        """End the device and start it again, as an application that is updated."""
+        """Close the device and open it again, like an application update."""
         if self._is_open.is_set():
             await self.close()
             await self.open()
 
     async def ready(self) -> ChatClient:
-        """Return the client, once there is one."""
+        """Wait for the client and return it."""
         while self._client is None or not self._is_open.is_set():
             await self._is_open.wait()
         return self._client
 
     @property
     def is_online(self) -> bool:
-        """True while it is connected."""
+        """True while connected."""
         return self._client is not None and self._client.is_online
 
-    # hearing
+    # events
 
     async def _listen(self, client: ChatClient) -> None:
         try:
             async for event in client.events():
                 self._take(event)
         except ChatError as exc:
-            if self._client is client:  # nobody closed it
+            if self._client is client:  # not closed by the test
                 self.problems.append(f"{self.name} ended: {exc!r}")
 
     def _take(self, event: events.Event) -> None:
@@ -149,7 +147,7 @@ class SdkDevice:
                 add(Heard(now, *names, chat, "the chat"))
             case events.Marked(chat):
                 add(Heard(now, *names, chat, "a mark"))
-            case events.Signalled(_, _, str() as chat, _):
+            case events.SignalReceived(_, _, str() as chat, _):
                 add(Heard(now, *names, chat, "a signal"))
             case events.Acked(ref, chat, seq, ts, mid):
                 add(Answered(now, self.user, chat, ref, "", seq, ts, mid, self.name))
@@ -165,13 +163,13 @@ class SdkDevice:
                     self._catch_up(chat)
             case events.Disconnected(_, retry_in_s):
                 self.waits.append(retry_in_s)
-            case events.Withdrawn(chat, seqs, after):
+            case events.EntriesWithdrawn(chat, seqs, after):
                 add(Withdrawn(now, *names, chat, seqs, after))
             case _:
                 pass
 
     def _catch_up(self, chat: str) -> None:
-        """Read what will not be told, as an application does that shows the chat."""
+        """Read the entries that will not be delivered, like an application that shows the chat."""
 
         async def read() -> None:
             for entry in await self.read_whole(chat):
@@ -182,10 +180,10 @@ class SdkDevice:
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    # doing
+    # operations
 
     async def do(self, asked: Asked) -> None:
-        """Have a message or a change of one done. The answer comes as an event."""
+        """Perform a message operation. The answer arrives as an event."""
         client = await self.ready()
         chat, ref = asked.chat, asked.ref
         with contextlib.suppress(ChatError):
@@ -204,7 +202,7 @@ class SdkDevice:
                     raise AssertionError(other)
 
     async def insist(self, ask: Callable[[ChatClient], Awaitable[object]]) -> str:
-        """Ask until there is an answer for good; return the code of a refusal, or nothing."""
+        """Retry a request until there is a definite answer; return the error code, or ""."""
         while True:
             client = await self.ready()
             try:
@@ -217,18 +215,18 @@ class SdkDevice:
                 return ""
 
     async def look(self, chat: str, before: int | None) -> None:
-        """Read a page while everything goes on. It may fail: tiers come and go."""
+        """Read a page during the run. It may fail: tiers may be unavailable."""
         client = await self.ready()
         known = client.find_chat(chat)
         if known is None or known.log.shown is None:
-            return  # the newest page would count as told, and what is before it as well
+            return  # the newest page and everything before it would count as delivered
         with contextlib.suppress(ChatError):
             page = await client.history(chat, before=before, limit=20)
             seqs = tuple(entry.seq for entry in page.entries)
             now = self._teller.now()
             self._teller.tell(Page(now, self.user, chat, seqs))
 
-    # the end
+    # end of the run
 
     def targets(self, chat: str) -> list[Entry]:
         """Return the messages that the device has and that are not deleted."""
@@ -237,25 +235,25 @@ class SdkDevice:
         return [entry for entry in self._client.messages(chat) if not entry.deleted]
 
     def newest(self, chat: str) -> int:
-        """Return the newest seq that the device heard of."""
+        """Return the newest seq known to the device."""
         known = self._client.find_chat(chat) if self._client is not None else None
         return 0 if known is None else known.top
 
     def unread(self, chat: str) -> int:
-        """Return how many entries the device shows as unread."""
+        """Return the unread count that the device shows."""
         assert self._client is not None
         known = self._client.find_chat(chat)
         return 0 if known is None else known.unread
 
     def hides(self, chat: str, seq: int) -> bool:
-        """Tell whether the device shows a message as deleted, or not at all."""
+        """Return whether the device shows a message as deleted, or not at all."""
         assert self._client is not None
         known = self._client.find_chat(chat)
         entry = None if known is None else known.log.find(seq)
         return entry is None or entry.deleted
 
     def kept(self, chat: str) -> Kept:
-        """Return what the device keeps of a chat."""
+        """Return the messages of a chat that the device keeps."""
         assert self._client is not None
         kept = tuple(map(shown_of, self._client.messages(chat)))
         return Kept(self.user, self.name, chat, kept)
@@ -277,7 +275,7 @@ class SdkDevice:
         return () if code else tuple(map(shown_of, entries))
 
     async def read_counts(self) -> list[tuple[str, int, int]]:
-        """Return each chat of the list with the read mark and how much is unread."""
+        """Return each chat of the list with its read mark and unread count."""
         counts: list[tuple[str, int, int]] = []
 
         async def read(client: ChatClient) -> None:
@@ -294,7 +292,7 @@ class SdkDevice:
         return counts
 
     async def list_marks(self) -> None:
-        """Write down the user's read marks as the server has them now. It may fail."""
+        """Record the user's read marks from the server. It may fail."""
         client = await self.ready()
         asked = self._teller.now()
         try:
@@ -306,13 +304,13 @@ class SdkDevice:
             self._teller.tell(ReadMark(asked, now, self.user, chat.id, chat.read))
 
     def unstored(self, chat: str) -> Unstored:
-        """Return what the device did in a chat and does not know to be stored."""
+        """Return the device's operations in a chat that are not known to be stored."""
         assert self._client is not None
         refs = tuple(deed.ref for deed in self._client.deeds(chat))
         return Unstored(self.user, self.name, chat, refs)
 
     async def read_lines(self, chats: set[str]) -> list[Line]:
-        """Read the list of chats, as the server has it."""
+        """Read the chat list from the server."""
         lines: list[Line] = []
 
         async def read(client: ChatClient) -> None:
@@ -330,7 +328,7 @@ class SdkDevice:
 
 
 class RawDevice:
-    """A device on the bare wire: `RawChat` with what `World`'s people do to stay connected."""
+    """A device at the protocol level: `RawChat` with the reconnect behavior of a `World` user."""
 
     is_sdk = False
 
@@ -347,30 +345,30 @@ class RawDevice:
 
     @property
     def recorder(self) -> Recorder:
-        """What it saw, for the checker of what is bare on the wire."""
+        """Its observations, for the protocol-level checker."""
         return self.chat.recorder
 
     @property
     def is_online(self) -> bool:
-        """True while it is connected."""
+        """True while connected."""
         return self.chat.is_connected
 
     def turns(self) -> int:
-        """Return how often it was told that a chat became large, or small again, or was so."""
+        """Return the number of large-chat transitions that it received."""
         chats = self.chat.of_type("event", kind="chat")
         return sum("since" in event.get("info", {}) for event in chats)
 
     async def do(self, asked: Asked) -> None:
-        """Send a message; other things are left to the SDK."""
+        """Send a message; all other operations are left to the SDK devices."""
         assert asked.kind == "send", asked
         await self.chat.post(asked.chat, asked.body, asked.ref)
 
     def collect(self) -> None:
-        """Write down what came since the last time."""
+        """Record what arrived since the last call."""
         add, now = self._teller.tell, self._teller.now()
         seen = self.recorder.run.seen
         recorded, self._recorded = seen[self._recorded :], len(seen)
-        # Acks come first: a watermark of the same batch may cover them, and none is of a past one.
+        # Acks come first: a watermark of the same batch may cover them, and never an earlier one.
         for each in recorded:
             match each:
                 case Acked():
@@ -390,7 +388,7 @@ class RawDevice:
                     self._catch_up(line["chat"])
 
     def _check_epoch(self, frame: dict[str, Any]) -> None:
-        """Note an event of an epoch into which no `reset` has brought the device (P5)."""
+        """Record an event of an epoch that no `reset` has announced to the device (P5)."""
         match frame:
             case {"type": "welcome", "epoch": epoch} if not self._epoch:
                 self._epoch = epoch
@@ -404,7 +402,7 @@ class RawDevice:
                 pass
 
     def unstored(self, chat: str) -> Unstored:
-        """Return what the device did in a chat and does not know to be stored."""
+        """Return the device's operations in a chat that are not known to be stored."""
         waiting = [*self.chat.unstored.items()]
         refs = tuple(ref for ref, (pending, _) in waiting if pending.chat == chat)
         return Unstored(self.user, self.name, chat, refs)
@@ -424,7 +422,7 @@ class RawDevice:
                 return []
 
     def _catch_up(self, chat: str) -> None:
-        """Read what will not be told."""
+        """Read the entries that will not be delivered."""
 
         async def read() -> None:
             place, more = 0, True
@@ -451,7 +449,7 @@ class RawDevice:
         task.add_done_callback(self._reading.discard)
 
     async def read_lines(self, chats: set[str]) -> list[Line]:
-        """Read the list of chats, as the server has it."""
+        """Read the chat list from the server."""
         while True:
             try:
                 lines = await self.chat.read_list()

@@ -1,7 +1,7 @@
-"""A stack with all three tiers, archive and pushes, whose links, clocks and servers can break.
+"""A stack with all three tiers, archive and pushes, and faults for links, clocks and servers.
 
 Redis has AOF `everysec`. Every process reaches Redis, DynamoDB and S3 through a proxy; gateways and
-workers have separate links to Redis, and each group of processes has a clock of its own.
+workers have separate links to Redis, and each group of processes has its own clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]  # it comes without types
+import boto3  # type: ignore[import-untyped]  # no type information
 import msgspec
 import zstandard
 from botocore.config import Config
@@ -24,19 +24,19 @@ from chatserver.cold.client import open_s3
 from chatserver.config import Cold
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server, ministack_launch
 from chatserver.domain.clock import SystemClock
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.push_subscriptions import PushSubscriptions
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.warm.dynamo.client import open_dynamodb
 from tests.chaos.conftest import SETTINGS
 from tests.support.clocks import SkewedClock, find_faketime
 from tests.support.links import Links
-from tests.support.pushservice import Browser, PushService, open_push_service
-from tests.support.servers import free_port
+from tests.support.servers.processes import free_port
+from tests.support.servers.push_service import Browser, PushService, open_push_service
 from tests.support.stack import Fleet, Stack, bring_up
 
 LINKS = ("gateways-redis", "workers-redis", "dynamodb", "s3")
 CLOCKS = ("gateways", "persist", "others")
 GATEWAYS = 3
-CROWD_MAX = 255  # users without a device: as many members as a new chat may have beside its owner
+CROWD_MAX = 255  # users without a device: the most members of a new chat beside its owner
 SMALL = {  # so that logs and inboxes overflow, and chats become large and small again
     "CHAT_REDIS_PARTITIONS": "4",
     "CHAT_REDIS_LOG_MAX": "80",
@@ -51,12 +51,12 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
     "CHAT_REPAIR_AFTER_MS": "500",
     "CHAT_REPAIR_INTERVAL_MS": "200",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(["127.0.0.0/8"]),
-    # A busy machine is no fault: what each refusal costs is seconds until all is asked again.
+    # A busy machine is not a fault: each refusal costs seconds until everything is retried.
     "CHAT_REDIS_CALL_TIMEOUT_S": "2",
     "CHAT_REDIS_CONNECT_TIMEOUT_S": "2",
     "CHAT_GATEWAY_PING_INTERVAL_S": "7",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "6",
-    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # a hall is created in one call
+    "CHAT_GATEWAY_RPC_TIMEOUT_S": "8",  # the hall is created in one call
 }
 
 
@@ -94,7 +94,7 @@ class FullStack:
             "CHAT_COLD_SECRET_KEY": SECRET_KEY,
         }
         self.crowd = [f"crowd{number}" for number in range(CROWD_MAX)]
-        self.reviving: set[str] = set()  # names of processes that a fault starts again by itself
+        self.reviving: set[str] = set()  # names of processes that a fault restarts itself
         self.fleet: Fleet
 
     def _redis_url(self, link: str) -> str:
@@ -120,7 +120,7 @@ class FullStack:
         await asyncio.gather(*map(bring_up, (self.fleet, *self.stack.workers.values())))
 
     async def apply_bucket(self) -> None:
-        """Create the bucket where it is not there."""
+        """Create the bucket if it does not exist."""
         async with open_s3(self.cold) as store:
             await apply_bucket(store, self.cold)
 
@@ -128,16 +128,17 @@ class FullStack:
         variables = self.clocks[clock].variables()
         redis = {
             "CHAT_REDIS_URL": self._redis_url("workers-redis"),
-            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # others than gateways, which refuse in time
+            "CHAT_REDIS_CALL_TIMEOUT_S": "4",  # not as short as for gateways, which refuse in time
         }
         server = self.stack.add_worker(*kinds, **redis, **variables, **more)
         del self.stack.workers["-".join(kinds)]
         self.stack.workers[name] = server
 
     async def keep_running(self) -> None:
-        """Start again what ended by itself, as whoever runs it does. Runs until cancelled.
+        """Restart processes that have exited, like a supervisor. Runs until cancelled.
 
-        A worker that loses Redis ends. What a fault killed has no process until it is started.
+        A worker that loses Redis exits. A process killed by a fault stays down until the fault
+        restarts it.
         """
         while True:
             for server in (*self.stack.workers.values(), self.fleet):
@@ -145,7 +146,7 @@ class FullStack:
                     continue
                 if server.process is not None and server.process.poll() is not None:
                     server.process = None
-                    with contextlib.suppress(AssertionError):  # the next look tries again
+                    with contextlib.suppress(AssertionError):  # the next iteration retries
                         await bring_up(server)
             await asyncio.sleep(0.2)
 
@@ -157,7 +158,7 @@ class FullStack:
             clock.set(0.0)
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Kill all processes."""
         self.stack.stop()
         self.s3.kill()
 
@@ -171,10 +172,10 @@ class FullStack:
             await subscriptions.put(browser.subscription_of(user), SystemClock().time())
         return browser
 
-    # the truth
+    # reference data
 
     async def read_archive(self, chat: str) -> list[dict[str, Any]]:
-        """Return the entries of a chat in S3, each as its newest segment has it."""
+        """Return the entries of a chat in S3, each from its newest segment."""
         return await asyncio.to_thread(lambda: list(self._iter_archive(chat)))
 
     def _iter_archive(self, chat: str) -> Iterator[dict[str, Any]]:
@@ -220,7 +221,7 @@ async def open_full_stack(folder: Path) -> AsyncIterator[FullStack]:
 
 
 def cut_log(folder: Path, size: int) -> bool:
-    """Remove the last bytes of Redis's append-only file; False if it has fewer."""
+    """Truncate the end of Redis's append-only file; False if it is shorter than that."""
     files = [*folder.rglob("*.incr.aof"), *folder.glob("*.aof")]
     path = max(files, key=lambda found: found.stat().st_mtime_ns)
     left = path.stat().st_size - size

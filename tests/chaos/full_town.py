@@ -1,7 +1,7 @@
-"""A `Town` on a `FullStack`: with a crowd, users who have no device, and the archive as truth.
+"""A `Town` on a `FullStack`, with absent users, a hall, and the archive as reference data.
 
-Besides the chats of a town there are direct chats with users who are never connected and get
-pushes, and a hall of more members than a gateway ever has devices for.
+Besides the chats of a town there are direct chats with users who never connect and receive pushes,
+and a hall with more members than a gateway ever has devices for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.chaos.full_stack import CROWD_MAX, FullStack
 from tests.chaos.town import GROUPS, PAIRS, SETTLE_S, Town, shown_of_item
 from tests.support.checker import Violation
 from tests.support.links import BareLink
-from tests.support.pushservice import Browser
+from tests.support.servers.push_service import Browser
 from tests.support.story import (
     Answered,
     Asked,
@@ -34,8 +34,8 @@ from tests.support.story import (
 )
 
 ABSENT = 3  # users without a device, each in a direct chat with one user and in the last group
-HALL_USERS = 14  # of the town; the others join it
-SURELY_SMALL = 6  # members; a large chat with fewer turns small
+HALL_USERS = 14  # initial members from the town; its other users join later
+SURELY_SMALL = 6  # members; a large chat with fewer becomes small
 COLLECT_S = 0.02
 PUSH_S = 20.0
 
@@ -46,14 +46,14 @@ CHATS = HALL + 1
 
 @dataclasses.dataclass
 class Absent:
-    """A user who is never connected."""
+    """A user who never connects."""
 
     user: str
     browser: Browser
 
 
 class FullTown(Town):
-    """The people of one seed. Use as an async context manager; it has one round."""
+    """The users of one seed. Use as an async context manager; it has one round."""
 
     def __init__(self, full: FullStack, folder: Path, seed: int) -> None:
         super().__init__(full.stack, full.fleet, folder, seed)
@@ -108,10 +108,10 @@ class FullTown(Town):
         await asyncio.gather(*joins)
         return chat
 
-    # the end
+    # end of the run
 
     async def rest(self) -> None:
-        """Wait until everything that was begun is over and nothing is under way."""
+        """Wait until all tasks are done and nothing is in progress."""
         last = ""
 
         def is_over() -> bool:
@@ -143,7 +143,7 @@ class FullTown(Town):
         return starts >= {device.name for device in self._all()}
 
     async def _read_log(self, chat: str) -> tuple[Shown, ...]:
-        # DynamoDB first: what moves to S3 meanwhile is then in one of them at least.
+        # DynamoDB first: an entry that is archived meanwhile is then in at least one of them.
         items = await self.stack.read_items(chat)
         found = {entry["seq"]: entry for entry in await self.full.read_archive(chat)}
         entries = {seq: msgspec.convert(entry, Shown) for seq, entry in found.items()}
@@ -171,7 +171,7 @@ class FullTown(Town):
                     self.story.scenes.append(Unread(device.user, device.name, chat, read, unread))
 
     async def _read_marks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
-        """Read the marks of all users from DynamoDB, once they are there."""
+        """Read the marks of all users from DynamoDB, once they are stored."""
         for chat, log in logs.items():
             members = set(Stays(self.story.chats[chat], log).members()) & set(self.users)
             give_up = self.now() + SETTLE_S / 4
@@ -188,9 +188,9 @@ class FullTown(Town):
             ]
 
     async def _read_watermarks(self, logs: dict[str, tuple[Shown, ...]]) -> None:
-        """Read what devices do not know to be stored.
+        """Read the operations that devices do not know to be stored.
 
-        The SDK asks after some seconds; a bare device learns of it when it comes back.
+        The SDK probes after some seconds; a bare device is notified when it reconnects.
         """
         give_up = self.now() + SETTLE_S / 4
         stays = {chat: Stays(self.story.chats[chat], log) for chat, log in logs.items()}
@@ -205,7 +205,7 @@ class FullTown(Town):
 
         resuming = [device for device in self._raw() if waiting([device])]
         for device in resuming:
-            await device.chat.abort()  # its `live` connects again
+            await device.chat.abort()  # its `live` reconnects
         while waiting(self._all()) and self.now() < give_up:
             await asyncio.sleep(0.1)
         self.story.scenes += waiting(self._all())
@@ -247,15 +247,15 @@ class FullTown(Town):
         return [*super()._judge(), *(Violation("P5", text) for text in problems)]
 
     def acks(self) -> int:
-        """Return how much was asked for and done."""
+        """Return the number of successful operations."""
         return sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
 
     def slowest(self) -> str:
-        """Return what was waited for at the end, and for how long."""
+        """Return the longest waits at the end, with their durations."""
         return ", ".join(
             f"{what} {seconds:.0f} s" for what, seconds in self._slowest.items() if seconds > 1
         )
 
     def asked(self) -> int:
-        """Return how much was asked for."""
+        """Return the number of requested operations."""
         return sum(isinstance(scene, Asked) for scene in self.story.scenes)

@@ -1,7 +1,7 @@
-"""Faults of a `FullStack`, by name: each method is an action of a script.
+"""Faults of a `FullStack` as actions of a script, one method each.
 
-Each fault ends by itself after the milliseconds of its action. A target that is broken already is
-left alone, so that the faults of one target never overlap.
+Each fault ends automatically after the milliseconds of its action. A target that is already broken
+is skipped, so that the faults of one target never overlap.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.chaos.actions import Actions
 from tests.chaos.full_stack import CLOCKS, LINKS, cut_log
 from tests.chaos.full_town import FullTown
 from tests.chaos.town import Action
-from tests.support.proxy import Direction
+from tests.support.servers.tcp_proxy import Direction
 from tests.support.stack import START_S, bring_up
 from tests.support.story import Lost
 
-CANARY = "chaos:canary"  # a counter in Redis: what was written before is lost if this is
+CANARY = "chaos:canary"  # a counter in Redis: if it was lost, so were earlier writes
 Args = tuple[int, ...]
 Draw = Callable[[random.Random], Args]
 
@@ -38,7 +38,7 @@ def _ms(low: int, high: int) -> Draw:
 
 def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
     def draw(dice: random.Random) -> Args:
-        # The last of the links is that of the clients.
+        # The last link is that of the clients.
         return (
             dice.randrange(len(LINKS) + 1),
             dice.randint(low, high),
@@ -48,7 +48,7 @@ def _link(low: int, high: int, *more: tuple[int, int]) -> Draw:
     return draw
 
 
-# What each kind of fault is done with.
+# The argument generator of each kind of fault.
 FAULTS: dict[str, Draw] = {
     "kill_redis": _ms(0, 800),
     "cut_redis_log": lambda dice: (dice.randint(0, 500), dice.choice((200, 2_000, 12_000, 40_000))),
@@ -78,7 +78,7 @@ FAULTS: dict[str, Draw] = {
 
 
 class Nemesis(Actions):
-    """Performs scripts with all kinds of faults; `counts` has how many of each were done."""
+    """Performs scripts with all kinds of faults; `counts` has the number of each."""
 
     def __init__(self, town: FullTown) -> None:
         super().__init__(town)
@@ -88,7 +88,7 @@ class Nemesis(Actions):
         self._broken: set[str] = set()
 
     async def perform(self, action: Action) -> None:
-        """Begin what an action says."""
+        """Start an action."""
         if action.name in FAULTS:
             self.counts[action.name] += 1
         await super().perform(action)
@@ -122,7 +122,7 @@ class Nemesis(Actions):
                 written = await client.incr(CANARY)
             killed = self._town.now()
             await self._restart(server, pause_ms)
-            # While an fsync takes long, Redis holds back what it acknowledged (AOF `everysec`).
+            # During a long fsync, Redis holds back what it acknowledged (AOF `everysec`).
             async with self._redis() as client:
                 if int(await client.get(CANARY) or 0) < written:
                     self._lose("kill", killed)
@@ -144,7 +144,7 @@ class Nemesis(Actions):
     async def _do_flush_redis(self) -> None:
         async def flush() -> None:
             async with self._redis() as client:
-                await client.ping()  # what comes next takes milliseconds: the time is known
+                await client.ping()  # the flush takes milliseconds: its time is known
                 self._lose("flush")
                 await client.flushall()
 
@@ -176,7 +176,7 @@ class Nemesis(Actions):
     async def _do_kill_s3(self, pause_ms: int) -> None:
         async def restart() -> None:
             await self._restart(self._full.s3, pause_ms)
-            await self._full.apply_bucket()  # ministack forgets one that is empty
+            await self._full.apply_bucket()  # ministack forgets an empty bucket
 
         self._spawn("s3", restart)
 
@@ -253,7 +253,7 @@ class Nemesis(Actions):
         self._spawn(f"clock {which}", work)
 
     async def _revive(self, worker: Any, pause_s: float) -> None:
-        """Start a worker again, however often it ends because a server is down."""
+        """Restart a worker, repeatedly if it exits because a server is down."""
         self._full.reviving.add(worker.launch.name)
         try:
             await self._start_again(worker, pause_s)
@@ -276,12 +276,12 @@ class Nemesis(Actions):
             else:
                 return
 
-    # the end
+    # end of the run
 
     async def _do_rest(self) -> None:
-        """Wait until all faults are over and everything came to rest."""
+        """Wait until all faults are over and the system is quiescent."""
         await self._full_town.rest()
 
     async def _do_list(self, user: int) -> None:
-        """Read the chat list, with the read marks in it."""
+        """Read the chat list, including read marks."""
         self._town.spawn(self._full_town.first(user).list_marks(), "list")

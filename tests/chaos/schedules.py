@@ -1,9 +1,9 @@
-"""Runs seeded fault schedules: `.venv/bin/python -m tests.chaos.schedules --seeds 200 --jobs 2`.
+"""Seeded fault schedules: `.venv/bin/python -m tests.chaos.schedules --seeds 200 --jobs 2`.
 
-A seed is one schedule of about 30 seconds: people chat on a `FullStack` while faults happen, then
-everything comes to rest and the checkers judge. Each job is a process with a stack of its own that
-serves one seed after the other, with new users and chats for each; after a violation it starts from
-clean. One line is printed for each seed; of a failed one the folder keeps the report, the story,
+A seed is one schedule of about 30 seconds: users chat on a `FullStack` while faults happen, then
+the system comes to rest and the checkers run. Each job is a process with its own stack that serves
+one seed after the other, with new users and chats for each; after a violation it starts a new
+stack. It prints one line for each seed; for a failed seed the folder keeps the report, the story,
 the script and all logs. Exits with 1 if a seed failed.
 """
 
@@ -40,11 +40,11 @@ class Result(msgspec.Struct, frozen=True):
     asked: int
     acks: int
     faults: dict[str, int]
-    slow: str = ""  # what was waited for at the end, and for how long
+    slow: str = ""  # the longest waits at the end
     problem: str = ""  # empty: no violation
 
     def line(self, folder: Path) -> str:
-        """Return the line that is printed."""
+        """Format the line to print."""
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         text = (
             f"seed {self.seed}: {'FAILED' if self.problem else 'passed'} in {self.seconds:.0f} s,"
@@ -58,7 +58,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
-    """Perform the schedule of a seed and judge it."""
+    """Perform the schedule of a seed and check the result."""
     start = time.monotonic()
     folder = full.folder / f"seed-{seed}"
     folder.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ async def run_seed(full: FullStack, seed: int, kinds: set[str]) -> Result:
                 counts = dict(nemesis.counts)
                 asked, acks, slow = town.asked(), town.acks(), town.slowest()
     except (Exception, TimeoutError) as exc:
-        # Whatever it was, it is this seed's.
+        # Any error belongs to this seed.
         problem = "\n".join([f"{type(exc).__name__}: {exc}", *stuck])
     finally:
         keeper.cancel()
@@ -102,7 +102,7 @@ def list_tasks() -> list[str]:
 
 
 async def serve(kinds: set[str], kept: Path) -> None:
-    """Run the seeds that come by stdin, one a line; answer each with a line on stdout."""
+    """Run the seeds from stdin, one a line; answer each with a line on stdout."""
     loop = asyncio.get_running_loop()
     seed = await loop.run_in_executor(None, sys.stdin.readline)
     while seed:
@@ -115,7 +115,7 @@ async def serve(kinds: set[str], kept: Path) -> None:
                     problem = result.problem
                     if problem:
                         keep(folder, kept / f"seed-{result.seed}", result)
-                    print(msgspec.json.encode(result).decode(), flush=True)  # noqa: T201  # the answer
+                    print(msgspec.json.encode(result).decode(), flush=True)  # noqa: T201
                     seed = await loop.run_in_executor(None, sys.stdin.readline)
         finally:
             clear_folder(folder)
@@ -125,7 +125,7 @@ def keep(folder: Path, kept: Path, result: Result) -> None:
     """Keep the report of a failed seed, and the logs of its stack."""
     clear_folder(kept)
     kept.mkdir(parents=True)
-    # The report names files of the seed's folder, which does not stay.
+    # The report refers to files in the seed's folder, which is deleted.
     old = str(folder / f"seed-{result.seed}")
     (kept / "report.txt").write_text(result.problem.replace(old, str(kept)))
     for path in (*folder.rglob("*.log"), *(folder / f"seed-{result.seed}").glob("*")):
@@ -136,7 +136,7 @@ def keep(folder: Path, kept: Path, result: Result) -> None:
 
 
 class Jobs:
-    """Gives seeds to jobs and prints what became of them."""
+    """Assigns seeds to jobs and prints the results."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -159,7 +159,7 @@ class Jobs:
                 group.create_task(self._run_job(number), name=f"job-{number}")
 
     async def _run_job(self, number: int) -> None:
-        # Each job takes its ports from a share of its own, as parallel tests do.
+        # Each job takes its ports from a separate share, like parallel tests.
         env = os.environ | {
             "PYTEST_XDIST_WORKER": f"gw{number}",
             "PYTEST_XDIST_WORKER_COUNT": str(self._args.jobs),
@@ -184,7 +184,7 @@ class Jobs:
                 line = await process.stdout.readline()
                 if not line:
                     self.failed.append(seed)
-                    print(f"seed {seed}: FAILED, its job ended; see job-{number}.log")  # noqa: T201  # the result
+                    print(f"seed {seed}: FAILED, its job ended; see job-{number}.log")  # noqa: T201
                     return
                 self._report(msgspec.json.decode(line, type=Result))
             process.stdin.close()
@@ -198,11 +198,11 @@ class Jobs:
         self.done += 1
         if result.problem:
             self.failed.append(result.seed)
-        print(result.line(self._args.folder), flush=True)  # noqa: T201  # what it is for
+        print(result.line(self._args.folder), flush=True)  # noqa: T201  # the command's output
 
 
 def parse_args() -> argparse.Namespace:
-    """Return what is asked for; `kinds` are the kinds of faults."""
+    """Parse the command line; `kinds` are the kinds of faults."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.schedules")
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first of them")

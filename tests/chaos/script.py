@@ -1,8 +1,8 @@
-"""Makes the script of a seed: what people and faults do in a `FullTown`, in periods.
+"""Script generator: user actions and faults in a `FullTown` from a seed, in periods.
 
-About a quarter of the periods are calm. Each seed has a random part of the kinds of faults, so that
-these come densely. The end is calm: everything comes to rest, then each chat gets one more message,
-which shows that it works again and, to users without a device, leads to a push.
+About a quarter of the periods are calm. Each seed uses a random subset of the kinds of faults, so
+that these are frequent. The end is calm: the system comes to rest, then each chat gets one more
+message, which proves that it works again and leads to a push for users without a device.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STEP_MS = (10, 120)
 CALM = 0.25
 FAULTS_IN_PERIOD = (1, 2)
 KINDS_OF_SEED = 0.6
-CROWD, FEW = 10, 5  # members: more than `fanout_members_max`, and surely fewer than it needs
+CROWD, FEW = 10, 5  # members: more than `fanout_members_max`, and clearly below it
 RARE = {"kill_redis", "cut_redis_log", "flush_redis", "renew_gateways", "kill_dynamodb"}
-RARE_MAX = 2  # of a kind in a script: each costs seconds until everybody is back
+RARE_MAX = 2  # of a kind in a script: recovery from each takes seconds
 
-# What people do, and how often.
+# User actions and their weights.
 PEOPLE = {
     "say": 30,
     "chorus": 3,
@@ -51,7 +51,7 @@ def write_script(seed: int, kinds: Collection[str]) -> list[Action]:
 
 
 class _Writer:
-    """Knows who should be a member of which chat by now."""
+    """Generates actions from the expected membership of each chat."""
 
     def __init__(self, seed: int, kinds: list[str]) -> None:
         self._dice = random.Random(seed)
@@ -94,7 +94,7 @@ class _Writer:
             self._act(kind, *FAULTS[kind](self._dice))
 
     def _chat(self) -> int:
-        # The hall has 260 members, of whom 20 are here: an event in it is dear.
+        # The hall has 260 members, of whom 20 are connected: an event in it is expensive.
         return self._dice.randrange(CHATS) if self._dice.random() < 0.3 else self._few_chat()
 
     def _few_chat(self) -> int:

@@ -1,8 +1,8 @@
-"""Everybody on a Redis Cluster: all that is done there, slots that move, and a master that dies.
+"""Redis Cluster: all operations, slot migration and master failover.
 
-Three masters with a replica each, 64 partitions, real gateways and workers. What holds when a
-master dies without its replica having all is said in docs/decisions/0010; on one machine a replica
-has all but what is on the way, and the judge asks for every promise.
+Three masters with a replica each, 64 partitions, real gateways and workers. docs/decisions/0010
+defines the guarantees if a master dies before its replica has everything. On one machine a replica
+lacks only data in transit, and the checker requires every promise.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import pytest
 
 from chatserver.client import ChatClient
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
-from chatserver.hot.keys import Keys
+from chatserver.hot.redis.keys import Keys
 from tests.chaos.conftest import PATIENT
 from tests.chaos.world import World
 from tests.support.observations import Refused, Started
 from tests.support.rawchat import Failed, RawChat
-from tests.support.rediscluster import ClusterNode, RedisCluster, open_redis_cluster
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
+from tests.support.servers.redis_cluster import ClusterNode, RedisCluster, open_redis_cluster
 from tests.support.stack import Stack, bring_up, open_stack
 from tests.support.wire import Ended
 
 PARTITIONS = 64
 KEYS = Keys(PARTITIONS)
-SMALL_MAX = 7  # members: with one more a chat is a large one
+SMALL_MAX = 7  # members: with one more the chat is a large one
 LATE_S = 60.0
-# At rest, a second node timeout passes before the first send after a failover is refused no more.
+# At rest, a second node timeout passes before the first send after a failover succeeds.
 FAILOVER_S = 90.0
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three masters, each with a replica, which follows it when a test says so."""
+    """Three masters, each with a replica; failover is disabled until a test enables it."""
     with open_redis_cluster(tmp_path_factory.mktemp("cluster"), replicas=True) as made:
         made.be_patient()
         yield made
@@ -66,7 +66,7 @@ def stack(_stack: Stack) -> Stack:
 
 
 def homes(world: World) -> list[str]:
-    """Return the slots, named by a key, in which the chats and users of a world live."""
+    """Return the slots, named by a key, of the chats and users of a world."""
     names = [*world.run.members, *{person.chat.user for person in world.people}]
     partitions = {KEYS.partition_of(name) for name in names}  # type: ignore[arg-type]  # plain
     return [KEYS.backlog(partition) for partition in sorted(partitions)]
@@ -78,7 +78,7 @@ def other_than(cluster: RedisCluster, node: ClusterNode) -> ClusterNode:
 
 
 def resets(world: World) -> list[Started]:
-    """Return how often a device had to start anew."""
+    """Return the device restarts from a snapshot."""
     return [seen for seen in world.run.seen if isinstance(seen, Started) and seen.tops is not None]
 
 
@@ -106,7 +106,7 @@ async def make_group(owner: RawChat, *others: str) -> str:
 async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
     trio: list[RawChat],
 ) -> None:
-    """What the protocol does on one Redis it does where chats and users are on different nodes."""
+    """All protocol operations also work with chats and users on different nodes."""
     alice, bob, laptop = trio
     chat = await make_group(alice, bob.user)
     first = (await alice.say(chat, "frist"))["seq"]
@@ -146,7 +146,7 @@ async def test_changes_marks_and_signals_reach_all_devices_on_a_cluster(
 
 
 async def test_group_turns_large_and_small_on_a_cluster(stack: Stack, trio: list[RawChat]) -> None:
-    """On both ways, for a device that is away meanwhile, and for an application on the SDK."""
+    """In both directions, for a device that is offline meanwhile, and for an SDK application."""
     alice, bob, laptop = trio
     guests = [f"guest-{number}-{secrets.token_hex(3)}" for number in range(SMALL_MAX - 1)]
     await stack.add_users(guests)
@@ -183,7 +183,7 @@ async def test_group_turns_large_and_small_on_a_cluster(stack: Stack, trio: list
 async def test_gateway_that_dies_before_it_delivered_is_followed_by_repair_on_a_cluster(
     stack: Stack, trio: list[RawChat]
 ) -> None:
-    """What it acked is in a chat on one node and in no inbox on the others."""
+    """The acked message is in a chat on one node and in no inbox on the others."""
     alice, bob, _ = trio
     chat = await make_group(alice, bob.user)
     await bob.expect_frame("event", LATE_S, chat=chat)
@@ -203,7 +203,7 @@ async def test_gateway_that_dies_before_it_delivered_is_followed_by_repair_on_a_
 async def test_slots_that_move_under_traffic_show_to_nobody(
     world: World, stack: Stack, cluster: RedisCluster
 ) -> None:
-    """A slot that is handed over in order costs a pause: no loss, no repeat, no reset (F13)."""
+    """A slot migration costs only a pause: no loss, no repeat, no reset (F13)."""
     async with world:
         await world.see_acks()
         for key in homes(world)[:6]:
@@ -223,10 +223,10 @@ async def test_slots_that_move_under_traffic_show_to_nobody(
 async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
     stack: Stack, cluster: RedisCluster
 ) -> None:
-    """A replica that lags brings an older Redis: DynamoDB has the rest, and seqs go on above it.
+    """A lagging replica restores an older state: DynamoDB has the rest, and seqs continue above it.
 
-    Only the chat lives on the node that dies, and its members on others. They are reset all the
-    same: so the sender of what was not stored offers it again, and it is lost to nobody (P1).
+    Only the chat is on the node that dies; its members are on others. They are reset nevertheless,
+    so the sender sends the unstored message again, and no message is lost (P1).
     """
     users, chat, victim = find_chat_apart_from_its_members(cluster)
     await stack.add_users(users)
@@ -256,7 +256,7 @@ async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
                 assert exc.is_temporary
                 return False
             except TimeoutError:
-                return False  # the next try has to be answered
+                return False  # the next attempt must be answered
 
         stack.workers["persist"].send_signal(signal.SIGCONT)
         await eventually(lambda: is_acked("after", "after"), FAILOVER_S)
@@ -275,7 +275,7 @@ async def test_master_killed_alone_with_messages_loses_none_that_were_stored(
 def find_chat_apart_from_its_members(
     cluster: RedisCluster,
 ) -> tuple[list[UserId], ChatId, ClusterNode]:
-    """Return two users and their direct chat, which lives on a node where they do not."""
+    """Return two users and their direct chat, which is on a node where they are not."""
     for number in itertools.count():
         users = [UserId(f"{name}-{number}-{secrets.token_hex(3)}") for name in ("alice", "bob")]
         chat = direct_chat_id(*users)

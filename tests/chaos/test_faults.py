@@ -1,4 +1,4 @@
-"""Processes that sleep, forget or go away for a while, and links that break."""
+"""Paused, restarted and unavailable processes, and broken links."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import redis.asyncio
 from chatserver.dev.servers import Server
 from tests.chaos.world import DEADLINE_S, SECONDS, World
 from tests.support.observations import Refused
-from tests.support.proxy import TcpProxy
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Stack, bring_up
 
-LEASE_S = 2.0  # as conftest sets it
+LEASE_S = 2.0  # as set in conftest
 
 
 async def test_persist_worker_asleep_beyond_its_lease_writes_nothing_late(
     world: World, stack: Stack
 ) -> None:
-    """A worker that wakes up after another took over harms nothing (fault F5)."""
+    """A worker that resumes after another took over causes no harm (fault F5)."""
     sleeper = stack.workers["persist"]
     async with world:
         await world.see_acks()
@@ -38,7 +38,7 @@ async def test_persist_worker_asleep_beyond_its_lease_writes_nothing_late(
 async def test_gateway_asleep_for_a_while_is_caught_up_by_its_people(
     world: World, stack: Stack
 ) -> None:
-    """A gateway that stops and goes on (a paused machine) shows nothing twice (fault F3)."""
+    """A gateway that is paused and resumed (a paused machine) delivers nothing twice (fault F3)."""
     async with world:
         sleeper = world.random.choice(stack.gateways)
         await world.see_acks()
@@ -51,7 +51,7 @@ async def test_gateway_asleep_for_a_while_is_caught_up_by_its_people(
 
 @pytest.fixture
 async def patient(stack: Stack) -> AsyncIterator[Server]:
-    """A gateway that refuses nothing only because the machine has held Redis up."""
+    """A gateway that refuses nothing merely because the machine has stalled Redis."""
     gateway = stack.add_gateway(CHAT_REDIS_CALL_TIMEOUT_S="30")
     await bring_up(gateway)
     yield gateway
@@ -62,7 +62,7 @@ async def patient(stack: Stack) -> AsyncIterator[Server]:
 async def test_redis_that_forgets_its_scripts_is_told_them_again(
     world: World, stack: Stack, patient: Server
 ) -> None:
-    """SCRIPT FLUSH shows to nobody (fault F20)."""
+    """Users do not notice a SCRIPT FLUSH (fault F20)."""
     client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     world.ports = lambda: [patient.port]
     async with world:
@@ -78,7 +78,7 @@ async def test_redis_that_forgets_its_scripts_is_told_them_again(
 async def test_redis_that_stalls_refuses_for_now_and_loses_nothing(
     world: World, stack: Stack
 ) -> None:
-    """A Redis that sleeps longer than a call may take gives unknown outcomes, all resolved."""
+    """If Redis stalls for longer than a call timeout, all unknown outcomes are resolved later."""
     async with world:
         await world.see_acks()
         stack.redis.send_signal(signal.SIGSTOP)
@@ -91,7 +91,7 @@ async def test_redis_that_stalls_refuses_for_now_and_loses_nothing(
 async def test_dynamodb_killed_and_restarted_delays_storing_only(
     world: World, stack: Stack
 ) -> None:
-    """While the warm tier is away, people chat on; it gets everything afterwards (fault F24)."""
+    """While the warm tier is down, users keep chatting; it catches up afterwards (fault F24)."""
     async with world:
         await world.see_acks()
         stack.dynamodb.kill()
@@ -113,7 +113,7 @@ async def link(stack: Stack) -> AsyncIterator[TcpProxy]:
 
 @pytest.fixture
 async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
-    """A gateway behind the breakable link, which closes no socket for a pong that is late."""
+    """A gateway behind the breakable link, with a long pong timeout."""
     gateway = stack.add_gateway(
         CHAT_REDIS_URL=f"redis://127.0.0.1:{link.port}/0",
         CHAT_GATEWAY_PING_INTERVAL_S="60",
@@ -126,7 +126,7 @@ async def linked(stack: Stack, link: TcpProxy) -> AsyncIterator[Server]:
 
 
 def reset(link: TcpProxy) -> None:
-    """Cut every connection."""
+    """Reset every connection."""
     link.reset()
 
 
@@ -136,7 +136,7 @@ def tear(link: TcpProxy) -> None:
 
 
 def slow_down(link: TcpProxy) -> None:
-    """Put 100 ms on each way."""
+    """Add 100 ms of latency in each direction."""
     link.latency_s = 0.1
 
 
@@ -154,7 +154,7 @@ FAULTS: dict[str, Callable[[TcpProxy], None]] = {
 async def test_broken_links_to_redis_lose_and_repeat_nothing(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """Each fault of the link in a random order (F14 to F16): unknown outcomes are all resolved."""
+    """Each link fault in a random order (F14 to F16): all unknown outcomes are resolved."""
     direct = stack.gateways[0]
     world.ports = lambda: [linked.port, linked.port, direct.port]
     names = sorted(FAULTS)
@@ -173,7 +173,7 @@ async def test_broken_links_to_redis_lose_and_repeat_nothing(
 async def test_gateway_without_redis_says_so_and_keeps_its_sockets(
     world: World, stack: Stack, link: TcpProxy, linked: Server
 ) -> None:
-    """A send gets `unavailable` in time; the sockets stay, and work again after healing (F14)."""
+    """A send gets `unavailable` in time; the sockets stay open, and work again afterwards (F14)."""
     world.ports = lambda: [linked.port]
     async with world:
         await world.see_acks()
@@ -196,14 +196,14 @@ def refusals_after(world: World, start: float) -> list[Refused]:
     return [seen for seen in world.run.seen if isinstance(seen, Refused) and seen.t > start]
 
 
-# ── many things at once ─────────────────────────────────────────────────────────────────────────
+# ── combined faults ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("stack", [1, 4], indirect=True)
 async def test_random_faults_one_after_another_lose_and_repeat_nothing(
     world: World, stack: Stack
 ) -> None:
-    """Kills, pauses and restarts as they come; a quarter of the time is calm (F1 to F24)."""
+    """Random kills, pauses and restarts; a quarter of the time is calm (F1 to F24)."""
 
     async def bounce(server: Server) -> None:
         server.kill()

@@ -13,10 +13,10 @@ import pytest
 
 from chatserver.config import Redis
 from chatserver.domain.clock import SystemClock
-from chatserver.hot.checkup import check_redis
+from chatserver.operations.doctor.redis_checks import check_redis
 from tests.chaos.conftest import PATIENT
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import HOST, eventually, free_port, redis_client
+from tests.support.servers.processes import HOST, eventually, free_port, redis_client
 from tests.support.stack import Stack, open_stack
 
 DEADLINE_S = 60.0
@@ -27,7 +27,7 @@ KEPT = 10  # messages of a chat that stay in Redis once they are persisted
 
 @pytest.fixture
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One gateway, an API and all workers that a message meets."""
+    """One gateway, an API and the core workers."""
     folder = tmp_path_factory.mktemp("full")
     env = PATIENT | {"CHAT_REDIS_LOG_MAX": str(KEPT), "CHAT_REDIS_INBOX_MAX": str(KEPT)}
     with open_stack(folder, workers=(), fsync="everysec", env=env) as made:
@@ -48,7 +48,7 @@ async def status_of(port: int) -> tuple[int, str]:
 
 
 async def send_until_full(who: RawChat, chat: str) -> list[str]:
-    """Send until that is refused with the code for it; return the bodies that were acked."""
+    """Send until refused because Redis is full; return the acked bodies."""
     acked: list[str] = []
     while len(acked) < 2000:
         body = f"{len(acked)} {BODY}"
@@ -63,7 +63,7 @@ async def send_until_full(who: RawChat, chat: str) -> list[str]:
 
 
 async def is_sent(who: RawChat, chat: str, body: str) -> bool:
-    """Send under a fixed ref; False while that is refused because Redis is full."""
+    """Send under a fixed ref; False while it is refused because Redis is full."""
     try:
         await who.say(chat, body, ref=body)
     except Failed as exc:
@@ -73,9 +73,9 @@ async def is_sent(who: RawChat, chat: str, body: str) -> bool:
 
 
 async def test_full_redis_drains_by_itself_when_dynamodb_is_back(stack: Stack) -> None:
-    """Sends are refused, all processes say "full"; then the backlog drains and sends work again.
+    """Sends are refused, all processes report "full"; then the backlog drains and sends work again.
 
-    Until there is room again, history is served from DynamoDB, and devices can come back.
+    Until there is room again, history is served from DynamoDB, and devices can reconnect.
     """
     probe = free_port()
     stack.start_worker("persist", "repair", "rpc", CHAT_TELEMETRY_METRICS_PORT=str(probe))
@@ -99,7 +99,8 @@ async def test_full_redis_drains_by_itself_when_dynamodb_is_back(stack: Stack) -
                 await say_full(stack, api.port, probe)
                 findings = await check_redis(Redis(url=stack.redis_url), SystemClock())
                 assert any(f.level == "problem" and "is full" in f.what for f in findings)
-                # Nothing that is taken away makes room now: all of this passes a full Redis.
+                # No deletion frees enough memory now: all of these operations must work on full
+                # Redis.
                 admin.config_set("maxmemory", 1)
             finally:
                 stack.dynamodb.send_signal(signal.SIGCONT)
@@ -121,7 +122,7 @@ async def test_full_redis_drains_by_itself_when_dynamodb_is_back(stack: Stack) -
 
 
 async def say_full(stack: Stack, api: int, worker: int) -> None:
-    """Wait until each process is unready and names what is full."""
+    """Wait until each process is unready and reports that Redis is full."""
     ports = {"gateway": stack.port, "api": api, "worker": worker}
     for name, port in ports.items():
 
@@ -133,12 +134,12 @@ async def say_full(stack: Stack, api: int, worker: int) -> None:
 
 
 async def is_status(port: int, status: int) -> bool:
-    """Say whether /readyz answers with a status."""
+    """Return whether /readyz answers with a status."""
     return (await status_of(port))[0] == status
 
 
 async def test_full_redis_drains_without_a_change_of_its_settings(stack: Stack) -> None:
-    """The backlog that filled it is trimmed as it is persisted; nobody has to do anything."""
+    """The backlog is trimmed as it is persisted, without operator action."""
     stack.start_worker("persist", "repair", "rpc")
     await stack.add_users(["carol", "dave"])
     with redis_client(stack.redis_url) as admin:

@@ -23,7 +23,7 @@ async def test_chat_without_a_fault_keeps_its_promises(world: World, stack: Stac
 
 @in_partitions
 async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Stack) -> None:
-    """One of two gateways dies in the middle of everything; its people go to the other."""
+    """One of two gateways dies under load; its users reconnect to the other."""
     async with world:
         victim = world.random.choice(stack.gateways)
         await world.chat_for(SECONDS / 2)
@@ -46,7 +46,7 @@ async def test_gateway_killed_loses_and_repeats_nothing(world: World, stack: Sta
 async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
     world: World, stack: Stack, point: str
 ) -> None:
-    """The worker dies between two of its steps; the next one goes on from the checkpoint."""
+    """The worker dies between two of its steps; the next one continues from the checkpoint."""
     await asyncio.to_thread(stack.workers["persist"].stop)
     times = world.random.randint(1, 4)
     doomed = await stack.bring_up_worker("persist", CHAT_FAILPOINT=f"{point}:kill:{times}")
@@ -63,7 +63,7 @@ async def test_persist_worker_killed_at_any_step_loses_and_repeats_nothing(
 async def test_redis_killed_and_restarted_loses_and_repeats_nothing(
     world: World, stack: Stack
 ) -> None:
-    """With AOF `always`, what was acked is there again, and people resume."""
+    """With AOF `always`, acked messages survive, and users resume."""
     async with world:
         await world.chat_for(SECONDS / 2)
         stack.redis.kill()

@@ -1,4 +1,4 @@
-"""Redis that goes back in time, or loses everything, under people who go on chatting (F7)."""
+"""Data loss in Redis, of the latest writes or of everything, while users keep chatting (F7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ in_partitions = pytest.mark.parametrize("stack", [1, 4], indirect=True)
 
 
 def log_of(stack: Stack) -> Path:
-    """Return the file to which Redis appends."""
+    """Return Redis's current append-only file."""
     files = [
         *stack.redis.launch.folder.rglob("*.incr.aof"),
         *stack.redis.launch.folder.glob("*.aof"),
@@ -27,14 +27,14 @@ def log_of(stack: Stack) -> Path:
 
 
 def cut(path: Path, size: int) -> None:
-    """Take the end of a file away, as a power loss does."""
+    """Truncate a file, as after a power loss."""
     with path.open("r+b") as file:
         file.truncate(size)
 
 
 @in_partitions
 async def test_redis_that_lost_its_tail_gives_no_place_twice(world: World, stack: Stack) -> None:
-    """What DynamoDB has and Redis has forgotten keeps its places: seq and ts go on above it."""
+    """Entries in DynamoDB that Redis has lost keep their seqs: seq and ts continue above them."""
     async with world:
         await world.see_acks(60)
         await world.be_calm()
@@ -50,7 +50,7 @@ async def test_redis_that_lost_its_tail_gives_no_place_twice(world: World, stack
 async def test_messages_acked_and_not_stored_are_offered_again_after_a_lost_tail(
     world: World, stack: Stack
 ) -> None:
-    """Their senders have them still: nobody's message is lost, and none is there twice."""
+    """Their senders still have them: no message is lost or duplicated."""
     path = log_of(stack)
     async with world:
         await world.see_acks(30)
@@ -73,7 +73,7 @@ async def test_messages_acked_and_not_stored_are_offered_again_after_a_lost_tail
 
 
 async def flush(stack: Stack) -> None:
-    """Empty Redis while everybody is connected."""
+    """Empty Redis while all users are connected."""
     client = redis.asyncio.Redis.from_url(stack.redis_url, socket_timeout=60)
     await client.flushall()
     await client.aclose()
@@ -95,7 +95,7 @@ async def lose_the_disk(stack: Stack) -> None:
 async def test_redis_that_lost_everything_is_filled_again_under_running_clients(
     world: World, stack: Stack, lose: Callable[[Stack], Awaitable[None]]
 ) -> None:
-    """Every client ends in step, and every message that was persisted is read (issue part 4)."""
+    """Every client converges, and every persisted message is read (issue part 4)."""
     async with world:
         await world.see_acks(60)
         await world.be_calm()

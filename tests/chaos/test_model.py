@@ -1,18 +1,18 @@
-"""All promises at once: a state machine of hypothesis makes up what people and fate do.
+"""Model test of all promises: a hypothesis state machine generates user actions and faults.
 
-Three gateways, two persist workers, repair and rpc, twenty people with two devices each (most the
-Python SDK's), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` knows who
-is a member of what and chooses the next action; a `Town` performs it and does not wait for what it
-leads to, so everything happens at once. One example of the machine is one round, and ends with
-`Town.settle`: the judgement over all that was asked, told, read and stored.
+Three gateways, two persist workers, repair and rpc, twenty users with two devices each (most on the
+Python SDK), on a real Redis (AOF `always`) and the DynamoDB API server. `ModelMachine` tracks the
+members of each chat and chooses the next action; a `Town` performs it without waiting for its
+effects, so everything happens concurrently. One example of the machine is one round, and ends with
+`Town.settle`, which checks all requests, deliveries, reads and stored data.
 
-A state machine rather than a plain random script, because what may come next depends on what was
-before, and hypothesis leaves some kinds of action out of a round on purpose, so that the others
-come densely. It only generates: with real processes the same script need not fail twice, so
-shrinking would be guessing. The seed gives the same script again; a failure prints both, and
-``CHAOS_SCRIPT=<file>`` performs a script, whole or cut by hand.
+It is a state machine rather than a plain random script, because the valid next actions depend on
+earlier ones, and hypothesis omits some kinds of action from a round on purpose, so that the others
+are frequent. It only generates: with real processes the same script need not fail twice, so
+shrinking would not work. The seed reproduces the script; a failure prints both, and
+``CHAOS_SCRIPT=<file>`` performs a script, whole or manually shortened.
 
-`CHAOS_SECONDS` (``make soak``) makes it go on with further seeds; in CI the seed is fixed.
+`CHAOS_SECONDS` (``make soak``) makes it continue with further seeds; in CI the seed is fixed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tests.chaos.town import GROUPS, PAIRS, USERS, Action, Town, pairs_of
 from tests.chaos.world import new_seed
 from tests.support.stack import Fleet, Stack, open_stack, start
 
-SEED = 15  # chosen for a script that leaves no kind of action out
-ROUNDS = 4  # of one town; the first is hypothesis's simplest: one person does one thing many times
+SEED = 15  # chosen for a script that includes every kind of action
+ROUNDS = 4  # of one town; the first is hypothesis's simplest: one user repeats one action
 STEPS = 60
 SOAK_S = float(os.environ.get("CHAOS_SECONDS", "0"))
 SOAK_ROUNDS = 10
@@ -49,7 +49,7 @@ SMALL = {  # so that logs and inboxes overflow, and chats become large and small
 }
 CROWD = 10  # members: more than the above
 FEW = 5  # less than four fifths of it
-FAULTS_MAX = 2  # of a kind in a round: processes take a second or two to come back
+FAULTS_MAX = 2  # of a kind in a round: restarts take a second or two
 
 chats = st.integers(0, len(GROUPS) + PAIRS - 1)
 groups = st.integers(0, len(GROUPS) - 1)
@@ -60,11 +60,11 @@ pauses = st.integers(0, 1_000)
 
 
 class ModelMachine(RuleBasedStateMachine):
-    """Chooses actions by what the model knows: who should be a member of which chat by now."""
+    """Chooses actions by the expected members of each chat."""
 
     town: Town
     runner: asyncio.Runner
-    failure: BaseException | None = None  # then nothing more is done, whatever hypothesis tries
+    failure: BaseException | None = None  # after a failure, further actions are skipped
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ModelMachine(RuleBasedStateMachine):
         try:
             self.runner.run(work)
         except Exception as exc:
-            # Any failure is the round's: hypothesis hears of it when that is over.
+            # Any failure belongs to the round: it is reported to hypothesis at its end.
             kind.failure = exc
 
     def act(self, name: str, *args: int) -> None:
@@ -102,7 +102,7 @@ class ModelMachine(RuleBasedStateMachine):
         return self.members[chat][who % len(self.members[chat])]
 
     def may(self, fault: str) -> bool:
-        """Count a fault; say whether there may be one more in this round."""
+        """Count a fault; return whether another one is allowed in this round."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
         return self.faults[fault] <= FAULTS_MAX
 
@@ -110,44 +110,44 @@ class ModelMachine(RuleBasedStateMachine):
 
     @rule(chat=chats, who=people, device=devices, count=st.integers(1, 8))
     def a_say(self, chat: int, who: int, device: int, count: int) -> None:
-        """A member says something, or many things at once."""
+        """A member sends one or many messages at once."""
         self.act("say", self.member(chat, who), device, chat, count)
 
     @rule(chat=chats)
     def chorus(self, chat: int) -> None:
-        """Everybody speaks at once, also who has left."""
+        """Everyone sends at once, former members included."""
         self.act("chorus", chat, 1)
 
     @rule(chat=chats, user=people)
     def intrude(self, chat: int, user: int) -> None:
-        """Anybody at all tries to say something."""
+        """Any user tries to send a message."""
         self.act("say", user, 0, chat, 1)
 
     @rule(chat=chats, who=people, device=devices, which=places)
     def edit(self, chat: int, who: int, device: int, which: int) -> None:
-        """A member changes a message."""
+        """A member edits a message."""
         self.act("edit", self.member(chat, who), device, chat, which)
 
     @rule(chat=chats, who=people, device=devices, which=places, emoji=st.integers(0, 3))
     def react(self, chat: int, who: int, device: int, which: int, emoji: int) -> None:
-        """A member reacts, or takes it back."""
+        """A member adds or removes a reaction."""
         self.act("react", self.member(chat, who), device, chat, which, emoji)
 
     @rule(chat=chats, who=people, device=devices, which=places, is_hidden=st.booleans())
     def delete(self, chat: int, who: int, device: int, which: int, is_hidden: bool) -> None:
-        """A member takes a message away, from everybody or from himself."""
+        """A member deletes a message, for everyone or only for themselves."""
         self.act("hide" if is_hidden else "delete", self.member(chat, who), device, chat, which)
 
     @rule(chat=chats, user=people, which=places)
     def meddle(self, chat: int, user: int, which: int) -> None:
-        """Anybody tries to change any message."""
+        """Any user tries to change any message."""
         self.act("meddle", user, chat, which)
 
     # ── members ─────────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=groups, user=people)
     def join_or_leave(self, chat: int, user: int) -> None:
-        """Who is in leaves, who is not joins; the owner stays."""
+        """A member leaves, a non-member joins; the owner stays."""
         members = self.members[chat]
         if user not in members:
             members.append(user)
@@ -158,7 +158,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     @rule(chat=groups, user=people)
     def invite_or_remove(self, chat: int, user: int) -> None:
-        """The owner removes who is in, and invites who is not."""
+        """The owner removes a member, or invites a non-member."""
         members = self.members[chat]
         if user not in members:
             members.append(user)
@@ -169,7 +169,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     @rule(chat=groups)
     def surge(self, chat: int) -> None:
-        """Many come or go at once, so that the chat becomes large, or small again."""
+        """Many users join or leave at once, so that the chat becomes large, or small again."""
         members = self.members[chat]
         others = [user for user in range(USERS) if user not in members]
         if len(members) > (CROWD + FEW) // 2:
@@ -183,26 +183,26 @@ class ModelMachine(RuleBasedStateMachine):
 
     @rule(chat=groups)
     def rename(self, chat: int) -> None:
-        """The owner gives the chat another name."""
+        """The owner renames the chat."""
         self.act("rename", self.members[chat][0], chat)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     @rule(chat=chats, user=people, before=places)
     def look(self, chat: int, user: int, before: int) -> None:
-        """Anybody asks for a page."""
+        """Any user requests a page."""
         self.act("look", user, chat, before)
 
     @rule(chat=chats, who=people, is_typing=st.booleans())
     def mark(self, chat: int, who: int, is_typing: bool) -> None:
-        """A member has read all, or types."""
+        """A member marks everything as read, or types."""
         self.act("type" if is_typing else "mark", self.member(chat, who), chat)
 
-    # ── fate ────────────────────────────────────────────────────────────────────────────────────
+    # ── faults ──────────────────────────────────────────────────────────────────────────────────
 
     @rule(pause_ms=st.integers(50, 400))
     def wait(self, pause_ms: int) -> None:
-        """Nothing, for a moment."""
+        """Wait for a moment."""
         self.act("wait", pause_ms)
 
     @rule(user=people, device=devices)
@@ -214,14 +214,14 @@ class ModelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.faults.get("cut", 0) < 2 * FAULTS_MAX)
     @rule()
     def cut(self) -> None:
-        """The line of a quarter of the people breaks."""
+        """The connection of a quarter of the users breaks."""
         self.may("cut")
         self.act("cut")
 
     @precondition(lambda self: self.faults.get("gateway", 0) < FAULTS_MAX)
     @rule(which=st.integers(0, 2), is_kill=st.booleans())
     def end_gateway(self, which: int, is_kill: bool) -> None:
-        """A gateway is killed, or told to end."""
+        """A gateway is killed or terminated."""
         self.may("gateway")
         self.act("kill_gateway" if is_kill else "end_gateway", which)
 
@@ -234,7 +234,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 2), is_kill=st.booleans(), pause_ms=pauses)
     def end_worker(self, which: int, is_kill: bool, pause_ms: int) -> None:
-        """A persist worker, or repair and rpc, is killed or told to end; it comes back later."""
+        """A persist worker, or repair and rpc, is killed or terminated; it is restarted later."""
         worker = f"worker {which}"
         if worker not in self.faults:
             self.may(worker)
@@ -247,7 +247,7 @@ def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack
     folder = tmp_path_factory.mktemp("town")
     settings_ = SETTINGS | {"CHAT_REDIS_PARTITIONS": "4", **SMALL}
     with open_stack(folder, gateways=0, workers=(), fsync="always", env=settings_) as stack:
-        for name in ("persist-one", "persist-two"):  # both are the stack's, to be ended by it
+        for name in ("persist-one", "persist-two"):  # both belong to the stack, which ends them
             stack.start_worker("persist")
             stack.workers[name] = stack.workers.pop("persist")
         stack.start_worker("repair", "rpc")
@@ -257,7 +257,7 @@ def town_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack
 
 
 def play(stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, steps: int) -> Town:
-    """Let a town live by a seed, and return it."""
+    """Run a town with a seed, and return it."""
     with asyncio.Runner() as runner:
         town = Town(*stack, folder, number)
         runner.run(town.__aenter__())
@@ -274,18 +274,18 @@ def play(stack: tuple[Stack, Fleet], folder: Path, number: int, rounds: int, ste
             )
             run_state_machine_as_test(seed(number)(machine), settings=limits)
         except Exception:
-            # Whatever hypothesis made of it when it tried the script again.
+            # Report the original failure, whatever hypothesis raised when it retried the script.
             if machine.failure is None:
                 raise
             raise AssertionError(str(machine.failure)) from machine.failure.__cause__
         finally:
             runner.run(town.__aexit__(None, None, None))
-    print(f"seed {number}: {town.figures()}, all promises kept")  # noqa: T201  # the run's figure
+    print(f"seed {number}: {town.figures()}, all promises kept")  # noqa: T201
     return town
 
 
 def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> None:
-    """Let a town live by a script."""
+    """Run a town with a script."""
 
     async def live() -> None:
         async with Town(*stack, folder, 0) as town:
@@ -298,16 +298,16 @@ def perform(stack: tuple[Stack, Fleet], folder: Path, script: list[Action]) -> N
                     await town.settle()
                 await town.begin()
             await town.settle()
-        print(f"script: {town.figures()}, all promises kept")  # noqa: T201  # the run's figure
+        print(f"script: {town.figures()}, all promises kept")  # noqa: T201  # the run's statistics
 
     asyncio.run(live())
 
 
-@pytest.mark.timeout(600 + 2 * SOAK_S)  # a town that was begun is lived to its end
+@pytest.mark.timeout(600 + 2 * SOAK_S)  # a started town runs to its end
 def test_people_and_fate_at_random_keep_all_promises(
     town_stack: tuple[Stack, Fleet], tmp_path: Path
 ) -> None:
-    """Each acked entry once, in one order, at every member and in DynamoDB; none at a stranger."""
+    """Each acked entry once, in order, at every member and in DynamoDB; none at a non-member."""
     script = os.environ.get("CHAOS_SCRIPT")
     if script:
         actions = msgspec.json.decode(Path(script).read_bytes(), type=list[Action])

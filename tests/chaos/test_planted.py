@@ -1,4 +1,4 @@
-"""The harness is not blind: a fault planted into a real, healthy stack fails the run."""
+"""Self-test of the harness: a fault injected into a real, healthy stack fails the run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.stack import Stack, dynamodb_client
 
 
 def lose(client: Any, items: list[dict[str, Any]]) -> None:
-    """Take a message out of DynamoDB."""
+    """Delete a message from DynamoDB."""
     client.delete_item(TableName="chat_messages", Key=key_of(items[len(items) // 2]))
 
 
 def duplicate(client: Any, items: list[dict[str, Any]]) -> None:
-    """Put a message into DynamoDB a second time, at a place of its own."""
+    """Insert a message into DynamoDB a second time, at another seq."""
     last = items[-1]
     twin = last | {"ts": {"N": str(int(last["ts"]["N"]) + 1)}}
     twin["seq"] = {"N": str(int(last["seq"]["N"]) + 1)}
@@ -26,7 +26,7 @@ def duplicate(client: Any, items: list[dict[str, Any]]) -> None:
 
 
 def swap(client: Any, items: list[dict[str, Any]]) -> None:
-    """Let two messages in DynamoDB change places."""
+    """Swap two messages in DynamoDB."""
     a, b = items[1:3]
     for place, message in ((a, b), (b, a)):
         swapped = message | {"ts": place["ts"], "seq": place["seq"]}
@@ -46,7 +46,7 @@ def key_of(item: dict[str, Any]) -> dict[str, Any]:
 async def test_fault_planted_into_the_warm_tier_fails_the_run(
     world: World, stack: Stack, plant: Callable[[Any, list[dict[str, Any]]], None], rule: str
 ) -> None:
-    """A loss, a duplicate and a swap are each found and named."""
+    """A loss, a duplicate and a swap are each detected and reported under their rule."""
     async with world:
         await world.see_acks(60)
         await world.rest()

@@ -1,4 +1,4 @@
-"""The proxy breaks what it is told to break and nothing else."""
+"""`TcpProxy` tests: each fault has exactly its documented effect."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.proxy import TcpProxy
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
+from tests.support.servers.tcp_proxy import TcpProxy
 
 SOON_S = 0.2
-DEADLINE_S = 30.0  # only a failure takes so long
+DEADLINE_S = 30.0  # only a failure takes that long
 
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[TcpProxy]:
-    """A proxy before a server that echoes."""
+    """A proxy in front of an echo server."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -40,7 +40,7 @@ class Peer:
         self.writer = writer
 
     async def ask(self, data: bytes, deadline_s: float = DEADLINE_S) -> bytes:
-        """Send bytes and return as many."""
+        """Send bytes and return the same number of bytes."""
         self.writer.write(data)
         async with asyncio.timeout(deadline_s):
             return await self.reader.readexactly(len(data))
@@ -52,7 +52,7 @@ async def connect(proxy: TcpProxy) -> Peer:
 
 
 async def test_proxy_without_faults_forwards_all_bytes(proxy: TcpProxy) -> None:
-    """A large answer comes through whole, and an end of stream is passed on."""
+    """A large answer arrives complete, and an end of stream is forwarded."""
     peer = await connect(proxy)
     data = bytes(range(256)) * 4000
 
@@ -76,7 +76,7 @@ async def test_proxy_latency_delays_both_ways(proxy: TcpProxy) -> None:
 async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
     proxy: TcpProxy, direction: str
 ) -> None:
-    """Bytes vanish without an error; after healing the connection is gone, a new one works."""
+    """Bytes are dropped without an error; afterwards the connection is reset, a new one works."""
     peer = await connect(proxy)
     await peer.ask(b"x")
     proxy.blackhole("up" if direction == "up" else "down")
@@ -92,7 +92,7 @@ async def test_proxy_blackhole_looks_alive_and_is_reset_by_heal(
 
 
 async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None:
-    """The peer gets the first bytes of an answer and a reset; the next connection is whole."""
+    """The peer gets the first bytes of an answer and a reset; the next connection is unaffected."""
     peer = await connect(proxy)
     proxy.tear(3)
 
@@ -105,7 +105,7 @@ async def test_proxy_tear_cuts_one_answer_in_the_middle(proxy: TcpProxy) -> None
 
 
 async def test_proxy_reset_cuts_open_connections_only(proxy: TcpProxy) -> None:
-    """A reset reaches who is connected; who comes later is served."""
+    """A reset affects open connections; later connections are served."""
     peer = await connect(proxy)
     await peer.ask(b"x")
 
@@ -117,7 +117,7 @@ async def test_proxy_reset_cuts_open_connections_only(proxy: TcpProxy) -> None:
 
 
 async def test_proxy_refuse_resets_new_connections_until_healed(proxy: TcpProxy) -> None:
-    """A server that refuses is one that nobody can reach."""
+    """A refusing server cannot be reached."""
     proxy.refuse()
 
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -1,4 +1,4 @@
-"""Pushes to users whose devices have just gone, with real gateways and workers."""
+"""Pushes to users whose devices have just disconnected, with real gateways and workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.push_subscriptions import PushSubscriptions
-from tests.support.proxy import TcpProxy
-from tests.support.pushservice import Browser, PushService, open_push_service
-from tests.support.servers import eventually, redis_client
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.servers.processes import eventually, redis_client
+from tests.support.servers.push_service import Browser, PushService, open_push_service
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Stack, open_stack
 
 SETTINGS = {
@@ -57,7 +57,7 @@ async def subscribe(stack: Stack, service: PushService, users: list[str]) -> dic
 async def test_push_reaches_once_each_user_who_has_just_gone_and_nobody_who_is_there(
     push_stack: Stack, push_service: PushService
 ) -> None:
-    """A closed or half-open session, still counted as present, takes no push away."""
+    """A closed or half-open session that is still counted as present suppresses no push."""
     stack = push_stack
     users = [*LEAVERS, "half-open", "present"]
     await stack.add_users(["sender", *users])

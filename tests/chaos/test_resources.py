@@ -1,4 +1,4 @@
-"""What runs out under a stack: the disk of Redis, and the file descriptors of a gateway."""
+"""Exhausted resources of a stack: the disk of Redis, and the file descriptors of a gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from tests.chaos.conftest import PATIENT
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually, redis_client
+from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import Stack, bring_up, open_stack
 from tests.support.wire import Ended, RawSocket, Refused
 
@@ -28,7 +28,7 @@ STRACE = shutil.which("strace")
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One gateway, and a Redis that lives on when a file of it may not grow, as on a full disk."""
+    """One gateway, and a Redis that survives when its files cannot grow, as on a full disk."""
     folder = tmp_path_factory.mktemp("resources")
     with open_stack(folder, fsync="everysec", env=PATIENT) as made:
         launch = made.redis.launch
@@ -41,7 +41,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 async def redis_is_up(stack: Stack) -> None:
-    """Begin with a Redis that the gateway has, whatever the test before did to it."""
+    """Ensure that the gateway has a running Redis, whatever the previous test did to it."""
     process = stack.redis.process
     if process is None or process.poll() is not None:
         stack.redis.kill()
@@ -55,7 +55,7 @@ async def redis_is_up(stack: Stack) -> None:
 
 @contextlib.contextmanager
 def full_disk(stack: Stack) -> Iterator[None]:
-    """Let no file of Redis grow any more, but for a little."""
+    """Limit the growth of Redis's files to a small amount."""
     size = max(path.stat().st_size for path in stack.redis.launch.folder.rglob("*.aof"))
     pid = redis_of(stack).pid
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -84,11 +84,11 @@ def broken_disk(stack: Stack) -> Iterator[None]:
 
 
 def _wait_until_traced(pid: str, tracer: subprocess.Popen[bytes]) -> None:
-    """Wait for strace; a machine may forbid it."""
+    """Wait until strace is attached; the machine may forbid it."""
     give_up = time.monotonic() + DEADLINE_S
     while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
         if psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE:
-            return  # it was, and its first fsync has ended it
+            return  # it was attached, and the first failing fsync ended it
         if tracer.poll() is not None:
             pytest.skip("strace may not attach here")
         assert time.monotonic() < give_up, "strace did not attach"
@@ -118,7 +118,7 @@ async def readiness_of(stack: Stack) -> tuple[int, bytes]:
 
 @contextlib.asynccontextmanager
 async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawChat, str]]:
-    """Two users and their chat."""
+    """Open two users' devices and their chat."""
     users = (f"alice-{name}", f"bob-{name}")
     await stack.add_users(users)
     async with stack.chat_of(users[0]) as alice, stack.chat_of(users[1]) as bob:
@@ -127,7 +127,7 @@ async def pair_on(stack: Stack, name: str) -> AsyncIterator[tuple[RawChat, RawCh
 
 
 async def say_until_refused(who: RawChat, chat: str) -> tuple[list[str], Failed]:
-    """Send until that is refused; return what was acked, and the refusal."""
+    """Send until refused; return the acked bodies and the refusal."""
     acked: list[str] = []
     give_up = time.monotonic() + DEADLINE_S
     while time.monotonic() < give_up:
@@ -137,12 +137,12 @@ async def say_until_refused(who: RawChat, chat: str) -> tuple[list[str], Failed]
         except Failed as exc:
             return acked, exc
         acked.append(body)
-        await asyncio.sleep(0.01)  # a disk that fails is noticed once a second
+        await asyncio.sleep(0.01)  # a failing disk is detected once a second
     raise AssertionError("nothing was refused")
 
 
 async def is_said(who: RawChat, chat: str, body: str) -> bool:
-    """Send under a fixed ref; False while that is refused for now."""
+    """Send under a fixed ref; False while it is refused temporarily."""
     try:
         await who.say(chat, body, ref=body)
     except Failed as exc:
@@ -155,7 +155,7 @@ async def is_said(who: RawChat, chat: str, body: str) -> bool:
 async def test_disk_that_takes_nothing_refuses_sends_and_serves_the_rest(
     stack: Stack, fault: Fault
 ) -> None:
-    """Sends are `unavailable`, /readyz says why, history is read; with room it goes on (F8, F9)."""
+    """Sends are `unavailable`, /readyz gives the cause, history works; all recovers (F8, F9)."""
     async with pair_on(stack, fault.__name__) as (alice, bob, chat):
         with fault(stack):
             acked, refusal = await say_until_refused(alice, chat)
@@ -185,7 +185,7 @@ async def test_disk_that_takes_nothing_refuses_sends_and_serves_the_rest(
 async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
     stack: Stack, fault: Fault
 ) -> None:
-    """With AOF `always` it stops at once: gateways wait for it and do not end with it (F8, F9)."""
+    """With AOF `always` Redis exits at once: gateways wait for it and do not exit (F8, F9)."""
     gateway = stack.gateways[0].process
     async with pair_on(stack, f"{fault.__name__}-always") as (alice, bob, chat):
         await alice.say(chat, "before")
@@ -207,7 +207,7 @@ async def test_redis_that_ends_because_of_its_disk_loses_nothing_acked(
 
 
 async def test_gateway_without_descriptors_serves_who_is_there_and_recovers(stack: Stack) -> None:
-    """Newcomers wait or are turned away, nobody else notices, and no core is burnt (F37)."""
+    """New clients wait or are rejected, others are unaffected, and no core is fully used (F37)."""
     process = stack.gateways[0].process
     assert process is not None
     gateway = psutil.Process(process.pid)

@@ -14,15 +14,15 @@ from tests.chaos.actions import Actions
 from tests.chaos.conftest import PATIENT
 from tests.chaos.town import Action, Town
 from tests.chaos.world import SECONDS, World, new_seed
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import Fleet, Stack, bring_up
 
-RESTART_S = 150.0  # three processes start one after the other, on a machine that is full
+RESTART_S = 150.0  # three processes start one after the other, on a busy machine
 
 
 @pytest.fixture
 async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
-    """Three gateway processes on one port, which end no connection but when they are replaced."""
+    """Three gateway processes on one port, which close connections only when they are replaced."""
     made = stack.add_fleet(3, CHAT_GATEWAY_DRAIN_S="2", **PATIENT)
     await bring_up(made)
     yield made
@@ -31,7 +31,7 @@ async def fleet(stack: Stack) -> AsyncIterator[Fleet]:
 
 
 def has_ended_restarting(fleet: Fleet) -> bool:
-    """Say whether the restart is done, or was given up."""
+    """Return whether the restart is complete, or was given up."""
     return b"gateways.restarted" in fleet.said() or b"gateways.restart_given_up" in fleet.said()
 
 
@@ -39,7 +39,7 @@ def has_ended_restarting(fleet: Fleet) -> bool:
 async def test_rolling_restart_under_load_loses_and_repeats_nothing(
     world: World, stack: Stack, fleet: Fleet
 ) -> None:
-    """Processes are replaced one by one while people chat; each comes back when it was told to."""
+    """Processes are replaced one by one under load; clients reconnect after the advised delay."""
     world.ports = lambda: [fleet.port]
     async with world:
         before = {child.pid for child in fleet.children}
@@ -63,7 +63,7 @@ async def test_rolling_restart_under_load_loses_and_repeats_nothing(
 async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk(
     stack: Stack, fleet: Fleet, tmp_path: Path
 ) -> None:
-    """Each of 36 SDK clients is told each entry once, in order, and comes back when it was told."""
+    """Each of 36 SDK clients receives each entry once, in order, and reconnects as advised."""
     async with Town(stack, fleet, tmp_path, new_seed()) as town:
         people = Actions(town)
         await town.begin()
@@ -74,7 +74,7 @@ async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk
             is_over = b"gateways.restarted" in fleet.said()
             for chat in range(len(town.chats)):
                 await people.perform(Action("chorus", (chat, 1)))
-            await town.hear_answers()  # nobody runs ahead of a slow machine
+            await town.hear_answers()  # do not run ahead of a slow machine
             return is_over
 
         await eventually(is_restarted, RESTART_S, "all are replaced while people chat")
@@ -90,9 +90,9 @@ async def test_rolling_restart_under_load_is_not_seen_by_applications_on_the_sdk
 async def test_rolling_restart_cut_short_by_a_kill_loses_and_repeats_nothing(
     world: World, stack: Stack, fleet: Fleet
 ) -> None:
-    """A process is killed in the middle of a rolling restart: it goes on, or is given up.
+    """A process is killed in the middle of a rolling restart: it continues, or is given up.
 
-    Either way there are three processes again, and people have noticed nothing but a reconnect.
+    Either way there are three processes again, and users notice nothing but a reconnect.
     """
     world.ports = lambda: [fleet.port]
     async with world:

@@ -1,4 +1,4 @@
-"""A few fixed fault schedules; `python -m tests.chaos.schedules` runs as many as one likes."""
+"""A few fixed fault schedules; `python -m tests.chaos.schedules` runs any number of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.stack import dynamodb_client
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(600),  # a schedule takes half a minute where the machine has nothing else
+    pytest.mark.timeout(600),  # a schedule takes half a minute on an otherwise idle machine
 ]
 
 SEEDS = (19, 37)  # chosen for many kinds of faults: 17 of 20 in both together
@@ -41,7 +41,7 @@ async def test_fault_schedule_keeps_all_promises(full: FullStack, seed: int) -> 
 
 
 async def test_fault_planted_into_a_full_stack_is_named(full: FullStack, tmp_path: Path) -> None:
-    """A mark beyond the chat and a push that comes twice are each found."""
+    """A mark beyond the chat and a duplicate push are each detected."""
     async with FullTown(full, tmp_path, 0) as town:
         nemesis = Nemesis(town)
         await town.begin()
@@ -58,7 +58,7 @@ async def test_fault_planted_into_a_full_stack_is_named(full: FullStack, tmp_pat
 
 
 def mark_beyond(full: FullStack, chat: str, user: str) -> None:
-    """Let DynamoDB have a read mark above the chat's newest entry."""
+    """Set a read mark in DynamoDB above the chat's newest entry."""
     dynamodb_client(full.stack.dynamodb.endpoint).update_item(
         TableName="chat_directory",
         Key={"PK": {"S": f"c#{chat}"}, "SK": {"S": f"m#{user}"}},
@@ -69,7 +69,7 @@ def mark_beyond(full: FullStack, chat: str, user: str) -> None:
 
 
 async def push_again(town: FullTown) -> None:
-    """Let the push service get a push a second time."""
+    """Deliver a push to the push service a second time."""
     browser = town.absent[0].browser
     await browser.wait_for(1)
     first = browser.taken[0]

@@ -1,4 +1,4 @@
-"""A Redis that is far away: 250 ms for a round trip, and the settings as they come (F48)."""
+"""A distant Redis: round trips of 250 ms, with default settings (F48)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.proxy import TcpProxy
 from tests.support.rawchat import Failed
-from tests.support.servers import HOST, eventually, redis_client
+from tests.support.servers.processes import HOST, eventually, redis_client
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Stack, bring_up, open_stack
 from tests.support.wire import Ended
 
@@ -19,7 +19,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
-    """Servers without processes of ours, and a slow way to Redis."""
+    """Servers without our processes, and a slow link to Redis."""
     with open_stack(tmp_path, gateways=0, workers=(), fsync="everysec") as stack:
         async with TcpProxy(stack.redis.port) as proxy:
             proxy.latency_s = ROUND_TRIP_S / 2  # each way
@@ -29,9 +29,9 @@ async def proxy(tmp_path: Path) -> AsyncIterator[tuple[TcpProxy, Stack]]:
 async def test_everything_works_with_a_redis_that_is_a_quarter_of_a_second_away(
     proxy: tuple[TcpProxy, Stack],
 ) -> None:
-    """Gateway, worker and API start, messages are delivered and stored, and leases hold."""
+    """Gateway, worker and API start, messages are delivered and stored, and leases are kept."""
     link, stack = proxy
-    # First: it holds up this loop, and with it the proxy.
+    # First: it blocks this event loop, and with it the proxy.
     await stack.add_users(["alice", "bob"])
     far = {"CHAT_REDIS_URL": f"redis://{HOST}:{link.port}/0"}
     await bring_up(stack.add_gateway(**far))
@@ -47,7 +47,7 @@ async def test_everything_works_with_a_redis_that_is_a_quarter_of_a_second_away(
         stored = await alice.say(chat, "stored", durability="stored")
         assert stored["durability"] == "stored"
     with redis_client(stack.redis_url) as admin:
-        # A lease that had changed hands would have another token than its first.
+        # A lease that had changed hands would have a later token than its first.
         assert admin.hget("{p0}:lease:persist", "token") == b"1"
         assert admin.hget("{p0}:lease:repair", "token") == b"1"
     for process in (worker.process, api.process):

@@ -1,8 +1,8 @@
-"""Twenty people with two devices each, three gateways, and the story of what happens to them.
+"""A town: twenty users with two devices each, three gateways, and the story of their chats.
 
-`Actions` performs a script in a `Town`, one action after the other, without waiting for what it
-leads to. A round ends with `settle`: all comes to rest, everything is read, the checkers judge.
-Each round has chats of its own; people, devices and processes live on.
+`Actions` performs a script in a `Town`, one action after the other, without waiting for its
+effects. A round ends with `settle`: the system comes to rest, everything is read, the checkers run.
+Each round has its own chats; users, devices and processes are kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.chaos.devices import RawDevice, SdkDevice
 from tests.chaos.world import Person
 from tests.support.checker import Violation, check, report
 from tests.support.observations import Run
-from tests.support.proxy import TcpProxy
 from tests.support.recorder import Recorder
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import Fleet, Stack
 from tests.support.story import (
     Answered,
@@ -43,26 +43,26 @@ USERS = 20
 GROUPS = (range(14), range(6, 14), range(10, 15))  # the first of each owns it
 PAIRS = 4
 RAW_EVERY = 5  # the second device of every fifth user is bare
-WEAK_EVERY = 4  # the first device of every fourth user is behind a line that may be cut
-SETTLE_S = 120.0  # changes of one chat come one after the other: slow on a busy machine
+WEAK_EVERY = 4  # the first device of every fourth user is behind a breakable line
+SETTLE_S = 120.0  # changes of one chat are serialized: slow on a busy machine
 
 
 def pairs_of(number: int) -> list[tuple[int, int]]:
-    """Return who talks to whom directly in a round: two people have one chat for ever."""
+    """Return the pairs for direct chats in a round: two users always have the same chat."""
     step = USERS // PAIRS
     distance = number + (number - 1) // (step - 1)  # never a multiple of the step
     return [(a, (a + distance) % USERS) for a in range(0, USERS, step)]
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True):
-    """A step of a script. It names people and things by small numbers, so it can be done again."""
+    """A step of a script, replayable: it refers to users and objects by small numbers."""
 
     name: str
     args: tuple[int, ...] = ()
 
 
 class Town:
-    """The people of a run. Use as an async context manager."""
+    """The users of a run. Use as an async context manager."""
 
     def __init__(self, stack: Stack, fleet: Fleet, folder: Path, seed: int) -> None:
         self.stack = stack
@@ -70,11 +70,11 @@ class Town:
         self.seed = seed
         self.story = Story()
         self.script: list[Action] = []
-        self.is_resting = True  # the people of `World` do not talk by themselves here
-        self._done = 0  # how much was acked in all rounds
-        self._slowest: dict[str, float] = {}  # what was waited for at the end of rounds, seconds
+        self.is_resting = True  # `World` users send nothing automatically here
+        self._done = 0  # acks in all rounds
+        self._slowest: dict[str, float] = {}  # the longest waits at the end of rounds, in seconds
         self.chats: list[str] = []
-        self._former: set[str] = set()  # the chats of rounds that are over
+        self._former: set[str] = set()  # the chats of earlier rounds
         self._folder = folder
         self._start = time.monotonic()
         self.round = 0
@@ -87,19 +87,19 @@ class Town:
         self._lives: list[asyncio.Task[None]] = []
 
     def now(self) -> float:
-        """Seconds since the town was made."""
+        """Return the seconds since the town was created."""
         return time.monotonic() - self._start
 
     def tell(self, scene: Scene) -> None:
-        """Write down what happened; of the chats of former rounds only the marks come late."""
+        """Record a scene; late marks of chats of earlier rounds are dropped."""
         if getattr(scene, "chat", "") not in self._former:
             self.story.scenes.append(scene)
 
     def ports(self) -> list[int]:
-        """Where gateways are, for the people of `World`."""
+        """Return the gateway ports for `World` users."""
         return [self.fleet.port]
 
-    # coming and going
+    # lifecycle
 
     async def __aenter__(self) -> Town:
         await self.stack.add_users(self.users)
@@ -132,7 +132,7 @@ class Town:
         chat = self.stack.chat_of(
             user, port=self.fleet.port, device=f"{user}-raw", recorder=Recorder()
         )
-        person = Person(self, chat, number)  # type: ignore[arg-type]  # as much of a world as it needs
+        person = Person(self, chat, number)  # type: ignore[arg-type]  # enough of it
         self._lives.append(asyncio.create_task(person.live(), name=f"life of {chat.device}"))
         self._lives.append(asyncio.create_task(person.insist(), name=f"will of {chat.device}"))
         return RawDevice(self, chat)
@@ -141,14 +141,14 @@ class Town:
         return [device for devices in self.devices for device in devices]
 
     def sdk(self) -> list[SdkDevice]:
-        """Return the devices that are the SDK's."""
+        """Return the SDK devices."""
         return [device for device in self._all() if isinstance(device, SdkDevice)]
 
     def _raw(self) -> list[RawDevice]:
         return [device for device in self._all() if isinstance(device, RawDevice)]
 
     def first(self, user: int) -> SdkDevice:
-        """Return a user's first device, always the SDK's."""
+        """Return a user's first device, always an SDK device."""
         device = self.devices[user][0]
         assert isinstance(device, SdkDevice)
         return device
@@ -157,13 +157,13 @@ class Town:
         return all(device.is_online for device in self._all())
 
     def figures(self) -> str:
-        """Return what happened, for the test's output."""
+        """Return the statistics of the run, for the test's output."""
         turns = sum(device.turns() for device in self._raw())
         slow = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self._slowest.items())
         done = f"{self.round} rounds, {self._done} acked, {turns} turns seen by bare devices"
         return f"{done}, longest until {slow}"
 
-    # a round
+    # round
 
     async def begin(self) -> None:
         """Open the chats of a round."""
@@ -183,7 +183,7 @@ class Town:
         return await self._create(users[0], self._names_of(users), ref)
 
     async def _create(self, owner: int, names: list[str], ref: str) -> str:
-        """Create a group that everybody may join; the first name is its owner's."""
+        """Create a group that everyone may join; the first name is its owner."""
         found: list[str] = []
 
         async def create(client: Any) -> None:
@@ -215,7 +215,7 @@ class Town:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is None:
-            self._tasks.discard(task)  # a failed one stays, for the end of the round to see
+            self._tasks.discard(task)  # a failed one is kept for the end of the round
 
     async def change(
         self, user: int, chat: str, kind: Any, body: str = "", subject: int | None = None
@@ -244,13 +244,13 @@ class Town:
         code = await self.first(user).insist(ask)
         story.scenes.append(Answered(self.now(), name, chat, ref, code))
 
-    # the end of a round
+    # end of a round
 
     async def settle(self) -> None:
-        """Let everything come to rest, read everything, and judge.
+        """Wait until the system is at rest, read everything, and check it.
 
         Raises:
-            AssertionError: a promise was broken, or something never came to rest.
+            AssertionError: a promise was broken, or the system never came to rest.
         """
         try:
             await self._come_to_rest()
@@ -258,7 +258,7 @@ class Town:
             await self._wait(lambda: not self._untold(logs), "everything was told")
             await self._read_all(logs)
         except Exception as exc:
-            # Whatever stopped it: what can be judged by then is shown with it.
+            # After any failure, report the violations that can be checked so far.
             unread = [v for v in self._judge() if v.rule != "VOID"]  # the end was not read
             raise self._failure(f"{exc!r}\n{report(unread)}") from exc
         violations = self._judge()
@@ -267,7 +267,7 @@ class Town:
         self._done += sum(isinstance(s, Answered) and not s.code for s in self.story.scenes)
 
     def _judge(self) -> list[Violation]:
-        # On the bare wire the inbox is seen as it is; the rest of that checker is not asked.
+        # At protocol level only the inbox is checked; the rest of that checker does not apply.
         wire = [v for device in self._raw() for v in check(Run({}, device.recorder.run.seen))]
         problems = [text for device in self.sdk() for text in device.problems]
         return [
@@ -289,7 +289,7 @@ class Town:
     async def _come_to_rest(self) -> None:
         await self._wait(lambda: all(task.done() for task in self._tasks), "everything was asked")
         for task in self._tasks:
-            task.result()  # it stays only if it failed
+            task.result()  # only failed ones are left
         await self.hear_answers()
         await self._wait(lambda: len(self.fleet.children) == 3, "there are three gateways")
         await self._wait(self._is_everybody_online, "everybody is online")
@@ -301,7 +301,7 @@ class Town:
             )
 
     async def hear_answers(self) -> None:
-        """Wait until all that was asked so far is answered for good."""
+        """Wait until every request so far has a definite answer."""
         await self._wait(lambda: not self._open_refs(), "everything was answered")
 
     def _open_refs(self) -> set[str]:
@@ -316,7 +316,7 @@ class Town:
         return logs
 
     async def _read_log(self, chat: str) -> tuple[Shown, ...]:
-        """Read the truth about a chat."""
+        """Read the reference log of a chat."""
         return tuple(map(shown_of_item, await self.stack.read_items(chat)))
 
     def _untold(self, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
@@ -374,14 +374,14 @@ class Town:
 
 
 async def _is_quiet(client: redis.asyncio.Redis) -> bool:
-    """Tell whether nothing waits to be delivered or persisted."""
+    """Return whether nothing waits to be delivered or persisted."""
     sizes = [await client.xlen(key) for key in await client.keys("*:backlog")]
     sizes += [await client.zcard(key) for key in await client.keys("*:undelivered")]
     return not any(sizes)
 
 
 def shown_of_item(item: dict[str, Any]) -> Shown:
-    """Return an entry as DynamoDB has it, read past all code of ours."""
+    """Convert a DynamoDB item to an entry, without our own code."""
     texts = {name: item[name]["S"] for name in ("user", "role") if name in item}
     return Shown(
         int(item["seq"]["N"]),

@@ -1,10 +1,10 @@
-"""People who chat while something breaks, and the judgement afterwards.
+"""Users who chat during faults, and the check of the result.
 
-A `World` is a handful of users with devices and chats on a stack. Each device sends, reads, marks
-and comes back by itself, through whichever gateway is up, as a lawful client does. A scenario
-breaks things in the meantime. `settle` then waits until everything has arrived, reads everything
-from the history and from DynamoDB, and asks the checker. A seed settles what is random here; it
-is in every failure's message.
+A `World` has a few users with devices and chats on a stack. Each device sends, reads, marks and
+reconnects automatically, through any available gateway, as the protocol requires. A scenario
+injects faults meanwhile. `settle` then waits until everything has arrived, reads everything from
+the history and from DynamoDB, and runs the checker. A seed determines all random choices; it is
+part of every failure message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.observations import (
 )
 from tests.support.rawchat import Failed, RawChat
 from tests.support.recorder import Recorder
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import Ended, Refused
 
@@ -47,8 +47,8 @@ USERS = 6
 PENDING_MAX = 16  # unanswered sends of a device
 PAUSE_S = 0.03  # between two sends of a device, on average
 RETRY_S = 0.3  # after a temporary refusal
-UNANSWERED_S = 8.0  # longer than a gateway takes to say `unavailable`
-DEADLINE_S = 60.0  # of what has to happen: only a failure takes so long
+UNANSWERED_S = 8.0  # longer than a gateway takes to answer `unavailable`
+DEADLINE_S = 60.0  # deadline of expected events; only a failure takes that long
 SETTLE_S = 60.0
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ _BROKEN = (Ended, Refused, OSError, TimeoutError)
 
 
 def new_seed() -> int:
-    """Return the seed of a run: the one asked for, or a new one."""
+    """Return the seed of a run: the configured one, or a new one."""
     return int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 
 
@@ -65,7 +65,7 @@ async def _is_empty(client: redis.asyncio.Redis, stream: bytes) -> bool:
 
 
 def forget_lost(run: Run) -> Run:
-    """Return the run without what was seen of messages whose refs stand for others in the end."""
+    """Return the run without observations of lost messages whose refs were sent again."""
     finals = [row for seen in run.seen if isinstance(seen, WarmRows) for row in seen.rows]
     mid_of = {(row.sender, row.chat, row.ref): row.mid for row in finals}
 
@@ -77,7 +77,7 @@ def forget_lost(run: Run) -> Run:
     last = max(lost_at.values(), default=0.0)
     starts = [seen for seen in run.seen if isinstance(seen, Started)]
     old = {seen.epoch for seen in starts if seen.t <= last}
-    # Until it starts in the new epoch, a device is told marks which Redis may have lost, too.
+    # Until it starts in the new epoch, a device may receive marks that Redis then loses, too.
     begun_at: dict[tuple[str, str], float] = {}
     for seen in starts:
         if seen.epoch not in old:
@@ -90,7 +90,7 @@ def forget_lost(run: Run) -> Run:
             case Acked() if is_lost(seen.row):
                 continue
             case Marked() if seen.t < begun_at.get((seen.user, seen.device), last):
-                continue  # how far somebody had read of what is lost
+                continue  # a read mark of lost messages
             case PageRead() if any(map(is_lost, seen.rows)):
                 continue
             case Pushed(row=Row() as row) if is_lost(row):
@@ -101,7 +101,7 @@ def forget_lost(run: Run) -> Run:
 
 
 class Person:
-    """One device that is used as long as the world turns."""
+    """One device, used continuously while the world runs."""
 
     def __init__(self, world: World, chat: RawChat, seed: int) -> None:
         self.chat = chat
@@ -112,7 +112,7 @@ class Person:
         self.problems: list[str] = []
 
     async def live(self) -> None:
-        """Stay connected, through any gateway that is up."""
+        """Stay connected, through any available gateway."""
         while True:
             ports = self._world.ports()
             try:
@@ -128,7 +128,7 @@ class Person:
                 await asyncio.sleep(last.get("retry_after_ms", 0) / 1000)
 
     async def talk(self) -> None:
-        """Send, and sometimes read or mark, while the world is not at rest."""
+        """Send, and sometimes read or mark, until the world is at rest."""
         while not self._world.is_resting:
             await asyncio.sleep(self._random.expovariate(1 / PAUSE_S))
             if not self.chat.is_connected:
@@ -164,7 +164,7 @@ class Person:
             await self.chat.tell("mark", chat=chat, read=messages[-1]["seq"])
 
     async def insist(self) -> None:
-        """Offer again what was refused for now, or not answered, or may be lost with its epoch."""
+        """Retry sends that were refused temporarily, unanswered, or lost with their epoch."""
         while True:
             await asyncio.sleep(RETRY_S)
             if not self.chat.is_connected:
@@ -189,11 +189,11 @@ class Person:
 
 
 class World:
-    """The people of one run. Use as an async context manager; call `settle` before leaving."""
+    """The users of one run. Use as an async context manager; call `settle` before leaving."""
 
     def __init__(self, stack: Stack, folder: Path, seed: int) -> None:
         self.stack = stack
-        self.ports = stack.ports  # which gateways people may choose
+        self.ports = stack.ports  # the gateways that users may choose
         self.recorder = Recorder()
         self.is_resting = False
         self.people: list[Person] = []
@@ -260,15 +260,15 @@ class World:
 
     @property
     def run(self) -> Run:
-        """What was seen so far."""
+        """The observations so far."""
         return self.recorder.run
 
     async def chat_for(self, seconds: float) -> None:
-        """Let people talk for a while. Time is the subject here, so it is waited for."""
+        """Let users chat for a time. The duration is the purpose, so a plain sleep is correct."""
         await asyncio.sleep(seconds)
 
     async def see_acks(self, count: int = 20, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until so many further messages are acked: life goes on."""
+        """Wait until this many further messages are acked."""
         start = self.recorder.count(Acked)
         await self._wait(
             lambda: self.recorder.count(Acked) >= start + count,
@@ -285,13 +285,13 @@ class World:
                 raise self._failure(f"{what}: not within {deadline_s:g} s")
             await asyncio.sleep(0.1)
 
-    # the end
+    # end of the run
 
     async def settle(self, *, is_epoch_lost: bool = False) -> None:
-        """Let everything arrive, read everything, and judge.
+        """Wait until everything has arrived, read everything, and check it.
 
-        `is_epoch_lost`: Redis lost what no other tier had. What was seen of such a message before
-        its sender offered it again is not held against the one that stands in its place now.
+        `is_epoch_lost`: Redis lost data that no other tier had. Observations of such a message
+        before its sender sent it again are then not reported as conflicts with its replacement.
 
         Raises:
             AssertionError: a promise was broken, or something never arrived.
@@ -304,16 +304,16 @@ class World:
         if violations or problems:
             raise self._failure("\n".join([report(violations), *problems[:20]]))
         acked, sent = self.recorder.count(Acked), self.recorder.count(Sent)
-        print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201  # the run's figure
+        print(f"chaos seed {self.seed}: {acked} acks of {sent} sends, all promises kept")  # noqa: T201
 
     async def rest(self) -> None:
-        """Let everybody fall silent, and every send be answered for good."""
+        """Stop all users, and wait until every send has a definite answer."""
         self.is_resting = True
         await asyncio.gather(*self._talks)
         await self._wait(self._is_answered, "every send is answered for good", SETTLE_S)
 
     async def be_calm(self) -> None:
-        """Let everybody fall silent until the warm tier has all that there is, marks too."""
+        """Stop all users, and wait until the warm tier has everything, marks too."""
         await self.rest()
         await self._wait(self._is_delivered, "every device has every event", SETTLE_S)
         client = redis.asyncio.Redis.from_url(self.stack.redis_url, socket_timeout=60)
@@ -323,11 +323,11 @@ class World:
         await client.aclose()
 
     def epochs(self) -> list[str]:
-        """Return the epoch in which each device is."""
+        """Return the current epoch of each device."""
         return [person.chat.cursor[0] if person.chat.cursor else "" for person in self.people]
 
     async def everybody_restarts(self, since: list[str]) -> None:
-        """Wait until every device is in another epoch than it was."""
+        """Wait until every device is in another epoch than before."""
 
         def has_everybody() -> bool:
             return all(map(operator.ne, self.epochs(), since))
@@ -335,7 +335,7 @@ class World:
         await self._wait(has_everybody, "every device starts again", SETTLE_S)
 
     def wake(self) -> None:
-        """Let people talk again."""
+        """Start the users again."""
         self.is_resting = False
         self._store_wait_s = SETTLE_S
         self._talks = [
@@ -350,7 +350,7 @@ class World:
             acked = {(ack.user, ack.ref) for ack in acks if ack.chat == chat}
             while not acked <= {(r.sender, r.ref) for r in await self.stack.read_warm(chat)}:
                 if time.monotonic() > give_up:
-                    return  # the checker says what is missing
+                    return  # the checker reports the missing entries
                 await asyncio.sleep(0.1)
         self._store_wait_s = 0.0
 
@@ -373,7 +373,7 @@ class World:
         return list({p.chat.user: p.chat for p in self.people if chat in p.chats}.values())
 
     async def _insist_on(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer; tiers may still be coming back, or be held up."""
+        """Retry until there is an answer; tiers may still be recovering or stalled."""
         give_up = time.monotonic() + SETTLE_S
         while True:
             try:

@@ -15,7 +15,7 @@ import pytest
 from chatserver.client import ChatClient
 from chatserver.dev.servers import answers_http
 from tests.support.devrun import DEADLINE_S, DevRun, TerminalChat, dev_run
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 
 
 @pytest.fixture

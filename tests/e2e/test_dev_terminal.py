@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.devrun import CLI, DEADLINE_S, DevRun, TerminalChat, dev_run
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 
 
 class Terminal:

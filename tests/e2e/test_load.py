@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from chatserver.cli import load
-from chatserver.dev import command, folder
+from chatserver.dev import command, data_folder
 from tests.support.stack import Stack, bring_up
 
 pytest_plugins = ["tests.support.stack_fixtures"]
 
 DEADLINE_S = 100
-STUB = [sys.executable, "-m", "chatserver.loadtest.stub"]
+STUB = [sys.executable, "-m", "chatserver.loadtest.stub_server"]
 CLI = [sys.executable, "-m", "chatserver.cli.main", "load"]
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -150,7 +150,7 @@ def test_load_finds_what_dev_writes(tmp_path: Path) -> None:
     """Beside `make run` no option is needed: both name the same folder, file, form and port."""
     defaults = {one.name: one.default for one in command.dev.params}
     written = {"CHAT_AUTH_SECRET": SECRET, "CHAT_COLD_ORIGINS": """["it's # = one"]"""}
-    data = folder.DataFolder.open(tmp_path / "data")
+    data = data_folder.DataFolder.open(tmp_path / "data")
     data.write_settings(written)
     data.close()
 
@@ -158,5 +158,5 @@ def test_load_finds_what_dev_writes(tmp_path: Path) -> None:
 
     assert read == written
     assert defaults["data"] == load.DEV_DATA
-    assert folder.SETTINGS == load.DEV_SETTINGS
+    assert data_folder.SETTINGS == load.DEV_SETTINGS
     assert f":{defaults['gateway_port']}/" in load.URL

@@ -21,7 +21,7 @@ from chatserver.dev.plan import DEMO_USERS
 from tests.e2e.newcomer import MakeRun, section, step_of_the_hour
 from tests.e2e.web_support import PATIENCE_MS, Person
 from tests.support.devrun import DEADLINE_S, TerminalChat
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from chatserver.telemetry.traceids import trace_ids_of
+from chatserver.telemetry.trace_ids import trace_ids_of
 from tests.support.rawchat import Failed
-from tests.support.servers import eventually, free_port
+from tests.support.servers.processes import eventually, free_port
 from tests.support.stack import open_stack, read_metric
 
 BODY = "nobody-but-bob-may-read-this"

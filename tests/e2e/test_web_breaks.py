@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.web_support import INBOX_MAX, Arrive, Person, WebStack
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")

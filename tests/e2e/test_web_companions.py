@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.web_support import PHONE, Arrive, Person, WebStack
-from tests.integration.companion_support import make_companion
+from tests.integration.features.companions.support import make_companion
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -12,9 +12,9 @@ import pytest_asyncio
 from playwright.async_api import CDPSession, expect
 
 from tests.e2e.web_support import PATIENCE_MS, PUSH_VAPID, Arrive, Person, WebStack
-from tests.support.pushservice import Browser as PushBrowser
-from tests.support.pushservice import PushService, open_push_service
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
+from tests.support.servers.push_service import Browser as PushBrowser
+from tests.support.servers.push_service import PushService, open_push_service
 
 pytest_plugins = ["tests.e2e.web_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, async_playwright, expect
 
 from chatserver.dev.binaries import find_binary
 from tests.e2e.web_support import ADMIN, CHROMIUM_ARGS, Person, WebStack, open_web_stack
-from tests.integration.companion_support import make_companion
+from tests.integration.features.companions.support import make_companion
 from tests.support.rawchat import RawChat
 
 FOLDER = Path("docs/images")

@@ -30,9 +30,9 @@ from chatserver.dev.servers import (
     answers_http,
     ministack_launch,
 )
-from chatserver.push.vapid import derive_vapid_pair
-from tests.support.proxy import TcpProxy
-from tests.support.servers import free_port
+from chatserver.features.push.providers.vapid import derive_vapid_pair
+from tests.support.servers.processes import free_port
+from tests.support.servers.tcp_proxy import TcpProxy
 from tests.support.stack import WORKERS, Stack, open_stack, start
 
 CHROMIUM_ARGS = [

@@ -33,19 +33,19 @@ from typing import Any
 
 import click
 
-from chatserver.ai.provider import Ask, Delta, Finish
-from chatserver.ai.scripted import Scripted
 from chatserver.config import load_settings
-from chatserver.domain.companions import Changes
 from chatserver.domain.ids import UserId
-from chatserver.hot.client import HotClient
+from chatserver.features.companions import worker as assistant
+from chatserver.features.companions.model import Changes
+from chatserver.features.companions.models.interface import Ask, Delta, Finish
+from chatserver.features.companions.models.scripted import Scripted
+from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import frames
-from tests.integration.companion_support import open_companions
+from tests.integration.features.companions.support import open_companions
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import WORKERS, Stack, open_stack
-from workers import assistant
-from workers.parts import open_worker_parts
+from workers.container import open_worker_parts
 
 DEADLINE_S = 120.0
 LENGTHS = (20, 500, 5_000)  # messages of a session

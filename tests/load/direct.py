@@ -30,10 +30,10 @@ import uvloop
 from chatserver.dev.servers import Server
 from tests.load import idle, probe, report, stack
 from tests.load.connection import Tally
-from tests.load.echo_load import load_echo
 from tests.load.pair import Pair
 from tests.load.people import open_pairs
 from tests.load.phases import Cores, closed_loop, open_loop
+from tests.load.servers.echo_load import load_echo
 
 PERSIST_START_S = 30
 
@@ -192,7 +192,7 @@ async def _echo(
 ) -> dict[str, Any]:
     port = stack.free_port()
     launch = stack.module_launch(
-        "echo", ["tests.load.echo_server", "--port", str(port)], port, folder / "echo"
+        "echo", ["tests.load.servers.echo_server", "--port", str(port)], port, folder / "echo"
     )
     with stack.running(launch, placement.server_core) as server:
         assert server.process is not None

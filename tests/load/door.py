@@ -21,10 +21,10 @@ import click
 
 from chatserver.config import Warm
 from chatserver.protocol.frames import Message
-from chatserver.warm import client as door
-from chatserver.warm.client import DynamoClient
-from chatserver.warm.messages import PersistItem, encode_item
-from chatserver.warm.tables import MESSAGES
+from chatserver.warm.dynamo import client as door
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.schema.tables import MESSAGES
 
 _ROUNDS = 7
 _INDEXES = {name: {"CapacityUnits": 25.0} for name in ("sender", "receiver", "status")}

@@ -23,10 +23,10 @@ from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.protocol import codec
 from chatserver.protocol.frames import Ack, Event, Message
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.provisioning import apply_tables
-from tests.integration.warm_support import settings_for
-from tests.integration.worker_support import make_direct, open_parts
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.support import settings_for
+from tests.integration.workers.support import make_direct, open_parts
 from tests.support.footprint import (
     Held,
     Run,
@@ -37,7 +37,7 @@ from tests.support.footprint import (
     look_at_redis,
     make_chats,
 )
-from tests.support.servers import free_port, redis_url_of
+from tests.support.servers.processes import free_port, redis_url_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 OUT = DOCS / "performance" / "footprint.json"

@@ -32,10 +32,10 @@ import uvloop
 
 from chatserver import config
 from chatserver.domain.ids import ChatId, UserId
-from chatserver.hot.client import open_hot
-from chatserver.hot.opening import Opening
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.redis.factory import open_hot
 from chatserver.loadtest import wire
-from chatserver.loadtest.pacing import Pacer, schedule
+from chatserver.loadtest.arrival_schedule import Pacer, schedule
 from tests.load import probe, stack
 from tests.load.connection import Connection, Tally
 from tests.load.people import open_sessions
@@ -226,7 +226,7 @@ async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> No
     """Put the group into the hot tier: what is measured begins there."""
     async with open_hot(config.Redis(url=redis_url)) as hot:
         members = dict.fromkeys(users, ("member", 1))
-        await Opening(hot).open_chat(
+        await HotChatLoader(hot).open_chat(
             CHAT, "group", "load", 1, members, (0, 0), [], large=1 if is_large else 0
         )
         if is_large:
@@ -336,7 +336,7 @@ async def _measure_bare(
     arguments: list[str],
 ) -> dict[str, Any]:
     port = stack.free_port()
-    module = ["tests.load.fan_server", "--port", str(port), *arguments]
+    module = ["tests.load.servers.fan_server", "--port", str(port), *arguments]
     payload = b"x" * 344  # about an event of the group
     frame = wire.client_frame(payload)
     with stack.running(

@@ -24,16 +24,16 @@ import redis
 
 from chatserver import config
 from chatserver.dev.servers import Server, redis_launch
-from chatserver.domain.caller import CALLER
+from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import Ref, derived_chat_id, new_id
-from chatserver.hot.answers import Answer, Answers
-from chatserver.hot.client import open_hot
+from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
-from chatserver.service.chats import READERS_TOLD_MAX
-from tests.integration.hot_support import patient
+from chatserver.service.chats.service import READERS_TOLD_MAX
+from tests.integration.hot.support import patient
 from tests.load.memory_requests import HOSTILE, LONG_REF, Day
-from tests.support.servers import free_port, redis_url_of
+from tests.support.servers.processes import free_port, redis_url_of
 
 DAY_S = 86_400
 DAY_BYTES_MAX = 20_000_000

@@ -24,29 +24,29 @@ from chatserver.domain.ids import (
     direct_chat_id,
     new_id,
 )
-from chatserver.domain.membershipchanges import ChangeEntry, MembershipChange
+from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
 from chatserver.domain.messages import Draft
 from chatserver.errors import ChatError
-from chatserver.hot.amending import Amendments, Hidden
-from chatserver.hot.audience import Audiences
-from chatserver.hot.chatlog import ChatLog
-from chatserver.hot.client import HotClient
-from chatserver.hot.groupcommit import PartitionedCommit
-from chatserver.hot.inbox import Inboxes
-from chatserver.hot.mailbox import Postman
-from chatserver.hot.membership import HotMembership
-from chatserver.hot.opening import Opening
-from chatserver.hot.settling import Settling
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import (
     cost_of,
     cost_of_membership_change,
     cost_of_send,
 )
-from chatserver.service.amending import Amending
-from chatserver.service.chats import Chats
-from chatserver.service.messaging import Messaging, deliver_to_all
-from tests.support.servers import eventually
+from chatserver.service.chats.service import Chats
+from chatserver.service.messaging.amendments import MessageAmendments
+from chatserver.service.messaging.service import Messaging, deliver_to_all
+from tests.support.servers.processes import eventually
 
 GATEWAY = GatewayId("gw-here")
 HOSTILE = UserId("h" * ID_CHARS_MAX)
@@ -94,25 +94,25 @@ class Day:
         self.count = 0
         self.others_bytes = 0
         self.hot = hot
-        self.opening = Opening(hot)
+        self.opening = HotChatLoader(hot)
         self.inboxes = Inboxes(hot)
         self.membership = HotMembership(hot)
         self.audiences = Audiences(hot, self._load, self._charge)
         self._numbers = itertools.count()
         self._closed: dict[ChatId, tuple[str, tuple[UserId, ...]]] = {}
         nobody: Any = Nobody()
-        postman, log, warm = Postman(hot), ChatLog(hot), self
+        postman, log, warm = MailboxWriter(hot), ChatLog(hot), self
         self.nobody = nobody
         self.messaging = Messaging(
             PartitionedCommit(hot, GATEWAY),
             self.audiences,
             self.inboxes,
-            Settling(hot, postman),
+            UndeliveredChats(hot, postman),
             nobody,
             nobody,
             charge=self._charge,
         )
-        self.amending = Amending(
+        self.amending = MessageAmendments(
             Amendments(hot, GATEWAY),
             Hidden(hot),
             self.audiences,
@@ -246,7 +246,7 @@ class Day:
             body = codec.chat_event_body(info)
             await self.inboxes.append_event(list(users), chat, body, is_listed=True)
         await deliver_to_all(self.inboxes, self.nobody, audience, audience.top)
-        settling = Settling(self.hot, Postman(self.hot))
+        settling = UndeliveredChats(self.hot, MailboxWriter(self.hot))
         await settling.settle([(chat, audience.top)])
         await self.hot.call("DEL", self.hot.keys.turnover(chat))
         self.charged += cost_of_membership_change(frame, info)

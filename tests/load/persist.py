@@ -27,11 +27,11 @@ import uvloop
 from chatserver import config
 from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, dynamodb_launch, redis_launch
 from chatserver.domain.ids import UserId, direct_chat_id, new_id
-from chatserver.hot.client import open_hot
-from chatserver.hot.keys import Keys
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.keys import Keys
 from chatserver.protocol import codec, frames
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.provisioning import apply_tables
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
 from tests.load import probe
 from tests.load.stack import Options, free_port, module_launch, running, worker
 
@@ -46,7 +46,9 @@ _STUCK_S = 60.0
 def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
     port = free_port()
     launch = (
-        module_launch("stub", ["tests.load.dynamodb_stub", "--port", str(port)], port, folder)
+        module_launch(
+            "stub", ["tests.load.servers.dynamodb_stub", "--port", str(port)], port, folder
+        )
         if against == "stub"
         else dynamodb_launch(folder / "dynamodb", port)
     )

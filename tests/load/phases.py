@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from chatserver.loadtest.pacing import Pacer, schedule
+from chatserver.loadtest.arrival_schedule import Pacer, schedule
 from tests.load import probe
 from tests.load.pair import Pair
 

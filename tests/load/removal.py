@@ -27,18 +27,18 @@ from chatserver.dev.servers import Server, dynamodb_launch, ministack_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, direct_chat_id
 from chatserver.protocol.frames import Message
-from chatserver.warm.aged import AgedMessages
-from chatserver.warm.client import DynamoClient, open_dynamodb
-from chatserver.warm.manifests import Manifests
-from chatserver.warm.messages import MessageRepository, PersistItem
-from chatserver.warm.provisioning import apply_tables
-from chatserver.warm.removal import Keeping
-from chatserver.warm.restored import RestoredRows
-from tests.integration.files_support import cold_settings
-from tests.integration.warm_support import FixedClock, settings_for
-from tests.support.servers import free_port
-from workers.archiver import Archiver
-from workers.removals import Judge
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.ttl import ItemRetention
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import FixedClock, settings_for
+from tests.support.servers.processes import free_port
+from workers.archive.archiver import Archiver
+from workers.archive.ttl_removals import RemovalCheck
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "removal.json"
 COUNT: Final = 10_000
@@ -96,7 +96,7 @@ def texts(chat: ChatId) -> list[Message]:
 async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: Archive) -> None:
     """Write them as the persist worker did."""
     clock = FixedClock(sent[0].ts / 1e6)
-    repository = MessageRepository(client, warm, clock, keeping=Keeping.by(settings))
+    repository = MessageRepository(client, warm, clock, keeping=ItemRetention.by(settings))
     parts = [sent[n : n + 250] for n in range(0, len(sent), 250)]
     slots = asyncio.Semaphore(IN_FLIGHT)
 
@@ -118,7 +118,7 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
         await apply_bucket(store, cold)
         client, clock = Metered(plain, warm), SystemClock()
         objects = SegmentObjects(store, settings)
-        manifests, aged = Manifests(client, warm), AgedMessages(client, warm, clock)
+        manifests, aged = Manifests(client, warm), ArchivableMessages(client, warm, clock)
         archiver = Archiver(
             manifests, objects, aged, settings, clock, RestoredRows(client, warm), yes
         )
@@ -129,7 +129,7 @@ async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
             assert (await archiver.visit(chat)).moved == COUNT
         with metered(client, found, "looked at again"):
             assert (await archiver.visit(chat)).moved == 0
-        judge = Judge(manifests, objects, clock)
+        judge = RemovalCheck(manifests, objects, clock)
         with metered(client, found, "removals judged"):
             assert {await judge.judge(each) for each in sent} == {"archived"}
     return found

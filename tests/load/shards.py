@@ -24,15 +24,15 @@ import click
 
 from chatserver.config import Warm
 from chatserver.dev.servers import Server, dynamodb_launch
-from chatserver.domain.shards import Layout, Stretch
+from chatserver.domain.write_sharding import Layout, ShardingPeriod
 from chatserver.protocol.frames import Message
-from chatserver.warm.client import DynamoClient, open_dynamodb
-from chatserver.warm.messages import MessageRepository, PersistItem
-from chatserver.warm.patterns import MessagePatterns
-from chatserver.warm.provisioning import apply_tables
-from tests.integration.shard_support import lay_out
-from tests.integration.warm_support import settings_for
-from tests.support.servers import free_port
+from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.messages.shard_support import lay_out
+from tests.integration.warm.support import settings_for
+from tests.support.servers.processes import free_port
 
 PAGE = 50
 START_TS = 1_795_000_000_000_000
@@ -93,12 +93,12 @@ async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
     async with open_dynamodb(settings) as plain:
         await apply_tables(plain, settings, poll_s=0.05)
         layouts = {
-            f"chat_{shards}": Layout((Stretch(1, shards),)).encode() for shards in SHARDS[1:]
+            f"chat_{shards}": Layout((ShardingPeriod(1, shards),)).encode() for shards in SHARDS[1:]
         }
         await lay_out(plain, settings, **layouts)
         client = Counting(plain._sdk, settings)
         repository = MessageRepository(client, settings)
-        patterns = MessagePatterns(client, settings)
+        patterns = MessageIndexes(client, settings)
         found: dict[str, Any] = {}
         for shards in SHARDS:
             chat = f"chat-{shards}"

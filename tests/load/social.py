@@ -34,27 +34,27 @@ import click
 import uvloop
 
 from chatserver import config
-from chatserver.api.socialparts import make_social
+from chatserver.api.social_container import make_social
 from chatserver.config import Settings
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.domain.social import Line, Post, PostIds
-from chatserver.hot.blocks import Blocks
-from chatserver.hot.likes import LikeQueue
-from chatserver.service.apartness import Apartness
-from chatserver.warm import social
-from chatserver.warm.batches import WRITES_MAX, put_items
-from chatserver.warm.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.fanouts import SHARDS, shard_of
-from chatserver.warm.moderation import Moderation
-from chatserver.warm.provisioning import apply_tables
-from tests.integration.warm_support import settings_for
-from tests.integration.worker_support import variables_of
-from tests.support.servers import free_port, redis_url_of
-from workers.counters import run_counters
-from workers.parts import WorkerParts, open_worker_parts
-from workers.timeline import TimelineWorker
+from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.like_counter import run_counters
+from chatserver.features.social.model import Line, Post, PostIds
+from chatserver.features.social.timeline_worker import TimelineWorker
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.hot.users.blocks import Blocks
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.support import settings_for
+from tests.integration.workers.support import variables_of
+from tests.support.servers.processes import free_port, redis_url_of
+from workers.container import WorkerContainer, open_worker_parts
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "social.json"
 AUTHOR = "star"
@@ -107,21 +107,21 @@ async def _put_all(client: DynamoClient, table: str, items: Iterator[Item]) -> N
             group.create_task(put(batch))
 
 
-async def _post(parts: WorkerParts, ids: PostIds) -> Post:
+async def _post(parts: WorkerContainer, ids: PostIds) -> Post:
     post = Post(ids.next(), AUTHOR, "hello", int(time.time() * 1000))
     await parts.social.posts.create_post(post)
     return post
 
 
 async def measure_likes(
-    parts: WorkerParts, client: DynamoClient, meter: Meter, likes: int
+    parts: WorkerContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
     """Have so many users like one post, twice; see the module."""
     found: dict[str, Any] = {"likes": likes, "flush_s": parts.settings.counters.flush_s}
     rows = Moderation(client, parts.settings.warm)
     made = make_social(
         parts.settings, SystemClock(), parts.hot, client, parts.social.graph,
-        Apartness(rows, Blocks(parts.hot)), parts.objects, parts.sendable,
+        BlockPolicy(rows, Blocks(parts.hot)), parts.objects, parts.sendable,
     )  # fmt: skip
     users = [UserId(f"fan{number:06d}") for number in range(likes)]
     worker = asyncio.create_task(run_counters(parts, "load"))
@@ -174,13 +174,13 @@ async def measure_likes(
     return found
 
 
-def client_table(parts: WorkerParts) -> str:
+def client_table(parts: WorkerContainer) -> str:
     """Return the name of table `social`."""
     return parts.settings.warm.table_prefix + "social"
 
 
 async def measure_fan_out(
-    parts: WorkerParts, client: DynamoClient, meter: Meter, followers: int
+    parts: WorkerContainer, client: DynamoClient, meter: Meter, followers: int
 ) -> dict[str, Any]:
     """Bring one post to so many timelines, twice; see the module."""
     users = [f"follower{number:06d}" for number in range(followers)]
@@ -236,7 +236,7 @@ async def measure_fan_out(
     return found
 
 
-def _run_worker(parts: WorkerParts, failpoint: str) -> int:
+def _run_worker(parts: WorkerContainer, failpoint: str) -> int:
     more = {"CHAT_FAILPOINT": failpoint}
     more["CHAT_TIMELINE_FANOUT_FOLLOWERS_MAX"] = "1000000"
     command = [sys.executable, "-m", "chatserver.cli.main", "worker", "timeline"]
@@ -245,7 +245,7 @@ def _run_worker(parts: WorkerParts, failpoint: str) -> int:
 
 
 async def _count_lines(
-    client: DynamoClient, parts: WorkerParts, post: Post, users: Sequence[str]
+    client: DynamoClient, parts: WorkerContainer, post: Post, users: Sequence[str]
 ) -> int:
     """Return how many of the users have the post in their timelines."""
     line = social.line_key(Line(post.id, post.author))

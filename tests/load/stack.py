@@ -96,7 +96,7 @@ def module_launch(
 def stub_stack(options: Options, folder: Path, plant: str | None) -> Iterator[Stack]:
     """Run the stub alone: what the load generator itself carries."""
     port = free_port()
-    arguments = ["tests.load.stub_server", "--port", str(port)]
+    arguments = ["tests.load.servers.stub_server", "--port", str(port)]
     if plant is not None:
         arguments += ["--plant", plant]
     launch = module_launch("gateway", arguments, port, folder)

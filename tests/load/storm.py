@@ -37,10 +37,10 @@ from chatserver import config
 from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
-from chatserver.processes import die_with_parent
+from chatserver.process_runtime import die_with_parent
 from tests.load.storm_attack import CREATES, Targets
 from tests.support.rawchat import Failed
-from tests.support.servers import free_port
+from tests.support.servers.processes import free_port
 from tests.support.stack import Stack, open_stack
 
 PASSWORD = "correct horse battery"

@@ -32,11 +32,11 @@ from chatserver.dev.servers import (
     ministack_launch,
     redis_launch,
 )
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.provisioning import apply_tables
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
 from tests.load.stack import Options, free_port, running, worker
 from tests.support.threetiers import LongChat, Walk, history_of, walk
-from workers.parts import open_worker_parts
+from workers.container import open_worker_parts
 
 _BUCKET = "tiers"
 _RETENTION_S = 3600

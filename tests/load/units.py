@@ -22,17 +22,17 @@ import msgspec
 from chatserver.config import Warm
 from chatserver.dev.servers import Server, dynamodb_launch
 from chatserver.domain.ids import UserId, direct_chat_id
-from chatserver.protocol.entries import tombstone_of
+from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
-from chatserver.warm.batches import get_items
-from chatserver.warm.client import DynamoClient, Item, open_dynamodb
-from chatserver.warm.markers import encode_marker
-from chatserver.warm.messages import PersistItem, encode_item
-from chatserver.warm.paging import Span
-from chatserver.warm.provisioning import creation_of
-from chatserver.warm.tables import MESSAGES, SENDER_INDEX, MessageField, Table
-from tests.integration.warm_support import settings_for
-from tests.support.servers import free_port
+from chatserver.warm.archive.markers import encode_marker
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, MessageField, Table
+from tests.integration.warm.support import settings_for
+from tests.support.servers.processes import free_port
 
 OUT = Path(__file__).parents[2] / "docs" / "performance" / "units.json"
 START_TS = 1_795_000_000_000_000

@@ -12,13 +12,13 @@ import pytest
 from chatserver import config
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
-from chatserver.hot.client import open_hot
-from tests.security.people_support import PASSWORD, NewClient, bearer, log_in, make_key, register
+from chatserver.hot.redis.factory import open_hot
+from tests.security.support.users import PASSWORD, NewClient, bearer, log_in, make_key, register
 from tests.support.rawchat import RawChat
-from tests.support.servers import redis_client
+from tests.support.servers.processes import redis_client
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
 NewName = Callable[[str], str]
 UNAUTHENTICATED = 3500

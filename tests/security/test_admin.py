@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from chatserver.auth.apikeys import SCOPES
-from tests.security.people_support import bearer, make_key, open_keys, register, run_cli
+from chatserver.auth.api_keys import SCOPES
+from tests.security.support.users import bearer, make_key, open_keys, register, run_cli
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack, read_partition
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
 NewName = Callable[[str], str]
 

@@ -16,12 +16,12 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from chatserver.auth.apikeys import SCOPES
+from chatserver.auth.api_keys import SCOPES
 from chatserver.dev.servers import Server
-from tests.security.people_support import make_key
+from tests.security.support.users import make_key
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 CASES_PER_OPERATION = 6
 TIMEOUT_S = 20

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.attachments import disposition_of, parse_file_name, served_type
 from chatserver.domain.ids import ChatId
 from chatserver.errors import BadRequest, ChatError, ClientError, Conflict, NotFound
+from chatserver.features.attachments.model import disposition_of, parse_file_name, served_type
 from chatserver.protocol import frames
-from tests.integration.files_support import FileWorld, picture
+from tests.integration.features.attachments.support import FileWorld, picture
 
-pytest_plugins = ["tests.integration.files_fixtures"]
+pytest_plugins = ["tests.integration.features.attachments.fixtures"]
 in_world = pytest.mark.asyncio(loop_scope="session")
 JUNK = b"*/=1;alert(document.domain)//"
 

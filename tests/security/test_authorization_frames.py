@@ -10,16 +10,16 @@ import httpx
 import msgspec
 import pytest
 
-from chatserver.auth.apikeys import SCOPES
+from chatserver.auth.api_keys import SCOPES
 from chatserver.dev.servers import Server
 from chatserver.protocol import frames
-from tests.security.matrix_support import Kind, Row, make_world
-from tests.security.people_support import make_key
+from tests.security.support.access_matrix import Kind, Row, make_world
+from tests.security.support.users import make_key
 from tests.support.rawchat import Failed, RawChat
 from tests.support.stack import Stack
 from tests.support.wire import Ended, RawSocket
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 NewName = Callable[[str], str]
 OWN, MEMBER, MANAGER, SENDER = Kind.OWN, Kind.MEMBER, Kind.MANAGER, Kind.SENDER

@@ -14,13 +14,13 @@ import httpx
 import msgspec
 import pytest
 
-from chatserver.auth.apikeys import SCOPES
+from chatserver.auth.api_keys import SCOPES
 from chatserver.dev.servers import Server
-from tests.security.matrix_support import Kind, Row, World, make_world
-from tests.security.people_support import make_key
+from tests.security.support.access_matrix import Kind, Row, World, make_world
+from tests.security.support.users import make_key
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api_fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
 NewName = Callable[[str], str]

@@ -12,11 +12,11 @@ import pytest
 from playwright.async_api import Page, expect
 
 from chatserver.config import Redis
-from chatserver.domain.attachments import File
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.domain.text import NAME_CHARS_MAX
-from chatserver.hot.client import open_hot
-from chatserver.hot.files import SendableFiles
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.model import File
+from chatserver.hot.redis.factory import open_hot
 from tests.e2e.test_web_hostile import PAYLOADS
 from tests.e2e.web_support import Arrive, WebStack
 from tests.support.rawchat import RawChat

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import httpx
 
-from tests.security.people_support import bearer, make_key
+from tests.security.support.users import bearer, make_key
 from tests.support.rawchat import RawChat
 from tests.support.scan import iter_logs, iter_redis, iter_tables
 from tests.support.stack import Stack
 from tests.support.wire import Ended
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
 NewName = Callable[[str], str]
 

@@ -28,7 +28,7 @@ from chatserver.dev.servers import Server, answers_http
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL
 from tests.support import wire
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import Ended, RawSocket, Refused, build_frame
 

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.security.people_support import PASSWORD, bearer
+from tests.security.support.users import PASSWORD, bearer
 from tests.support.stack import Stack
 
-pytest_plugins = ["tests.support.stack_fixtures", "tests.security.fixtures"]
+pytest_plugins = ["tests.support.stack_fixtures", "tests.security.support.fixtures"]
 
 DEADLINE_S = 20
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text("utf-8"))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from chatserver.domain import ids
 from chatserver.errors import BadRequest
-from chatserver.hot.keys import Keys
-from chatserver.warm import records
+from chatserver.hot.redis.keys import Keys
+from chatserver.warm.chats import records
 
 # Few letters, so that ids are often prefixes of each other and often equal.
 close_ids = st.text("a-_p0", min_size=1, max_size=4)

@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from chatserver import config
-from chatserver.auth.hostkeys import parse_jwks
+from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.tokens import Tokens
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import Unauthenticated, Unavailable
-from chatserver.hot.client import HotClient, open_hot
-from chatserver.hot.keysets import KeySets
-from chatserver.hot.revocations import Revocations
-from chatserver.outbound.documents import fetch_document
-from chatserver.outbound.http import open_outbound
-from chatserver.service.entrance import Entrance
-from chatserver.service.keyring import KeyFetcher, KeyRing
-from tests.security.token_support import EC, ED, OURS, KeyServer, jwk, key_set, signed
+from chatserver.hot.key_sets import KeySets
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.revocations import Revocations
+from chatserver.outbound.document_fetch import fetch_document
+from chatserver.outbound.http_client import open_outbound
+from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from tests.security.support.tokens import EC, ED, OURS, KeyServer, jwk, key_set, signed
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ class Door:
     ) -> None:
         tokens = Tokens(auth, SystemClock())
         self.ring = KeyRing(auth, KeySets(hot), get, tokens.use_key_set, SystemClock())
-        self.entrance = Entrance(tokens, Revocations(hot, auth.token_s_max), self.ring)
+        self.entrance = TokenAuthentication(tokens, Revocations(hot, auth.token_s_max), self.ring)
 
 
 def settings(url: str, **more: int) -> config.Auth:

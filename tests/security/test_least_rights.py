@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.security.people_support import bearer, register
+from tests.security.support.users import bearer, register
 from tests.support.rawchat import Failed
-from tests.support.servers import eventually, redis_client
+from tests.support.servers.processes import eventually, redis_client
 from tests.support.stack import PATIENT, WORKERS, Stack
 
 USER = "chat"

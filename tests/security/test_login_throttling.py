@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from chatserver.dev.servers import Server
-from tests.security.people_support import PASSWORD, register
-from tests.support.servers import eventually
+from tests.security.support.users import PASSWORD, register
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 
 pytest_plugins = ["tests.support.stack_fixtures"]

@@ -20,16 +20,16 @@ import httpx
 import msgspec
 import pytest
 
-from chatserver.auth.apikeys import SCOPES
+from chatserver.auth.api_keys import SCOPES
 from chatserver.protocol.frames import INVITE_MAX, MEMBERS_MAX, PAGE_MAX, WATCH_MAX
 from tests.security import test_authorization_frames as frame_matrix
 from tests.security import test_authorization_http as http_matrix
-from tests.security.call_bounds import FRAME_CALLS, ROUTE_CALLS
-from tests.security.matrix_support import PEOPLE, Kind, Row, World
-from tests.security.people_support import make_key
-from tests.support.dynamoproxy import DynamoProxy
+from tests.security.support.access_matrix import PEOPLE, Kind, Row, World
+from tests.security.support.call_bounds import FRAME_CALLS, ROUTE_CALLS
+from tests.security.support.users import make_key
 from tests.support.rawchat import RawChat
-from tests.support.servers import eventually
+from tests.support.servers.dynamodb_proxy import DynamoProxy
+from tests.support.servers.processes import eventually
 from tests.support.stack import PATIENT, Stack, bring_up
 from tests.support.wire import DEADLINE_S
 

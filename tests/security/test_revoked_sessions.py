@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from chatserver.client import ChatClient, renewal
+from chatserver.client import ChatClient, token_renewal
 from chatserver.client.events import Disconnected
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import UserId
-from chatserver.service.revoking import Revoking
-from tests.security.revoking_support import open_revoking, store_login
+from chatserver.service.access.revocation import Revoking
+from tests.security.support.revocation import open_revoking, store_login
 from tests.support.rawchat import Failed, RawChat
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 from tests.support.stack import Stack
 from tests.support.wire import Ended, RawSocket
 
@@ -185,7 +185,7 @@ async def test_sdk_refreshes_its_session_before_the_token_ends(
     stack: Stack, new_name: NewName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that can get tokens brings newer ones on the same connection, again and again."""
-    monkeypatch.setattr(renewal, "SHARE", 0.01)
+    monkeypatch.setattr(token_renewal, "SHARE", 0.01)
     user, made = new_name("eve"), 0
 
     async def get_token() -> str:

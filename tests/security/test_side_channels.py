@@ -10,9 +10,9 @@ import pytest
 from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
-from chatserver.hot.client import open_hot
-from chatserver.hot.mailbox import Answer, Echo, Mailbox
-from chatserver.hot.rpc import WarmCalls
+from chatserver.hot.bus.mailbox import Answer, Echo, Mailbox
+from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from tests.support.rawchat import Failed, RawChat
 from tests.support.stack import Stack

@@ -64,13 +64,13 @@ def test_row_13_no_expression_of_dynamodb_is_put_together_from_values() -> None:
 
     # All are names of attributes, which are constants of ours, or made from such.
     assert found <= {
-        ("companion_sessions.py", "name"),
-        ("shardlist.py", "change"),
-        ("streamrows.py", "sets"),
+        ("sessions.py", "name"),
+        ("write_shards.py", "change"),
+        ("checkpoints.py", "sets"),
         ("tenancy.py", "others"),  # the filter of whoever asks, with the tenant's beside it
         ("tenancy.py", "own"),
-        ("changes.py", "removes"),
-        ("changes.py", "sets"),
+        ("message_changes.py", "removes"),
+        ("message_changes.py", "sets"),
         ("jobs.py", "sets"),
         ("memberships.py", "Field.STATE"),
         ("memberships.py", "Field.VERSION"),
@@ -91,13 +91,13 @@ def test_row_24_random_is_for_spreading_only() -> None:
     # When somebody reconnects, is pinged or tries again, and whom of a cluster one asks first.
     assert users == {
         "chatserver/domain/jitter.py",
-        "chatserver/gateway/draining.py",
-        "chatserver/gateway/heartbeat.py",
-        "chatserver/gateway/server.py",
-        "chatserver/hot/cluster.py",
+        "chatserver/gateway/process/draining.py",
+        "chatserver/gateway/transport/heartbeat.py",
+        "chatserver/gateway/process/server.py",
+        "chatserver/hot/redis/cluster.py",
         # What made-up people do when.
-        "chatserver/loadtest/crowd.py",
-        "chatserver/loadtest/pacing.py",
+        "chatserver/loadtest/load_users.py",
+        "chatserver/loadtest/arrival_schedule.py",
         "chatserver/loadtest/worker.py",
     }
 
@@ -121,7 +121,7 @@ def test_row_08_no_secret_is_compared_with_equals() -> None:
 
     assert found == {
         # Two settings, at the start, where nobody can measure.
-        ("chatserver/auth/hostkeys.py", "secret == settings.secret.get_secret_value().encode()"),
+        ("chatserver/auth/host_keys.py", "secret == settings.secret.get_secret_value().encode()"),
     }
 
 
@@ -166,7 +166,7 @@ def test_section_7_redis_keys_are_spelled_in_one_place() -> None:
     found = {
         (name, text)
         for name, tree in TREES.items()
-        if name != "chatserver/hot/keys.py"
+        if name != "chatserver/hot/redis/keys.py"
         for text in iter_strings(tree)
         if tag.search(text)
     }

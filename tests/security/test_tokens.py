@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from pydantic import SecretStr, ValidationError
 
-from chatserver.auth.hostkeys import parse_jwks
+from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError, CorruptData, Unauthenticated, UnknownKey
-from tests.security.token_support import (
+from tests.security.support.tokens import (
     EC,
     ED,
     HOSTS,
@@ -268,9 +268,9 @@ def test_row_08_secrets_are_compared_in_constant_time() -> None:
     found = []
     for path in [
         *(SOURCE / "auth").glob("*.py"),
-        SOURCE / "service" / "apikeys.py",
-        SOURCE / "service" / "logins.py",
-        SOURCE / "service" / "accounts.py",
+        SOURCE / "service" / "access" / "api_keys.py",
+        SOURCE / "features" / "accounts" / "logins.py",
+        SOURCE / "features" / "accounts" / "service.py",
     ]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Compare) and any(
@@ -280,4 +280,4 @@ def test_row_08_secrets_are_compared_in_constant_time() -> None:
                 if _COMPARED.search(text):
                     found.append(f"{path.name}: {text}")
     # One compares two settings with each other at the start, where nobody can measure.
-    assert found == ["hostkeys.py: secret == settings.secret.get_secret_value().encode()"]
+    assert found == ["host_keys.py: secret == settings.secret.get_secret_value().encode()"]

@@ -16,12 +16,14 @@ import msgspec
 import pytest
 
 from chatserver.api import idempotency
-from chatserver.auth import apikeys, refresh
-from chatserver.domain import attachments, ids, pushes, text
+from chatserver.auth import api_keys, refresh_tokens
+from chatserver.domain import ids, text
 from chatserver.errors import ChatError
-from chatserver.protocol import codec, frames, packed
+from chatserver.features.attachments import model as attachments
+from chatserver.features.push import model as pushes
+from chatserver.protocol import codec, frames, msgpack
 from chatserver.telemetry import logs
-from chatserver.telemetry.printable import escaped
+from chatserver.telemetry.printable_text import escaped
 
 FRAME_BYTES_MAX = 65_536
 COST_S_MAX = 0.02
@@ -88,7 +90,7 @@ def test_row_17_text_of_any_shape_is_read_in_linear_time(reader: str) -> None:
 def patterns() -> dict[str, re.Pattern[str]]:
     """The patterns that meet what strangers send."""
     found = {}
-    for module in (apikeys, attachments, idempotency, ids, logs, pushes, refresh, text):
+    for module in (api_keys, attachments, idempotency, ids, logs, pushes, refresh_tokens, text):
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
                 found[f"{module.__name__}.{name}"] = value
@@ -149,8 +151,8 @@ def test_row_18_depth_of_any_frame_ends_in_a_refusal() -> None:
         with pytest.raises(codec.BadRequest):
             codec.decode_client_frame(data)
         assert codec.find_request_id(data) is None
-    with pytest.raises(packed.NotPacked):
-        packed.to_json(b"\x91" * 200_000 + b"\xc0")
+    with pytest.raises(msgpack.NotPacked):
+        msgpack.to_json(b"\x91" * 200_000 + b"\xc0")
 
 
 def test_row_12_lists_that_a_client_sends_have_a_largest_number() -> None:

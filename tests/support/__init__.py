@@ -1,1 +1,1 @@
-"""What the tests share: real servers, waiting for conditions, builders."""
+"""Shared test support: real servers, wire-level clients, observation checkers and builders."""

@@ -1,8 +1,8 @@
-"""The cases of the Autobahn test suite for a server, as a table; groups 1 to 7, 9 and 10.
+"""Server test cases of the Autobahn test suite as a table: groups 1 to 7, 9 and 10.
 
 Written from RFC 6455 and the published list of cases; ids are those of the suite. Groups 12 and 13
-are about compression, which the gateway does not offer. Sizes and counts of group 9 are a sixteenth
-of the suite's, so that the largest message is what `gateway.frame_bytes_max` may be.
+cover compression, which the gateway does not offer. Sizes and counts of group 9 are a sixteenth of
+the suite's, so that the largest message fits `gateway.frame_bytes_max`.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class Case:
 
 
 def text(payload: bytes, **bits: object) -> bytes:
-    """Return a text frame."""
+    """Build a text frame."""
     return build_frame(TEXT, payload, **bits)  # type: ignore[arg-type]
 
 
 def more(payload: bytes, **bits: object) -> bytes:
-    """Return a continuation frame."""
+    """Build a continuation frame."""
     return build_frame(CONTINUATION, payload, **bits)  # type: ignore[arg-type]
 
 
 def chops(data: bytes, size: int = 1) -> tuple[bytes, ...]:
-    """Return bytes as writes of a size."""
+    """Split bytes into writes of one size."""
     return tuple(data[at : at + size] for at in range(0, len(data), size))
 
 
 def fragments_of(opcode: int, payload: bytes, size: int) -> tuple[bytes, ...]:
-    """Return a message as frames of a size."""
+    """Split a message into frames of one size."""
     pieces = chops(payload, size) or (b"",)
     last = len(pieces) - 1
     return tuple(
@@ -66,13 +66,13 @@ def fragments_of(opcode: int, payload: bytes, size: int) -> tuple[bytes, ...]:
 
 
 def three_ways(frames: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
-    """Return frames in one write, each in a write of its own, and octet by octet."""
+    """Return the frames in one write, one write per frame, and octet by octet."""
     joined = b"".join(frames)
     return (joined,), frames, chops(joined)
 
 
 def framing_cases() -> Iterator[Case]:
-    """Group 1: whole messages of lengths at the borders of the length's forms."""
+    """Group 1: unfragmented messages at the boundaries of the length encodings."""
     sizes = (0, 125, 126, 127, 128, 65_535, 65_536)
     for part, opcode, byte in ((1, TEXT, b"*"), (2, BINARY, b"\xfe")):
         for number, size in enumerate(sizes, 1):
@@ -119,7 +119,7 @@ def reserved_bit_cases() -> Iterator[Case]:
 
 
 def opcode_cases() -> Iterator[Case]:
-    """Group 4: reserved opcodes, of data and of control frames."""
+    """Group 4: reserved opcodes of data and control frames."""
     fails, echo = (PROTOCOL_ERROR,), ((TEXT, HELLO),)
     for part, first in ((1, 3), (2, 11)):
         bare, filled = build_frame(first), build_frame(first + 1, b"reserved")
@@ -171,7 +171,7 @@ def _hex(*lines: str) -> list[bytes]:
 
 
 _ENDS = ("fffe", "ffff")
-# Sections 6.5 to 6.23, after Markus Kuhn's list; whether each is valid, Python's codec says.
+# Sections 6.5 to 6.23, after Markus Kuhn's list; Python's codec determines which are valid.
 UTF8_SECTIONS: list[list[bytes]] = [
     [*(f"hello{middle}world".encode() for middle in ("$", "¢", "€", "\U00024b62")), GREEK],
     [GREEK[:size] for size in range(1, len(GREEK) + 1)],
@@ -200,7 +200,7 @@ UTF8_SECTIONS: list[list[bytes]] = [
 
 
 def utf8_cases() -> Iterator[Case]:
-    """Group 6: UTF-8, valid and not; 6.4 fails before the message is whole."""
+    """Group 6: valid and invalid UTF-8; 6.4 fails before the message is complete."""
     bad = (BAD_DATA,)
     yield Case("6.1.1", (text(b""),), ((TEXT, b""),))
     empty = (text(b"", fin=False), more(b"", fin=False), more(b""))
@@ -216,13 +216,13 @@ def utf8_cases() -> Iterator[Case]:
     surrogate = GREEK + b"\xed\xa0\x80edited"
     yield Case("6.3.1", (text(surrogate),), (), bad)
     yield Case("6.3.2", fragments_of(TEXT, surrogate, 1), (), bad)
-    # The rest of the message never comes: who waits for it fails these.
+    # The rest of the message is never sent: a server that waits for it fails these cases.
     beyond = (GREEK, b"\xf4\x90\x80\x80", b"edited")
     early = (text(beyond[0], fin=False), more(beyond[1], fin=False))
     yield Case("6.4.1", early, (), bad)
     cut = (text(GREEK + b"\xf4", fin=False), more(b"\x90", fin=False))
     yield Case("6.4.2", cut, (), bad)
-    # Inside of one frame the suite accepts a failure at its end ("non-strict"): so do we.
+    # Within one frame the suite accepts a failure at its end ("non-strict"), as do we.
     frame = text(b"".join(beyond))
     head = len(frame) - len(b"".join(beyond))
     ends = (head + len(GREEK), head + len(GREEK) + 4, len(frame))
@@ -271,13 +271,13 @@ def close_cases() -> Iterator[Case]:
         yield Case(f"7.7.{number}", (build_frame(CLOSE, close_payload(code)),), (), (code,))
     for number, code in enumerate((0, 999, 1004, 1005, 1006, 1016, 1100, 2000, 2999), 1):
         yield Case(f"7.9.{number}", (build_frame(CLOSE, close_payload(code)),), (), fails)
-    # The suite only records what happens to these.
+    # The suite only records the outcome of these.
     for number, code in enumerate((5000, 65_535), 1):
         yield Case(f"7.13.{number}", (build_frame(CLOSE, close_payload(code)),), (), (code, *fails))
 
 
 def bulk_cases() -> Iterator[Case]:
-    """Groups 9 and 10: large messages, whole, in fragments and in chops, and many small ones."""
+    """Groups 9 and 10: large messages, whole, fragmented and chopped, and many small ones."""
     kib, whole = 1024, 4 * 2**20 // SCALE
     for shift, opcode, byte in ((0, TEXT, b"\xce\xba"), (1, BINARY, b"\x00\xfe")):
         binary = opcode == BINARY

@@ -1,30 +1,30 @@
-"""Judges a run offline: takes all that the clients saw and says which promises were broken.
+"""Offline checker: reports the promises violated by a recorded run.
 
 Pure: no I/O, no clock; it reads a `Run` of `tests.support.observations`. The invariants are I1 to
-I18 of the fault list, P3 and P4 of the design, as far as they are built.
+I18 of the fault list and P3 and P4 of the design, as far as implemented.
 
-| rule | broken when                                                                              |
+| rule | violated when                                                                            |
 |------|------------------------------------------------------------------------------------------|
 | VOID | nothing was acked, or a final read is absent: the run proves nothing                     |
 | I1   | an acked message is absent from a final history or from the warm tier                    |
-| I2   | something is seen that nobody sent so                                                    |
-| I3   | one (sender, chat, ref) stands at two places, or a list repeats a place                  |
+| I2   | a message is observed that was never sent in that form                                   |
+| I3   | one (sender, chat, ref) has two seqs, or a list repeats a seq                            |
 | I4   | a final history is not exactly 1..N                                                      |
-| I5   | a (chat, seq) is two different messages, at any time, to anybody, in any tier            |
-| I6   | a device was shown a chat's messages out of order                                        |
-| I7   | sends pipelined on one connection got places in another order                            |
-| I8   | a message that was known before another was sent stands behind it                        |
-| I9   | a page has a hole, or lacks what was known when it was asked for                         |
-| I11  | a message whose every try was definitely refused exists after all                        |
-| I12  | something reached a user who is not a member                                             |
+| I5   | a (chat, seq) is two different messages, at any time, to any user, in any tier           |
+| I6   | a device received a chat's messages out of order                                         |
+| I7   | pipelined sends on one connection got seqs in another order                              |
+| I8   | a message that was known before another was sent comes after it                          |
+| I9   | a page has a gap, or lacks messages that were known when it was requested                |
+| I11  | a message whose every attempt was definitely refused exists nevertheless                 |
+| I12  | a user who is not a member received something                                            |
 | I14  | a mark moved back or beyond the head, or an unread count is wrong after quiescence       |
-| I18  | a device was never shown a message that it was due                                       |
-| P3   | timestamps do not rise with seq                                                          |
-| P4   | a device's inbox events have a hole, a repeat or a step back                             |
+| I18  | a device never received a message that it was due                                        |
+| P3   | timestamps do not increase with seq                                                      |
+| P4   | a device's inbox events have a gap, a repeat or a step back                              |
 | WARM | the warm tier holds other messages than the history shows                                |
 
-Each fault is reported under the most telling rule only: the absence of an acked message is I1 and
-not I4 as well.
+Each fault is reported under the most specific rule only: the absence of an acked message is I1 and
+not also I4.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from tests.support.observations import (
     WarmRows,
 )
 
-# What `unavailable` means is in errors.py: the third outcome, it may or may not have happened.
+# errors.py defines `unavailable`: an unknown outcome, the request may or may not have succeeded.
 UNKNOWN_OUTCOMES = frozenset({"unavailable", "internal"})
 
 
 class Violation(NamedTuple):
-    """A broken promise, in words."""
+    """A violated promise and its description."""
 
     rule: str
     text: str
@@ -68,7 +68,7 @@ class Violation(NamedTuple):
 
 
 def check(run: Run) -> list[Violation]:
-    """Return every broken promise, the same ones in the same order for the same run."""
+    """Return every violation, deterministically for the same run."""
     index = _Index(run)
     violations: list[Violation] = []
     for rule in _RULES:
@@ -77,12 +77,12 @@ def check(run: Run) -> list[Violation]:
 
 
 def find_undelivered(run: Run) -> list[Violation]:
-    """Return what has not arrived yet (I18), for those who wait for it."""
+    """Return the messages that have not arrived yet (I18), for polling."""
     return list(_is_undelivered(_Index(run)))
 
 
 def report(violations: Sequence[Violation], shown_max: int = 40) -> str:
-    """Return the violations as text: how many of each rule, then the first of them."""
+    """Format the violations: the count of each rule, then the first violations."""
     counts: dict[str, int] = defaultdict(int)
     for violation in violations:
         counts[violation.rule] += 1
@@ -114,7 +114,7 @@ class _Index:
         self.sightings: list[_Sighting] = []
         for observation in run.seen:
             self._add(observation)
-        # the first that was seen at each place; I5 reports whoever differs from it
+        # the first sighting at each seq; I5 reports all that differ from it
         self.places: dict[tuple[str, int], _Sighting] = {}
         self.known_at: dict[tuple[str, int], float] = {}
         for sighting in self.sightings:
@@ -156,13 +156,13 @@ class _Index:
         self.sightings.extend(_Sighting(row, t, where) for row in rows)
 
     def acked_places(self) -> Iterator[tuple[tuple[str, int], Acked]]:
-        """Yield each place that was ever acked, with its first ack."""
+        """Yield each seq that was ever acked, with its first ack."""
         for acks in self.acked.values():
             for seq, first in {ack.seq: ack for ack in reversed(acks)}.items():
                 yield (first.chat, seq), first
 
     def first_sent(self, row: Row) -> float | None:
-        """Return when the message was first tried, or None for a phantom."""
+        """Return the time of the first attempt, or None for a phantom message."""
         tries = self.sent.get((row.sender, row.chat, row.ref))
         return tries[0].t if tries else None
 
@@ -250,7 +250,7 @@ def _is_rewritten(index: _Index) -> Iterator[Violation]:
         if msgspec.structs.replace(row, body=first.row.body) == first.row:
             sent = {s.body for s in index.sent.get((row.sender, row.chat, row.ref), ())}
             if not {row.body, first.row.body} <= sent:
-                continue  # the same message with a made-up body is I2
+                continue  # the same message with a forged body is I2
         yield Violation(
             "I5",
             f"{where}: {row.chat}#{row.seq} is {row.sender}/{row.ref} mid {row.mid} ts {row.ts},"
@@ -274,7 +274,7 @@ def _is_out_of_order_at_device(index: _Index) -> Iterator[Violation]:
 
 
 def _breaks_session_order(index: _Index) -> Iterator[Violation]:
-    # Only what was committed for the try on this connection: a `dup` got its place earlier.
+    # Only commits of the attempt on this connection: a `dup` got its seq earlier.
     place: dict[tuple[int, str, str], Acked] = {}
     for acks in index.acked.values():
         for ack in acks:
@@ -304,7 +304,7 @@ def _was_refused(index: _Index, ack: Acked) -> bool:
 
 
 def _breaks_real_time(index: _Index) -> Iterator[Violation]:
-    # From the newest place down: nothing behind a message may have been known before it was sent.
+    # From the newest seq down: no message may have been known before an earlier one was sent.
     earliest: dict[str, tuple[float, Row]] = {}
     for place in sorted(index.places, reverse=True):
         row = index.places[place].row
@@ -335,7 +335,7 @@ def _has_bad_page(index: _Index) -> Iterator[Violation]:
 
 
 def _lack_of_page(page: PageRead, seqs: list[int], head: int) -> str | None:
-    """Say what the page should have had, when `head` was known before it was asked for."""
+    """Return a description of missing entries, given that `head` was known before the request."""
     if page.after is not None:
         if head > page.after and (not seqs or seqs[0] != page.after + 1):
             return f"does not begin at {page.after + 1}"
@@ -355,7 +355,7 @@ def _lack_of_page(page: PageRead, seqs: list[int], head: int) -> str | None:
 def _exists_after_refusal(index: _Index) -> Iterator[Violation]:
     seen = {(row.sender, row.chat, row.ref): where for row, _, where in index.sightings}
     for key, refusals in sorted(index.refused.items()):
-        # `conflict` is about another body under a ref that exists
+        # `conflict` refers to another body under an existing ref
         definite = [r for r in refusals if r.code not in UNKNOWN_OUTCOMES and r.code != "conflict"]
         if len(definite) == len(index.sent[key]) and key in seen:
             sender, chat, ref = key
@@ -414,7 +414,7 @@ def _is_undelivered(index: _Index) -> Iterator[Violation]:
 
 
 def _is_due(row: Row, starts: list[Started], sent_at: float | None) -> bool:
-    """Tell whether a device with these starts had to be shown the message."""
+    """Return whether a device with these starts must have received the message."""
     if not starts or sent_at is None:
         return False
     for start in starts:

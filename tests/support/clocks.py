@@ -1,8 +1,8 @@
-"""Clocks of processes that are wrong, by libfaketime (Debian's package of that name).
+"""Skewed clocks for processes, using libfaketime (the Debian package of that name).
 
-A `SkewedClock` is a file with an offset; processes that got its variables read it once a second.
-Monotonic clocks stay as they are. Redis and the other servers keep the machine's clock: libfaketime
-cannot run Debian's redis-server.
+A `SkewedClock` is a file with an offset; processes started with its variables read it once a
+second. Monotonic clocks are unaffected. Redis and the other servers keep the machine's clock:
+libfaketime cannot run Debian's redis-server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _FOLDERS = ("/usr/lib", "/usr/local/lib", "/opt/homebrew/lib")
 
 
 def find_faketime() -> Path | None:
-    """Return the library that is loaded into processes, if it is installed."""
+    """Return the path of the preload library, if installed."""
     for folder in map(Path, _FOLDERS):
         for pattern in ("*/faketime/libfaketimeMT.so.1", "faketime/libfaketimeMT.so.1"):
             for path in folder.glob(pattern):
@@ -22,7 +22,7 @@ def find_faketime() -> Path | None:
 
 
 class SkewedClock:
-    """The clock of some processes."""
+    """A clock with an adjustable offset, shared by several processes."""
 
     def __init__(self, path: Path, library: Path | None) -> None:
         self._path = path
@@ -30,13 +30,13 @@ class SkewedClock:
         self.set(0.0)
 
     def set(self, offset_s: float) -> None:
-        """Put the clock forward, or back."""
+        """Set the offset of the clock."""
         new = self._path.with_suffix(".new")
         new.write_text(f"{offset_s:+.3f}\n")
         new.replace(self._path)
 
     def variables(self) -> dict[str, str]:
-        """Return what a process needs to have this clock; nothing without the library."""
+        """Return the environment variables that apply this clock; none without the library."""
         if self._library is None:
             return {}
         return {

@@ -1,8 +1,8 @@
-"""What is in ``deploy/``, rendered and checked by the tools of its trade.
+"""Renders and validates the contents of ``deploy/`` with the standard tools.
 
 The tools are those of ``setup.sh deploy`` in ``.tools``. ``python -m tests.support.deployments``
-(``make golden``) writes what they render to again; with ``provider`` and the output of
-``terraform providers schema -json`` as its input, it writes what the AWS provider takes.
+(``make golden``) regenerates the golden files. With ``provider`` and the output of ``terraform
+providers schema -json`` as its input, it writes the arguments of the AWS provider.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ CLOUDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def find_tool(name: str) -> Path:
-    """Return where a tool is."""
+    """Return the path of a tool."""
     for place in (TOOLS / "bin" / name, TOOLS / "deploy" / "bin" / name):
         if place.exists():
             return place
@@ -81,7 +81,7 @@ def find_tool(name: str) -> Path:
 
 
 def run_tool(name: str, *args: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a tool, with nothing of this machine's settings; the caller looks at how it ended."""
+    """Run a tool without this machine's settings; the caller checks the exit code."""
     environment = {"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir()}
     return subprocess.run(
         [find_tool(name), *args],
@@ -97,7 +97,7 @@ def run_tool(name: str, *args: str | Path, given: str = "") -> subprocess.Comple
 
 @contextlib.contextmanager
 def given_settings(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> Iterator[None]:
-    """Within it, these are the ``CHAT_*`` variables that there are, and there are no others."""
+    """Replace all ``CHAT_*`` environment variables with these, inside the block."""
     with monkeypatch.context() as patch:
         for name in [each for each in os.environ if each.startswith("CHAT_")]:
             patch.delenv(name)
@@ -111,7 +111,7 @@ def given_settings(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]
 
 
 def render_chart(values: str, *more: str) -> str:
-    """Return what a value set of `VALUE_SETS` renders to, hooks included."""
+    """Render the chart with a value set of `VALUE_SETS`, hooks included."""
     files = [] if values == "default" else ["--values", str(EXAMPLES / f"{values}.yaml")]
     done = run_tool("helm", "template", "chat", str(CHART), "--namespace", "chat", *files, *more)
     assert done.returncode == 0, done.stderr
@@ -119,7 +119,7 @@ def render_chart(values: str, *more: str) -> str:
 
 
 def resources_of(rendered: str) -> list[dict[str, Any]]:
-    """Return the resources of a render, in its order."""
+    """Parse the resources of a rendered chart, in order."""
     return [each for each in yaml.safe_load_all(rendered) if each]
 
 
@@ -129,7 +129,7 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)(?:(:[-+?])([^{}]*))?\}")
 
 
 def interpolate(text: str, variables: Mapping[str, str]) -> str:
-    """Put variables in, as compose does, for what we use: ``${A}``, ``:-``, ``:+``, ``:?``."""
+    """Interpolate variables like Compose, in the forms ``${A}``, ``:-``, ``:+`` and ``:?``."""
 
     def value_of(match: re.Match[str]) -> str:
         name, operator, word = match.groups()
@@ -145,7 +145,7 @@ def interpolate(text: str, variables: Mapping[str, str]) -> str:
 
 
 def render_compose(files: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the box that compose would make of files and variables, anchors resolved."""
+    """Return the merged Compose configuration of files and variables, anchors resolved."""
     merged: dict[str, Any] = {}
     for file in files:
         text = (COMPOSE / file).read_text(encoding="utf-8")
@@ -175,14 +175,14 @@ json.dump(parsed, sys.stdout)
 
 
 def evaluate_terraform(variables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each resource by its address, with the arguments that it would get.
+    """Return each resource by its address, with its evaluated arguments.
 
-    What AWS only tells once it is made is, where it is another resource's, that one's address.
+    An attribute that AWS assigns on creation is replaced by the address of its resource.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in (*TERRAFORM.glob("*.tf"), *TERRAFORM.glob("*.json")):
-            # The parser sees nothing outside of the folder that it is given.
+            # The parser cannot read outside of its folder.
             text = file.read_text(encoding="utf-8").replace("/../iam/", "/iam/")
             (folder / file.name).write_text(text, encoding="utf-8")
         shutil.copytree(DEPLOY / "iam", folder / "iam")
@@ -203,7 +203,7 @@ def _plain(value: Any, addresses: Mapping[str, str]) -> Any:
         if str(value.get("__attribute__", "")).startswith("var."):
             return None  # a variable without a value
         plain = {name: _plain(inner, addresses) for name, inner in value.items()}
-        own_id = _UUID.fullmatch(str(value.get("id", ""))) is not None  # the parser's own
+        own_id = _UUID.fullmatch(str(value.get("id", ""))) is not None  # generated by the parser
         meta = _META | ({"id"} if own_id else set())
         return {name: inner for name, inner in plain.items() if name not in meta}
     if isinstance(value, list):
@@ -215,7 +215,7 @@ def _plain(value: Any, addresses: Mapping[str, str]) -> Any:
 
 
 def golden_files() -> dict[str, str]:
-    """Return what each golden file has to hold, by name."""
+    """Return the expected content of each golden file, by name."""
     files = {f"chart-{each}.yaml": render_chart(each) for each in EXAMPLE_VALUES}
     for name, box in BOXES.items():
         files[f"{name}.yaml"] = dump_yaml(render_compose(*box))
@@ -230,12 +230,12 @@ class _Plain(yaml.SafeDumper):
 
 
 def dump_yaml(value: Any) -> str:
-    """Return YAML without anchors, names in order."""
+    """Encode YAML without anchors, keys sorted."""
     return yaml.dump(value, Dumper=_Plain, sort_keys=True, width=1000)
 
 
 def compact_provider(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `PROVIDER` holds: of each resource that we use, its arguments and blocks."""
+    """Return the content of `PROVIDER`: arguments and blocks of each resource in use."""
     text = "".join(file.read_text(encoding="utf-8") for file in TERRAFORM.glob("*.tf"))
     used = sorted(set(re.findall(r'^resource "(\w+)"', text, re.MULTILINE)))
     (provider,) = schemas["provider_schemas"].values()

@@ -1,4 +1,4 @@
-"""A whole `chatserver dev`, started as a user starts it, for end-to-end tests."""
+"""A complete `chatserver dev`, started like by a user, for end-to-end tests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 import psutil
 
 from chatserver.dev.ports import is_port_free
-from tests.support.servers import free_port, is_running
+from tests.support.servers.processes import free_port, is_running
 
-READY_S = 180.0  # seven programs, one after the other
-DEADLINE_S = 60.0  # of what has to happen: only a failure takes so long
+READY_S = 180.0  # seven processes, started one after the other
+DEADLINE_S = 60.0  # deadline of expected events; only a failure takes that long
 CLI = [sys.executable, "-m", "chatserver.cli.main"]
 _PORT_FLAGS = ("--port", "--gateway-port", "--redis-port", "--dynamodb-port", "--s3-port")
 
 
 class DevRun:
-    """One run on ports of its own. `output` holds what it printed so far."""
+    """One run on its own ports. `output` is the file with its output so far."""
 
     def __init__(self, folder: Path, ports: list[int] | None = None) -> None:
         self.folder = folder
@@ -38,36 +38,36 @@ class DevRun:
 
     @property
     def page_url(self) -> str:
-        """Where the page is."""
+        """The URL of the start page."""
         return f"http://127.0.0.1:{self.ports[0]}"
 
     @property
     def gateway_url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"ws://127.0.0.1:{self.ports[1]}/"
 
     @property
     def pid(self) -> int:
-        """The process of `chatserver dev` itself."""
+        """The process id of `chatserver dev` itself."""
         assert self.process is not None
         return self.process.pid
 
     def text(self) -> str:
-        """Return all that was printed."""
+        """Return all output so far."""
         return self.output.read_text("utf-8", "replace") if self.output.exists() else ""
 
     @property
     def flags(self) -> list[str]:
-        """What tells it to run on our ports and in our folder."""
+        """The options that select our ports and folder."""
         pairs = zip(_PORT_FLAGS, map(str, self.ports), strict=True)
         return [*(word for pair in pairs for word in pair), "--data", str(self.folder)]
 
     def command(self, *options: str) -> list[str]:
-        """Return what is started."""
+        """Return the command line."""
         return [*CLI, "dev", *self.flags, *options]
 
     def spawn(self, *options: str, env: Mapping[str, str] | None = None) -> DevRun:
-        """Start it, with `env` added to its environment; it need not be ready."""
+        """Start the process, with `env` added to its environment; do not wait until it is ready."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self.command(*options),
@@ -85,7 +85,7 @@ class DevRun:
         return self
 
     def start(self, *options: str) -> DevRun:
-        """Start it and return when it says where to click."""
+        """Start the process and wait until it prints the start page URL."""
         self.spawn(*options)
         assert self.process is not None
         give_up = time.monotonic() + READY_S
@@ -103,7 +103,7 @@ class DevRun:
         return self.process.wait(deadline_s)
 
     def leftovers(self, deadline_s: float = DEADLINE_S) -> list[str]:
-        """Return what still runs of its children, and its ports that are taken, after a while."""
+        """Return the children still running and the ports still in use after a grace period."""
         give_up = time.monotonic() + deadline_s
         while True:
             alive = [one for one in self.children if is_running(one.pid)]
@@ -113,7 +113,7 @@ class DevRun:
             time.sleep(0.02)
 
     def child(self, word: str) -> psutil.Process:
-        """Return the child whose program, or one of whose arguments, is `word`."""
+        """Return the child process whose program, or one of whose arguments, is `word`."""
         for one in psutil.Process(self.pid).children():
             program, *arguments = one.cmdline()
             if word in arguments or Path(program).name.split()[0] == word:
@@ -121,7 +121,7 @@ class DevRun:
         raise AssertionError(f"there is no child {word}")
 
     def get(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """Ask the API; return status and body, decoded if it is JSON."""
+        """Call the API; return status and body, decoded if it is JSON."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self.page_url + path, data, {"Content-Type": "application/json"}
@@ -134,7 +134,7 @@ class DevRun:
 
 @contextlib.contextmanager
 def dev_run(folder: Path, ports: list[int] | None = None) -> Iterator[DevRun]:
-    """Make a run that is over, by force if need be, when the test is."""
+    """Create a run that ends with the block, by force if necessary."""
     run = DevRun(folder, ports)
     try:
         yield run
@@ -171,12 +171,12 @@ class TerminalChat:
             await self._process.communicate()
 
     def say(self, text: str) -> None:
-        """Type a message."""
+        """Write a message to standard input."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(f"{text}\n".encode())
 
     async def heard(self, line: str, deadline_s: float = DEADLINE_S) -> list[str]:
-        """Return the lines printed until `line` came, it included."""
+        """Return the lines printed up to and including `line`."""
         assert self._process is not None and self._process.stdout is not None
         lines: list[str] = []
         try:

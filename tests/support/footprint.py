@@ -1,8 +1,8 @@
-"""What messages leave behind, counted: keys of Redis by kind, units of DynamoDB, objects of S3.
+"""Storage footprint of messages: Redis keys by kind, DynamoDB units, S3 objects.
 
-One run on real servers: chats are opened, messages committed as gateways commit them, the persist
-worker writes them, the archive worker moves them. What was counted is what `chatserver plan` has to
-say of the same messages; the constants of its sheet are those of such a run.
+One run on real servers: chats are opened, messages are committed like gateways do, the persist
+worker writes them and the archive worker moves them. `chatserver plan` must predict the measured
+values; the constants of its capacity model come from such a run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
-from chatserver.service.messaging import deliver_to_all
-from chatserver.warm.client import DynamoClient
-from chatserver.warm.tables import MessageField
-from tests.integration.worker_support import (
+from chatserver.service.messaging.service import deliver_to_all
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.schema.tables import MessageField
+from tests.integration.workers.support import (
     Gateway,
     is_drained,
     make_direct,
@@ -28,21 +28,21 @@ from tests.integration.worker_support import (
     persister_of,
     running,
 )
-from tests.support.servers import eventually
-from workers.parts import WorkerParts
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
 
 @cache
 def _text() -> str:
-    """Some text that people wrote."""
+    """Return natural language text."""
     found = " ".join(path.read_text("utf-8") for path in sorted(_DOCS.glob("*.md")))
     return found.encode("ascii", "ignore").decode()
 
 
 def body_of(number: int, size: int) -> str:
-    """A piece of so many bytes of the documentation."""
+    """Return an excerpt of the documentation with this size."""
     start = random.Random(number).randrange(len(_text()) - size)
     return _text()[start : start + size]
 
@@ -57,7 +57,7 @@ class Held:
     used: int = 0
 
 
-async def look_at_redis(parts: WorkerParts) -> Held:
+async def look_at_redis(parts: WorkerContainer) -> Held:
     """Count the keys of the whole server. References of both generations are of kind `refs`."""
     held, hot = Held(), parts.hot
     for key in await hot.call("KEYS", "{p0}:*"):
@@ -80,17 +80,17 @@ def _lines(info: bytes) -> list[tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """So many messages of a size in each of the chats."""
+    """A number of messages of one size in each of the chats."""
 
-    parts: WorkerParts
+    parts: WorkerContainer
     chats: Sequence[Audience]
     messages: int
     size: int
 
     async def talk(self) -> None:
-        """Commit all messages, and have them persisted."""
+        """Commit all messages and have them persisted."""
         gateway = Gateway(self.parts.hot)
-        # Ids as long as ours, 26 letters each; they are only written into texts, so words will do.
+        # Ids as long as real ones, 26 characters; they are only stored as text.
         gateway._numbers = (f"{n:025d}" for n in itertools.count(1))  # type: ignore[assignment]
         for audience in self.chats:
             sender = sorted(audience.users)[0]
@@ -113,8 +113,10 @@ class Run:
         return await parts.audiences.get_fresh(audience.chat)
 
 
-async def make_chats(parts: WorkerParts, directs: int, groups: int, members: int) -> list[Audience]:
-    """Direct chats of two users each, and groups of `members` users each, none of them in two."""
+async def make_chats(
+    parts: WorkerContainer, directs: int, groups: int, members: int
+) -> list[Audience]:
+    """Create direct chats and groups of `members` users each; no user is in two chats."""
     made = [
         await make_direct(parts, UserId(f"direct-a-{n}"), UserId(f"direct-b-{n}"))
         for n in range(directs)
@@ -126,7 +128,7 @@ async def make_chats(parts: WorkerParts, directs: int, groups: int, members: int
 
 
 def item_bytes(item: Mapping[str, Mapping[str, object]]) -> int:
-    """The size of an item, as DynamoDB counts: names and values, UTF-8; numbers by their digits."""
+    """Return an item's size as counted by DynamoDB: UTF-8 names and values, number digits."""
     total = 0
     for name, value in item.items():
         ((kind, held),) = value.items()
@@ -147,7 +149,7 @@ def item_bytes(item: Mapping[str, Mapping[str, object]]) -> int:
 async def items_of(
     client: DynamoClient, table: str, chat: ChatId
 ) -> list[dict[str, dict[str, str]]]:
-    """All items of a chat."""
+    """Return all items of a chat."""
     request = {
         "TableName": table,
         "KeyConditionExpression": f"{MessageField.CHAT} = :chat",
@@ -159,7 +161,7 @@ async def items_of(
 
 
 def index_bytes(item: Mapping[str, Mapping[str, object]]) -> int:
-    """The size of an item's rows in its indexes: keys of table and index, and 100 bytes each."""
+    """Return the size of an item's index rows: table and index keys, plus 100 bytes each."""
     keys = {MessageField.CHAT, MessageField.TS}
     own = (
         {MessageField.SENDER},

@@ -1,4 +1,4 @@
-"""TCP proxies in a thread of their own, for tests that start processes behind them.
+"""TCP proxies in a separate thread, for tests that start processes behind them.
 
 `Server.start` blocks the test's event loop until a process is ready; a proxy on that loop would
 block the process too.
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-from tests.support.proxy import Direction, TcpProxy
+from tests.support.servers.tcp_proxy import Direction, TcpProxy
 
 
 class Links:
@@ -42,7 +42,7 @@ class Links:
 
 
 class BareLink:
-    """A breakable link on the test's own loop; its faults are those of `TcpProxy`."""
+    """A breakable link on the test's own event loop; its faults are those of `TcpProxy`."""
 
     def __init__(self, proxy: TcpProxy) -> None:
         self._proxy = proxy
@@ -51,7 +51,7 @@ class BareLink:
         work()
 
     def delay(self, latency_s: float) -> None:
-        """Let each chunk arrive later."""
+        """Delay each chunk."""
         self._proxy.latency_s = latency_s
 
     def throttle(self, bytes_per_s: int) -> None:

@@ -1,18 +1,17 @@
-"""Violations in a story that a loss of Redis excuses.
+"""Violations in a story that are excused by a data loss in Redis.
 
 Redis acknowledges before DynamoDB has an entry. If Redis loses that entry, the epoch changes, each
-device is reset, and the device that sent it offers it again under the same `ref` (P1). So for a
-story with `Lost` scenes, and only for what happened before the device was reset:
+device is reset, and the sending device sends it again under the same `ref` (P1). The following is
+therefore excused in a story with `Lost` scenes, for events before the device was reset:
 
-* an ack may name a place that the entry no longer has, unless the device already knew that place to
-  be stored; the entry itself must still be there, once;
-* a device may have been shown an entry that is not there any more, and may be shown what comes in
-  its place;
-* a change of a lost message may be refused when it is offered again: its target is gone;
-* what is offered again may be refused if its user has left the chat meanwhile, or if it changes a
-  message that was deleted meanwhile.
+* an ack may contain a seq that the entry no longer has, unless the device already received that
+  this seq is stored; the entry itself must still exist, once;
+* a device may have received an entry that no longer exists, and may receive its replacement;
+* a change of a lost message may be refused when it is retried: its target is gone;
+* a retried operation may be refused if its user has left the chat since, or if it changes a message
+  that was deleted since.
 
-`forget_lost` returns the story without these scenes, and with each moved ack at its new place. All
+`forget_lost` returns the story without these scenes, and with each moved ack at its new seq. All
 rules then apply to the rest as if nothing had been lost.
 """
 
@@ -45,9 +44,9 @@ _CHANGES = {"edit", "delete", "react"}
 
 
 def forget_lost(story: Story) -> Story:
-    """Return the story without what its losses excuse."""
+    """Return the story without the scenes excused by its losses."""
     losses = [scene.t for scene in story.scenes if isinstance(scene, Lost)]
-    if not losses:  # a new epoch alone withdraws what was read in an earlier stay; rule E judges it
+    if not losses:  # a new epoch alone withdraws entries read in an earlier stay; rule E checks it
         return Story(story.chats, story.devices, _without_withdrawn(story.scenes))
     eras = _Eras(story, losses)
     kept = [scene for old in story.scenes if (scene := eras.judge(old)) is not None]
@@ -117,12 +116,12 @@ class _Eras:
     def _is_moved(self, answer: Answered) -> bool:
         asked = self._asked.get((answer.chat, answer.user, answer.ref))
         if asked is not None and asked.kind == "hide":
-            return False  # it has no place
+            return False  # it has no seq
         final = self._of.get((answer.chat, answer.user, answer.ref))
         return final is None or final.mid != answer.mid
 
     def judge(self, scene: Scene) -> Scene | None:
-        """Return the scene as it counts, or None if a loss excuses it."""
+        """Return the scene, corrected if necessary, or None if a loss excuses it."""
         match scene:
             case Answered(code="") if scene.seq and self._is_moved(scene):
                 return self._judge_answer(scene)
@@ -168,7 +167,7 @@ class _Eras:
 
 
 def _without_withdrawn(scenes: list[Scene]) -> list[Scene]:
-    """Remove what devices were shown and then took back: it is shown again."""
+    """Remove entries that devices received and then withdrew: they are delivered again."""
     withdrawn: dict[tuple[str, str], int] = {}
     kept: list[Scene] = []
     for scene in reversed(scenes):

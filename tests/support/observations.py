@@ -1,8 +1,8 @@
-"""What the clients of a run saw and did, as a flat list that the checker judges offline.
+"""Observations of the clients of a run, as a flat list for the offline checker.
 
-One test process makes all observations, in order, stamped by one monotonic clock; so "before"
-means before for everybody. A run ends with what was read after everything healed: each member's
-whole history (`FinalHistory`) and the rows of the warm tier (`WarmRows`).
+One test process makes all observations, in order, with timestamps of one monotonic clock; so
+"before" is a total order. A run ends with the state after recovery: each member's whole history
+(`FinalHistory`) and the rows of the warm tier (`WarmRows`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A message as somebody saw it."""
+    """A message as observed by a client."""
 
     chat: str
     seq: int
@@ -23,13 +23,13 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True, tag_field="what"):
-    """Something a client saw or did, at `t` seconds of the run's one clock."""
+    """An event observed by a client, at `t` seconds of the run's clock."""
 
     t: float
 
 
 class Sent(Observation, tag="sent", frozen=True):
-    """A try of a message left the client. Tries of one message share the `ref`."""
+    """An attempt to send a message left the client. Attempts of one message share the `ref`."""
 
     user: str
     device: str
@@ -40,7 +40,7 @@ class Sent(Observation, tag="sent", frozen=True):
 
 
 class Acked(Observation, tag="acked", frozen=True):
-    """The server committed the message; `dup` says that an earlier try had."""
+    """The server committed the message; `dup` means that an earlier attempt was committed."""
 
     user: str
     device: str
@@ -55,12 +55,12 @@ class Acked(Observation, tag="acked", frozen=True):
 
     @property
     def row(self) -> Row:
-        """The message that this ack is about."""
+        """The acked message."""
         return Row(self.chat, self.seq, self.ts, self.mid, self.user, self.ref, self.body)
 
 
 class Refused(Observation, tag="refused", frozen=True):
-    """The server answered a try with an error."""
+    """The server answered an attempt with an error."""
 
     user: str
     conn: int
@@ -70,10 +70,10 @@ class Refused(Observation, tag="refused", frozen=True):
 
 
 class Started(Observation, tag="started", frozen=True):
-    """A device begins to follow its inbox after `seq` of `epoch`.
+    """A device starts to follow its inbox after `seq` of `epoch`.
 
-    `tops` is the snapshot of a `reset` or `too_long`: what the device reads from history instead
-    of being shown. A device that resumes by cursor does not start again.
+    `tops` is the snapshot of a `reset` or `too_long`: the device reads entries up to there from
+    history instead of receiving them. A device that resumes by cursor does not start again.
     """
 
     user: str
@@ -84,7 +84,7 @@ class Started(Observation, tag="started", frozen=True):
 
 
 class Pushed(Observation, tag="pushed", frozen=True):
-    """A device was sent an event; `row` if it was a message."""
+    """A device received an event; `row` if it was a message."""
 
     user: str
     device: str
@@ -95,7 +95,7 @@ class Pushed(Observation, tag="pushed", frozen=True):
 
 
 class Marked(Observation, tag="marked", frozen=True):
-    """A device learned how far a member, `of`, has read and received a chat."""
+    """A device received the read and received markers of a member, `of`."""
 
     user: str
     device: str
@@ -106,7 +106,7 @@ class Marked(Observation, tag="marked", frozen=True):
 
 
 class Signalled(Observation, tag="signalled", frozen=True):
-    """A device was told something of the moment about a chat."""
+    """A device received an ephemeral signal about a chat."""
 
     user: str
     chat: str
@@ -114,7 +114,7 @@ class Signalled(Observation, tag="signalled", frozen=True):
 
 
 class PageRead(Observation, tag="page", frozen=True):
-    """A history page, asked for at `asked`, came at `t`."""
+    """A history page, requested at `asked`, arrived at `t`."""
 
     asked: float
     user: str
@@ -167,21 +167,21 @@ AnyObservation = (
 
 
 class Run(msgspec.Struct):
-    """The observations of one run and who was a member of what, throughout."""
+    """The observations of one run, and the constant members of each chat."""
 
     members: dict[str, set[str]]
     seen: list[AnyObservation] = []
 
 
 def dump_run(run: Run) -> bytes:
-    """Return the run as JSON lines, members first, for a look after a failure."""
+    """Encode the run as JSON lines, members first, to analyze a failure."""
     lines = [msgspec.json.encode(run.members)]
     lines += [msgspec.json.encode(observation) for observation in run.seen]
     return b"\n".join(lines) + b"\n"
 
 
 def load_run(data: bytes) -> Run:
-    """Return the run that `dump_run` wrote."""
+    """Decode a run encoded by `dump_run`."""
     head, *rest = data.splitlines()
     decoder = msgspec.json.Decoder(AnyObservation)
     members = msgspec.json.decode(head, type=dict[str, set[str]])

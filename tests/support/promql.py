@@ -1,9 +1,10 @@
-"""Reads PromQL and answers it from planted samples, so that alerts can be tried without a server.
+"""PromQL evaluator over given samples, to test alerts without a Prometheus server.
 
-Expressions are parsed by promql-parser, so what Prometheus would refuse is refused here. Of the
-language only what our alerts and dashboards use is answered; anything else raises `Unsupported`.
-Times are seconds since the beginning of the planted series. Semantics are Prometheus's: an instant
-is answered by the newest sample of the last five minutes, `rate` and `increase` are extrapolated.
+Expressions are parsed by promql-parser, so expressions that Prometheus rejects are rejected here.
+Only the parts of the language that our alerts and dashboards use are evaluated; others raise
+`Unsupported`. Times are seconds since the start of the series. Semantics are those of Prometheus:
+an instant vector selects the newest sample of the last five minutes, `rate` and `increase` are
+extrapolated.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ Samples = list[tuple[float, float]]  # time, value; by time
 
 
 class Unsupported(Exception):
-    """This part of the language is not answered here."""
+    """This part of the language is not implemented."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Planted samples of one series."""
+    """Samples of one series."""
 
-    labels: Mapping[str, str]  # the metric's name among them
+    labels: Mapping[str, str]  # including the metric name
     samples: Samples
 
     def between(self, after: float, upto: float) -> Samples:
-        """Return the samples of a window that is open to the left, as Prometheus's are by now."""
+        """Return the samples of a left-open window, as in current Prometheus."""
         return [each for each in self.samples if after <= each[0] <= upto]
 
 
 def parse_series(text: str, values: str, interval_s: float) -> Series:
-    """Read a series in the notation of `promtool test rules`: ``1+2x3``, ``5x2``, ``_``, ``7``."""
+    """Parse a series in the notation of `promtool test rules`: ``1+2x3``, ``5x2``, ``_``, ``7``."""
     selector = ast.parse(text)
     assert isinstance(selector, ast.VectorSelector), text
     labels = {each.name: each.value for each in selector.matchers.matchers}
@@ -54,7 +55,7 @@ def parse_series(text: str, values: str, interval_s: float) -> Series:
         found = re.fullmatch(r"(_|[-0-9.e]+?)(?:([-+])([0-9.e]+))?(?:x(\d+))?", word)
         assert found, f"{word} of {text}"
         start, sign, step, times = found.groups()
-        # `5x2` and `5+0x2` are three samples, `_x2` is two that are missing.
+        # `5x2` and `5+0x2` are three samples, `_x2` is two missing ones.
         count = 1 if times is None else int(times) + (start != "_")
         for n in range(count):
             if start != "_":
@@ -65,14 +66,14 @@ def parse_series(text: str, values: str, interval_s: float) -> Series:
 
 
 def walk(expr: ast.Expr) -> Iterator[ast.Expr]:
-    """Return all expressions in one, itself first."""
+    """Return all nested expressions, starting with the expression itself."""
     found: list[ast.Expr] = []
     ast.walk(expr, lambda each: found.append(each))
     return iter(found)
 
 
 def selectors_of(expr: ast.Expr) -> list[ast.VectorSelector]:
-    """Return what an expression reads."""
+    """Return the selectors of an expression."""
     found = []
     for each in walk(expr):
         if isinstance(each, ast.MatrixSelector):
@@ -83,7 +84,7 @@ def selectors_of(expr: ast.Expr) -> list[ast.VectorSelector]:
 
 
 def labels_named_in(expr: ast.Expr) -> set[str]:
-    """Return the labels that an expression groups, joins or ranks by."""
+    """Return the labels by which an expression groups, joins or ranks."""
     found: set[str] = set()
     for each in walk(expr):
         if isinstance(each, ast.AggregateExpr) and each.modifier is not None:
@@ -119,13 +120,13 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 class Answers:
-    """Answers expressions from series."""
+    """Evaluates expressions over series."""
 
     def __init__(self, series: Sequence[Series]) -> None:
         self._series = series
 
     def at(self, text: str, now: float) -> Vector | float:
-        """Return an expression's value at a time: a vector, without metric names, or a number."""
+        """Evaluate an expression at a time: a vector, without metric names, or a number."""
         return self._eval(ast.parse(text), now)
 
     def _eval(self, expr: Any, now: float) -> Any:
@@ -236,7 +237,7 @@ def _matches(matcher: ast.Matcher, labels: Mapping[str, str]) -> bool:
 
 
 def _increase(samples: Samples, start: float, end: float) -> float:
-    """Return what a counter rose by in a window, as Prometheus extrapolates it."""
+    """Return the increase of a counter in a window, extrapolated like in Prometheus."""
     rise = samples[-1][1] - samples[0][1]
     rise += sum(old for (_, old), (_, new) in itertools.pairwise(samples) if new < old)
     covered = samples[-1][0] - samples[0][0]
@@ -285,7 +286,7 @@ def _key(labels: Labels, matching: Any) -> Labels:
 
 
 def _kept(name: str, pairs: Mapping[Labels, tuple[float, float]], kept: int) -> Vector:
-    """Apply an operator to pairs; of a comparison stays the side that is a vector."""
+    """Apply an operator to pairs; a comparison returns the side that is a vector."""
     if name in _COMPARISONS:
         holds = _COMPARISONS[name]
         return {labels: pair[kept] for labels, pair in pairs.items() if holds(*pair)}

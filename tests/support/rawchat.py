@@ -1,10 +1,11 @@
-"""A chat client on the bare wire.
+"""Chat client at the protocol level, without the SDK.
 
-`RawChat` is one device of one user on one connection at a time. It keeps what a lawful client
-keeps, its cursor and the sends that nobody answered, so `reconnect` does what the protocol wants
-of a client: resume by cursor and offer the unanswered sends again, in order, under the same `ref`.
+`RawChat` is one device of one user with at most one connection. It keeps the state that the
+protocol requires of a client: its cursor and the unanswered sends. `reconnect` resumes by cursor
+and retries the unanswered sends, in order, under the same `ref`.
 
-One class, though a long one: what a device asked, heard and keeps is one state, and tests read it.
+It is one long class because requests, received frames and kept state form one state that tests
+inspect.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class Failed(Exception):
 
 @dataclasses.dataclass
 class Pending:
-    """A send that was not answered for good yet."""
+    """A send without a definite answer."""
 
     chat: str
     ref: str
     body: str
     extra: Fields
-    answer: asyncio.Future[Fields]  # for good
-    attempt: asyncio.Future[Fields] | None = None  # to the last try
+    answer: asyncio.Future[Fields]  # the definite one
+    attempt: asyncio.Future[Fields] | None = None  # of the last attempt
     tried_at: float = 0.0
 
 
@@ -81,12 +82,12 @@ class RawChat:
         self.host = host
         self.recorder = recorder or Recorder()
         self.cursor: tuple[str, int] | None = None
-        self.large: dict[str, int] = {}  # chats without places in the inbox: the place in each
+        self.large: dict[str, int] = {}  # chats without inbox events: chat → last seq
         self.welcome: Fields = {}
-        self.frames: list[Fields] = []  # all that the server sent, in order
+        self.frames: list[Fields] = []  # all frames from the server, in order
         self.pending: dict[str, Pending] = {}  # by ref, in sending order
-        self.unstored: dict[str, tuple[Pending, int]] = {}  # acked at a seq, and not stored yet
-        self.lost: list[Pending] = []  # acked in an epoch that is over, and not stored in it
+        self.unstored: dict[str, tuple[Pending, int]] = {}  # acked at a seq, not stored yet
+        self.lost: list[Pending] = []  # acked in a previous epoch, not stored in it
         self.ended: asyncio.Event = asyncio.Event()
         self.close_frame: Frame | None = None
         self._token_of = token_of
@@ -100,10 +101,10 @@ class RawChat:
     # connection
 
     async def start(self, *, port: int | None = None, cursor: Any = ..., **hello: Any) -> Self:
-        """Connect and say hello, by default with the cursor that the device has.
+        """Connect and send hello, by default with the device's cursor.
 
         Raises:
-            Ended: the server closed instead of welcoming; `close_frame` says how.
+            Ended: the server closed the connection instead; `close_frame` has the details.
         """
         self.port = port or self.port
         self._conn = next(self.recorder.conns)
@@ -153,7 +154,7 @@ class RawChat:
 
     @property
     def gateway(self) -> str:
-        """Which gateway process the device is, or was last, connected to."""
+        """The gateway process of the current or last connection."""
         assert self._ws is not None and self._ws.response is not None
         return self._ws.response.headers["chat-gateway"]
 
@@ -163,33 +164,33 @@ class RawChat:
         return self._reader is not None and not self.ended.is_set()
 
     async def reconnect(self, port: int | None = None, **hello: Any) -> Self:
-        """Come back by cursor and offer again what was not answered."""
+        """Reconnect by cursor and retry unanswered sends."""
         await self.abort()
         await self.start(port=port, **hello)
         await self.resend()
         return self
 
     async def resend(self) -> None:
-        """Offer every unanswered send again, in order, under the same `ref`."""
+        """Retry every unanswered send, in order, under the same `ref`."""
         for pending in list(self.pending.values()):
             if pending.ref in self.pending:
                 await self._try(pending)
 
     async def offer_unstored(self) -> None:
-        """After a reset, offer again what was acked and not stored, under the same `ref`."""
+        """Resend the messages that a reset found acked but not stored, under the same `ref`."""
         lost, self.lost = self.lost, []
         for old in lost:
             if old.ref not in self.pending:
                 await self.post(old.chat, old.body, old.ref, **old.extra)
 
     async def abort(self) -> None:
-        """Cut the connection, as a machine that loses its network."""
+        """Abort the connection, like a machine that loses its network."""
         if self._ws is not None:
             await self._ws.abort()
         await self._join_reader()
 
     async def stop(self, code: int = 1000) -> None:
-        """Close as a good client does."""
+        """Close the connection with a close handshake."""
         if self._ws is not None and not self.ended.is_set():
             await self._ws.send_ignoring_end(wire.CLOSE, close_payload(code))
             try:
@@ -217,7 +218,7 @@ class RawChat:
 
         Raises:
             Failed: the answer is an error.
-            Ended: the connection ended before an answer came.
+            Ended: the connection ended before an answer arrived.
         """
         number = next(self._ids)
         future = asyncio.get_running_loop().create_future()
@@ -231,15 +232,15 @@ class RawChat:
         return answer
 
     async def tell(self, type_: str, **fields: Any) -> None:
-        """Send a frame that wants no answer."""
+        """Send a frame that has no answer."""
         assert self._ws is not None
         await self._ws.send_json({"type": type_, **fields})
 
     async def post(self, chat: str, body: str, ref: str | None = None, **extra: Any) -> Pending:
-        """Send a message without waiting for its ack; its `answer` tells.
+        """Send a message without waiting for its ack; its `answer` is a future.
 
-        A definite error ends it. A temporary one, or none at all, leaves it pending: `resend` or
-        `reconnect` offers it again.
+        A definite error completes it. A temporary one, or none at all, leaves it pending: `resend`
+        or `reconnect` sends it again.
         """
         ref = ref or f"{self.device}-{random.getrandbits(48):012x}"
         answer = asyncio.get_running_loop().create_future()
@@ -252,7 +253,7 @@ class RawChat:
         """Send a message and return its ack.
 
         Raises:
-            Failed: the server refused it, for good or for now.
+            Failed: the server refused it, permanently or temporarily.
         """
         pending = await self.post(chat, body, ref, **extra)
         assert pending.attempt is not None
@@ -263,7 +264,7 @@ class RawChat:
                 self.pending.pop(pending.ref, None)
 
     async def ask_send(self, chat: str, ref: str, body: str, **extra: Any) -> Fields:
-        """Send under a ref that may be in use, unrecorded, and return the answer to this try."""
+        """Send under a ref that may be in use, unrecorded; return the answer to this attempt."""
         return await self.ask("send", chat=chat, ref=ref, body=body, **extra)
 
     async def burst(self, sends: list[tuple[str, str, str]]) -> None:
@@ -288,9 +289,9 @@ class RawChat:
         try:
             await self.tell("send", id=number, **fields)
         except Ended:
-            return  # it stays pending; the reader sees the end too
+            return  # it stays pending; the reader detects the end too
 
-    # reading
+    # receiving
 
     async def _read(self, ws: RawSocket) -> None:
         try:
@@ -333,7 +334,7 @@ class RawChat:
                 if "id" not in fields:
                     self._restart(fields["cursor"]["epoch"], fields["cursor"]["seq"], tops)
                 if fields["type"] == "reset":
-                    # At once: from here on `stored` counts in places of the new epoch.
+                    # At once: from here on `stored` refers to seqs of the new epoch.
                     self.lost += [pending for pending, _ in self.unstored.values()]
                     self.unstored.clear()
                 self._answer(fields)
@@ -367,7 +368,7 @@ class RawChat:
             self.recorder.add(Marked(now, self.user, self.device, chat, marks["user"], *levels))
 
     def _take_turn(self, event: Fields) -> None:
-        """A chat became large for the user, or is so no longer."""
+        """Apply a large-chat transition: the chat became large for the user, or small again."""
         info = event.get("info", {})
         if info.get("large") and "since" in info:
             self.large[event["chat"]] = info["since"]
@@ -411,10 +412,10 @@ class RawChat:
             else:
                 pending.answer.set_exception(Failed(fields))
 
-    # what came
+    # received frames
 
     def of_type(self, type_: str, **wanted: Any) -> list[Fields]:
-        """Return the frames of a type that came so far and have these fields."""
+        """Return the received frames of a type that have these fields."""
         return [
             frame
             for frame in self.frames
@@ -422,7 +423,7 @@ class RawChat:
         ]
 
     def messages(self, chat: str | None = None) -> list[Fields]:
-        """Return the messages that were pushed so far, of one chat or of all."""
+        """Return the messages pushed so far, of one chat or of all."""
         events = self.of_type("event", kind="message")
         return [event["message"] for event in events if chat in (None, event["chat"])]
 
@@ -432,7 +433,7 @@ class RawChat:
         deadline_s: float = DEADLINE_S,
         what: str = "",
     ) -> Any:
-        """Wait until the condition, asked after each frame, is true; return its value."""
+        """Wait until the condition, evaluated after each frame, is true; return its value."""
         try:
             async with asyncio.timeout(deadline_s), self._news:
                 await self._news.wait_for(lambda: condition(self))
@@ -457,7 +458,7 @@ class RawChat:
     async def expect_bodies(
         self, chat: str, bodies: list[str], deadline_s: float = DEADLINE_S
     ) -> None:
-        """Wait for the messages with these bodies, in this order and no others, in a chat."""
+        """Wait until a chat has exactly the messages with these bodies, in this order."""
         await self.expect(lambda me: len(me.messages(chat)) >= len(bodies), deadline_s)
         assert [message["body"] for message in self.messages(chat)] == bodies
 
@@ -472,10 +473,10 @@ class RawChat:
         assert self.close_frame.close_code == code, describe(self.close_frame)
         return self.frames[-1] if self.frames and self.frames[-1]["type"] == "bye" else None
 
-    # reading for the checker
+    # reads for the checker
 
     async def read_page(self, chat: str, **window: Any) -> Fields:
-        """Ask for one history page and record it."""
+        """Request one history page and record it."""
         asked = self.recorder.now()
         page = await self.ask("history", chat=chat, **window)
         rows = tuple(row_of(message) for message in page["messages"])

@@ -1,4 +1,4 @@
-"""What all clients of a run saw, as the checker wants it."""
+"""Recorder of the observations of all clients of a run, in the checker's format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.observations import AnyObservation, Row, Run
 
 
 class Recorder:
-    """Stamps and keeps the observations of all clients of a run."""
+    """Records the observations of all clients of a run with timestamps."""
 
     def __init__(self, members: dict[str, set[str]] | None = None) -> None:
         self.run = Run(members if members is not None else {})
@@ -18,19 +18,19 @@ class Recorder:
         self.conns = itertools.count(1)
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self._start
 
     def add(self, observation: AnyObservation) -> None:
-        """Keep an observation."""
+        """Record an observation."""
         self.run.seen.append(observation)
 
     def count(self, kind: type[Any]) -> int:
-        """Return how many observations of a kind there are."""
+        """Return the number of observations of a kind."""
         return sum(isinstance(seen, kind) for seen in self.run.seen)
 
 
 def row_of(message: dict[str, Any]) -> Row:
-    """Return a message as the checker wants it."""
+    """Convert a message to the checker's format."""
     names = ("chat", "seq", "ts", "mid", "sender", "ref", "body")
     return Row(*(message[name] for name in names))

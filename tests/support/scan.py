@@ -1,21 +1,21 @@
-"""All that a stack has kept, read past all code of ours: for secrets that must not be anywhere."""
+"""All data stored by a stack, read without our own code: to search for leaked secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.servers import redis_client
+from tests.support.servers.processes import redis_client
 from tests.support.stack import Stack, dynamodb_client
 
 
 def iter_logs(stack: Stack) -> Iterator[tuple[str, bytes]]:
-    """All that processes said."""
+    """Iterate over the logs of all processes."""
     for path in stack.folder.glob("*.log"):
         yield path.name, path.read_bytes()
 
 
 def iter_redis(stack: Stack) -> Iterator[tuple[str, bytes]]:
-    """All that Redis holds."""
+    """Iterate over all data in Redis."""
     with redis_client(stack.redis_url) as client:
         for key in client.scan_iter():
             match client.type(key):
@@ -33,7 +33,7 @@ def iter_redis(stack: Stack) -> Iterator[tuple[str, bytes]]:
 
 
 def iter_tables(stack: Stack) -> Iterator[tuple[str, bytes]]:
-    """All that DynamoDB holds."""
+    """Iterate over all data in DynamoDB."""
     client = dynamodb_client(stack.dynamodb.endpoint)
     for table in client.list_tables()["TableNames"]:
         for page in client.get_paginator("scan").paginate(TableName=table):

@@ -1,8 +1,8 @@
-"""A whole chatserver of real processes, for tests that use it as users do and then break it.
+"""A complete chatserver of real processes, for end-to-end and fault tests.
 
-Redis (AOF), the DynamoDB API server, workers and gateways, each a process of its own started
-through the command line with ``CHAT_*`` variables, on free loopback ports. Everything dies with
-the test. What a process printed is in ``<folder>/<name>.log``.
+Redis (AOF), the DynamoDB API server, workers and gateways, each a separate process started through
+the command line with ``CHAT_*`` variables, on free loopback ports. All processes end with the test.
+The output of a process is in ``<folder>/<name>.log``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]  # it comes without types
+import boto3  # type: ignore[import-untyped]  # no type information
 import psutil
 from botocore.config import Config
 
@@ -42,17 +42,17 @@ from chatserver.dev.servers import (
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ConfigError
-from chatserver.warm.client import open_dynamodb
-from chatserver.warm.directory import Directory
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.dynamo.client import open_dynamodb
 from tests.support.observations import Row
 from tests.support.rawchat import RawChat
 from tests.support.recorder import Recorder
-from tests.support.servers import eventually, free_port, redis_client
+from tests.support.servers.processes import eventually, free_port, redis_client
 from tests.support.wire import RawSocket
 
 WORKERS = ("persist", "repair", "rpc")
 PING_S = 150
-# All tests come from one address, and their users type faster than people.
+# All tests come from one address and send faster than real users.
 UNLIMITED = {
     f"CHAT_LIMITS_{kind}_{what}": "1000000"
     for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
@@ -61,8 +61,8 @@ UNLIMITED = {
     "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
     "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
 }
-# Where a deadline of the server is not what is looked at, a process that a busy machine stops for
-# some seconds runs into none. All are shorter than what the tests wait for an answer.
+# For tests that do not cover server deadlines: long timeouts, so that a process stalled by a busy
+# machine for some seconds exceeds none. All are shorter than the tests' own deadlines.
 PATIENT = {
     "CHAT_REDIS_CONNECT_TIMEOUT_S": "15",
     "CHAT_REDIS_CALL_TIMEOUT_S": "15",
@@ -77,7 +77,7 @@ _CLI = [sys.executable, "-m", "chatserver.cli.main"]
 
 
 class _Logged(Server):
-    """A process whose log tells when it is ready: it has no port, or no answer of its own there."""
+    """A process whose log shows when it is ready, because no port of its own does."""
 
     ready_line = b"workers.ready"
 
@@ -87,11 +87,11 @@ class _Logged(Server):
 
     @property
     def is_ready(self) -> bool:
-        """True once this start has come to its end."""
+        """True once this start has completed."""
         return self.ready_line in self.said()
 
     def said(self) -> bytes:
-        """Return what it printed since it was started."""
+        """Return the output since the last start."""
         return self.log_path.read_bytes()[self._log_start :]
 
 
@@ -108,14 +108,14 @@ class Fleet(_Logged):
 
 
 class Stack:
-    """The processes and where they are. `open_stack` makes one."""
+    """The processes and their addresses. `open_stack` creates one."""
 
     def __init__(self, folder: Path, fsync: Fsync, env: dict[str, str]) -> None:
         self.folder = folder
         self.secret = secrets.token_hex(32)
         self.redis = Server(redis_launch(folder / "redis", free_port(), appendonly=fsync))
         self.dynamodb = Server(dynamodb_launch(folder / "dynamodb", free_port()))
-        self.is_spoiled = False  # a test broke it for good: the next one needs another
+        self.is_spoiled = False  # a test broke it permanently: the next test needs a new one
         self.gateways: list[Server] = []
         self.apis: list[Server] = []
         self.workers: dict[str, Server] = {}
@@ -127,14 +127,14 @@ class Stack:
 
     @property
     def warm(self) -> Warm:
-        """The settings of the warm tier, for tests that look into it."""
+        """The settings of the warm tier, for tests that read it."""
         return Warm.model_validate(
             {
                 "endpoint": self.dynamodb.endpoint,
                 "region": REGION,
                 "access_key": ACCESS_KEY,
                 "secret_key": SECRET_KEY,
-                "call_timeout_s": START_S,  # what a test needs is done, however long it takes
+                "call_timeout_s": START_S,  # long: the deadlines of the tests apply
             }
         )
 
@@ -144,16 +144,16 @@ class Stack:
         return self.gateways[0].port
 
     def ports(self) -> list[int]:
-        """Return the ports of the gateways that run."""
+        """Return the ports of the running gateways."""
         return [gateway.port for gateway in self.gateways if gateway.process is not None]
 
     @property
     def redis_url(self) -> str:
-        """The address of Redis itself."""
+        """The direct address of Redis."""
         return f"redis://{self.redis.launch.address}/0"
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return what every process is told."""
+        """Return the environment variables of every process."""
         return {
             "CHAT_REDIS_URL": self.redis_url,
             "CHAT_WARM_ENDPOINT": self.dynamodb.endpoint,
@@ -162,10 +162,10 @@ class Stack:
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_AUTH_SECRET": self.secret,
             "CHAT_GATEWAY_DRAIN_S": "3",
-            # While a test starts one process more, its devices answer no ping.
+            # While a test starts another process, its devices answer no pings.
             "CHAT_GATEWAY_PING_INTERVAL_S": str(PING_S),
             "CHAT_GATEWAY_PONG_TIMEOUT_S": str(PING_S * 2 // 3),
-            # Most tests are not about consent: everybody may add everybody.
+            # Most tests do not cover consent: everyone can add everyone.
             "CHAT_CHATS_INVITATIONS": "never",
             **UNLIMITED,
             **self._env,
@@ -190,11 +190,11 @@ class Stack:
         assert code == 0, f"{launch.name} ended with {code}:\n{server.tail()}"
 
     def start_gateway(self, port: int | None = None, **env: str) -> Server:
-        """Start a gateway more; returns when it serves."""
+        """Start another gateway and wait until it is ready."""
         return start(self.add_gateway(port, **env))
 
     def add_gateway(self, port: int | None = None, **env: str) -> Server:
-        """Prepare a gateway more, to be started with `bring_up`."""
+        """Prepare another gateway, to be started with `bring_up`."""
         port = port or free_port()
         launch = Launch(
             f"gateway-{next(self._names)}",
@@ -227,7 +227,7 @@ class Stack:
         return fleet
 
     def start_api(self, **env: str) -> Server:
-        """Start an API process; returns when it serves."""
+        """Start an API process and wait until it is ready."""
         return start(self.add_api(**env))
 
     def add_api(self, **env: str) -> Server:
@@ -245,11 +245,11 @@ class Stack:
         return server
 
     def start_worker(self, *names: str, **env: str) -> Server:
-        """Start a process with these workers; returns when they work."""
+        """Start a process with these workers and wait until they are ready."""
         return start(self.add_worker(*names, **env))
 
     async def bring_up_worker(self, *names: str, **env: str) -> Server:
-        """As `start_worker`, while the event loop goes on."""
+        """Like `start_worker`, without blocking the event loop."""
         server = self.add_worker(*names, **env)
         await bring_up(server)
         return server
@@ -269,7 +269,7 @@ class Stack:
         return server
 
     def stop(self) -> None:
-        """End everything at once."""
+        """Kill all processes."""
         for server in (
             *self.gateways,
             *self.apis,
@@ -287,11 +287,11 @@ class Stack:
         return self._tokens.mint(UserId(user), lifetime_s)
 
     def token_of_login(self, user: str, login: str) -> str:
-        """Return a token as it is made for a log in with a password."""
+        """Return a token as issued for a password login."""
         return self._tokens.mint(UserId(user), 600, login)
 
     def forget_marks(self, user: str) -> None:
-        """Have Redis lose all that it knows of a user, as a new one would."""
+        """Delete all data of a user from Redis, as in an empty one."""
         with redis_client(self.redis_url) as client:
             for key in client.scan_iter(f"*:{user}"):
                 client.delete(key)
@@ -308,7 +308,7 @@ class Stack:
         return RawChat(user, port or self.port, self.token, device=device, recorder=recorder)
 
     async def open_live(self, port: int, user: str) -> RawSocket:
-        """Open a bare socket and say hello as a user."""
+        """Open a bare socket and send hello as a user."""
         ws = await RawSocket.open(port)
         hello = {"type": "hello", "v": 1, "token": self.token(user), "device": "raw"}
         await ws.send_json(hello)
@@ -317,7 +317,7 @@ class Stack:
         return ws
 
     async def add_users(self, users: Iterable[str]) -> None:
-        """Make accounts."""
+        """Create accounts."""
         async with open_dynamodb(self.warm) as client:
             directory = Directory(client, self.warm)
             for user in users:
@@ -328,7 +328,7 @@ class Stack:
         return tuple(row_of_item(item) for item in await self.read_items(chat))
 
     async def read_items(self, chat: str) -> list[dict[str, Any]]:
-        """As `read_warm`, as DynamoDB writes them."""
+        """Like `read_warm`, in the DynamoDB format."""
         place = (self.dynamodb.endpoint, "chat_messages", "chatid", chat)
         return await asyncio.to_thread(read_partition, *place)
 
@@ -343,7 +343,7 @@ class Stack:
         }
 
     def logs(self, lines_max: int = 12) -> str:
-        """Return the end of what each process said, for a failure's message."""
+        """Return the last output of each process, for a failure message."""
         return "\n".join(
             f"── {path.stem}\n"
             + "\n".join(path.read_text(errors="replace").splitlines()[-lines_max:])
@@ -352,10 +352,10 @@ class Stack:
 
 
 def start(server: Server) -> Server:
-    """Start a process of ours and return it when it is ready.
+    """Start a process and return it when it is ready.
 
-    It ends without Redis, and whoever runs it starts it again. So do we, where Redis was only held
-    up by the machine.
+    A process exits without Redis, and its supervisor restarts it. This function does the same if
+    Redis was only stalled by the machine.
     """
     give_up = time.monotonic() + START_S
     while True:
@@ -371,9 +371,9 @@ def _was_held_up(server: Server) -> bool:
 
 
 async def bring_up(server: Server) -> None:
-    """As `start`, from the event loop, without holding the loop up.
+    """Like `start`, without blocking the event loop.
 
-    Not in a thread: a child of ours dies with the thread that started it.
+    Not in a thread: a child process ends with the thread that started it.
 
     Raises:
         AssertionError: it ended, or was not ready in time.
@@ -389,7 +389,7 @@ async def bring_up(server: Server) -> None:
 
     async def is_over() -> bool:
         nonlocal has_ended
-        # Asked first: one that was ready may have ended since, as a test wants it.
+        # Checked first: a process that was ready may have ended since, as intended by a test.
         if await asyncio.to_thread(launch.is_ready):
             return True
         process = server.process
@@ -405,7 +405,7 @@ async def bring_up(server: Server) -> None:
 
 
 async def read_metric(port: int, name: str) -> float:
-    """Return a sample of a process's metrics, named with its labels; 0 if there is none."""
+    """Return a sample of a process's metrics by name and labels; 0 if there is none."""
 
     def read() -> str:
         with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=20) as answer:
@@ -422,7 +422,7 @@ def _with_env(launch: Launch, env: dict[str, str]) -> Launch:
 
 
 def dynamodb_client(endpoint: str) -> Any:
-    """Return a client of the database that shares nothing with ours."""
+    """Return a database client that shares no code with ours."""
     return boto3.client(
         "dynamodb",
         endpoint_url=endpoint,
@@ -434,7 +434,7 @@ def dynamodb_client(endpoint: str) -> Any:
 
 
 def read_partition(endpoint: str, table: str, key: str, value: str) -> list[dict[str, Any]]:
-    """Return all items under a partition key, read past all code of ours."""
+    """Return all items under a partition key, read without our own code."""
     client = dynamodb_client(endpoint)
     pages = client.get_paginator("query").paginate(
         TableName=table,
@@ -447,7 +447,7 @@ def read_partition(endpoint: str, table: str, key: str, value: str) -> list[dict
 
 
 def row_of_item(item: dict[str, Any]) -> Row:
-    """Return a message as the checker wants it."""
+    """Convert a message item to the checker's format."""
     return Row(
         chat=item["chatid"]["S"],
         seq=int(item["seq"]["N"]),
@@ -468,7 +468,7 @@ def open_stack(
     fsync: Fsync = "always",
     env: dict[str, str] | None = None,
 ) -> Iterator[Stack]:
-    """Start a stack and end it; `workers` names those of each worker process."""
+    """Start a stack and end it; `workers` lists the workers of each process."""
     leaked = [name for name in os.environ if name.startswith("CHAT_")]
     assert not leaked, f"settings leak in: {leaked}"
     stack = Stack(folder, fsync, env or {})

@@ -1,4 +1,4 @@
-"""Stacks as fixtures, shared by the conformance tests of one run.
+"""Stack fixtures shared by the conformance tests of one run.
 
 Import as a plugin: ``pytest_plugins = ["tests.support.stack_fixtures"]``.
 """
@@ -22,31 +22,31 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Redis, DynamoDB, all workers and a gateway with the default bounds."""
+    """Redis, DynamoDB, all workers and a gateway with default limits."""
     folder = tmp_path_factory.mktemp("stack")
     env = {**PATIENT, "CHAT_GATEWAY_ORIGINS": f'["{ORIGIN}"]'}
     with open_stack(folder, fsync="no", env=env) as made:
         yield made
 
 
-# Of the short deadlines a gateway has one only: before it comes, nothing else is to be in time.
+# Each gateway has only one short deadline, so that no other one can expire first.
 
 
 @pytest.fixture(scope="session")
 def hasty(stack: Stack) -> Server:
-    """A gateway of the stack that does not wait long for a handshake."""
+    """A gateway of the stack with a short handshake timeout."""
     return stack.start_gateway(CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S="1.5")
 
 
 @pytest.fixture(scope="session")
 def curt(stack: Stack) -> Server:
-    """A gateway of the stack that does not wait long for a hello."""
+    """A gateway of the stack with a short hello timeout."""
     return stack.start_gateway(CHAT_GATEWAY_HELLO_TIMEOUT_S="1.5")
 
 
 @pytest.fixture(scope="session")
 def narrow(stack: Stack) -> Server:
-    """A gateway of the stack that does not wait long for a message, and whose bounds are small."""
+    """A gateway of the stack with a short message timeout and small limits."""
     return stack.start_gateway(
         CHAT_GATEWAY_MESSAGE_TIMEOUT_S="1.5",
         CHAT_GATEWAY_SENDS_IN_FLIGHT_MAX="4",
@@ -64,13 +64,13 @@ def pinging(stack: Stack) -> Server:
 
 @pytest.fixture
 def new_name() -> Callable[[str], str]:
-    """Makes names that no other test has."""
+    """Return a function that generates unique names."""
     return lambda stem: f"{stem}-{next(_numbers)}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture
 async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawSocket]:
-    """A socket that has said hello and been welcomed."""
+    """A socket that has completed hello and welcome."""
     ws = await stack.open_live(stack.port, new_name("ws"))
     yield ws
     await ws.abort()
@@ -78,14 +78,14 @@ async def live(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[Ra
 
 @pytest.fixture
 async def alice(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
-    """A device of one user, connected."""
+    """A connected device of one user."""
     async with stack.chat_of(new_name("alice")) as chat:
         yield chat
 
 
 @pytest.fixture
 async def bob(stack: Stack, new_name: Callable[[str], str]) -> AsyncIterator[RawChat]:
-    """A device of another user, connected."""
+    """A connected device of another user."""
     async with stack.chat_of(new_name("bob")) as chat:
         yield chat
 
@@ -103,7 +103,7 @@ async def pair(alice: RawChat, bob: RawChat) -> str:
 
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack whose hot tier holds little: 20 messages a chat and 20 events an inbox."""
+    """A stack with a small hot tier: 20 messages a chat and 20 events an inbox."""
     folder = tmp_path_factory.mktemp("shallow")
     bounds = {"CHAT_REDIS_LOG_MAX": "20", "CHAT_REDIS_INBOX_MAX": "20"}
     with open_stack(folder, fsync="no", env={**PATIENT, **bounds}) as made:

@@ -1,10 +1,10 @@
-"""What happened in chats whose members come and go: what was asked, answered, told and read.
+"""Story format: requests, answers, deliveries and reads in chats with changing members.
 
-`observations` holds runs of messages among people who are members throughout. A story has every
-kind of entry, and membership is part of it: it is read from the log itself, entry by entry, so
-"who was a member when" is a matter of places, not of clocks.
+`observations` covers runs with messages only and constant members. A story has every kind of entry,
+and membership is part of it: it is derived from the log, entry by entry, so membership at an entry
+is determined by seqs, not by clocks.
 
-One test process writes a story, in order, stamped by one monotonic clock.
+One test process writes a story, in order, with timestamps of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRY_OF = {"send": "text", "edit": "edit", "delete": "delete", "react": "reacti
 
 
 class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry of a chat as somebody was shown it, or as a tier holds it."""
+    """An entry of a chat as received by a device or stored in a tier."""
 
     seq: int
     ts: int
@@ -41,15 +41,14 @@ class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def place(self) -> tuple[int, int, str, str, str, str]:
-        """What never changes."""
+        """The immutable fields."""
         return (self.seq, self.ts, self.mid, self.sender, self.ref, self.kind)
 
 
 class Asked(msgspec.Struct, frozen=True, tag="asked"):
-    """Somebody wants something done, under a ref that is asked once; tries again are not told.
+    """A user requested an operation, under a unique ref; retries are not recorded.
 
-    `target` is the seq of the message that it is about, `body` a text or an emoji, `subject`
-    another user.
+    `target` is the seq of the affected message, `body` a text or an emoji, `subject` another user.
     """
 
     t: float
@@ -63,7 +62,9 @@ class Asked(msgspec.Struct, frozen=True, tag="asked"):
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """It was done (`code` empty; `seq`, `ts` and `mid` if it has a place) or refused for good."""
+    """It succeeded (`code` empty; `seq`, `ts`, `mid` if it has a seq) or was refused
+    permanently.
+    """
 
     t: float
     user: str
@@ -77,7 +78,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
-    """A device was pushed an entry, or its application read one that is never pushed."""
+    """A device received an entry, or its application read one that is never pushed."""
 
     t: float
     user: str
@@ -88,7 +89,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
 
 
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
-    """A device heard something of a chat that is no entry: `what` names it."""
+    """A device received an event of a chat that is not an entry: `what` names it."""
 
     t: float
     user: str
@@ -98,7 +99,7 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
-    """A device was told that it will not hear of the entries after `after` and up to `upto`."""
+    """A device was notified that entries after `after` up to `upto` will not be delivered."""
 
     t: float
     user: str
@@ -109,7 +110,7 @@ class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
 
 
 class StartedOver(msgspec.Struct, frozen=True, tag="started over"):
-    """A device was away for too long and begins again with a snapshot."""
+    """A device was offline for too long and restarts from a snapshot."""
 
     t: float
     user: str
@@ -125,7 +126,7 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 
 
 class Withdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
-    """A device took back what it had shown after `after`: Redis had lost it."""
+    """A device withdrew entries after `after`: Redis had lost them."""
 
     t: float
     user: str
@@ -146,7 +147,7 @@ class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
 
 
 class Unstored(msgspec.Struct, frozen=True, tag="unstored"):
-    """After everything came to rest, a device still waits to hear that its entries are stored."""
+    """After quiescence, a device has not been notified that its entries are stored."""
 
     user: str
     device: str
@@ -169,7 +170,7 @@ class ReadMark(msgspec.Struct, frozen=True, tag="read mark"):
 
 
 class Unread(msgspec.Struct, frozen=True, tag="unread"):
-    """A chat in a device's list after everything came to rest, before the user read it all."""
+    """A chat in a device's list after quiescence, before the user read everything."""
 
     user: str
     device: str
@@ -179,7 +180,7 @@ class Unread(msgspec.Struct, frozen=True, tag="unread"):
 
 
 class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
-    """The push service received a push for a user; `t` is when it was noticed."""
+    """The push service received a push for a user; `t` is when it was recorded."""
 
     t: float
     user: str
@@ -189,14 +190,14 @@ class PushSent(msgspec.Struct, frozen=True, tag="push sent"):
 
 
 class PushesRead(msgspec.Struct, frozen=True, tag="pushes read"):
-    """The pushes of a user without a device were read after everything came to rest."""
+    """The pushes of a user without a device, read after quiescence."""
 
     user: str
-    is_large: tuple[str, ...] = ()  # chats of which pushes go to mentioned members only
+    is_large: tuple[str, ...] = ()  # chats whose pushes go to mentioned members only
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
-    """A page of history that came while everything went on."""
+    """A page of history that was read during the run."""
 
     t: float
     user: str
@@ -205,7 +206,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
 
 
 class Final(msgspec.Struct, frozen=True, tag="final"):
-    """All that a member can read of a chat, after everything came to rest."""
+    """The whole history of a chat that a member can read, after quiescence."""
 
     user: str
     chat: str
@@ -213,7 +214,7 @@ class Final(msgspec.Struct, frozen=True, tag="final"):
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
-    """The messages of a chat that a device keeps by itself, after everything came to rest."""
+    """The messages of a chat that a device keeps locally, after quiescence."""
 
     user: str
     device: str
@@ -232,7 +233,7 @@ class Line(msgspec.Struct, frozen=True, tag="line"):
 
 
 class Stored(msgspec.Struct, frozen=True, tag="stored"):
-    """All entries of a chat in DynamoDB, by timestamp, after everything came to rest."""
+    """All entries of a chat in DynamoDB, by timestamp, after quiescence."""
 
     chat: str
     entries: tuple[Shown, ...]
@@ -262,7 +263,7 @@ Scene = (
 
 
 class Story(msgspec.Struct):
-    """The scenes of a run, the first members of each chat (its owner first), and all devices."""
+    """The scenes of a run, the initial members of each chat (its owner first), and all devices."""
 
     chats: dict[str, list[str]] = {}
     devices: dict[str, list[str]] = {}
@@ -270,13 +271,13 @@ class Story(msgspec.Struct):
 
 
 def dump_story(story: Story) -> bytes:
-    """Return the story as JSON lines, for a look after a failure."""
+    """Encode the story as JSON lines, to analyze a failure."""
     head = msgspec.json.encode({"chats": story.chats, "devices": story.devices})
     return b"\n".join([head, *map(msgspec.json.encode, story.scenes)]) + b"\n"
 
 
 def load_story(data: bytes) -> Story:
-    """Return the story that `dump_story` wrote."""
+    """Decode a story encoded by `dump_story`."""
     head, *rest = data.splitlines()
     story = msgspec.json.decode(head, type=Story)
     decoder = msgspec.json.Decoder(Scene)
@@ -285,10 +286,10 @@ def load_story(data: bytes) -> Story:
 
 
 class Stays:
-    """When who was a member of a chat, by places: read from its log.
+    """Membership periods of a chat's users, as seq ranges derived from its log.
 
-    A stay goes from the entry that brings a user in, or from 1, to the entry that takes the user
-    out; both belong to it.
+    A stay goes from the entry that adds a user, or from 1, to the entry that removes the user; both
+    included.
     """
 
     def __init__(self, first: Iterable[str], log: Iterable[Shown]) -> None:
@@ -306,13 +307,13 @@ class Stays:
             stays[-1] = (stays[-1][0], seq)
 
     def covers(self, user: str, seq: int) -> bool:
-        """Tell whether the user was a member at a place."""
+        """Return whether the user was a member at a seq."""
         return any(
             start <= seq and (end is None or seq <= end) for start, end in self.of.get(user, ())
         )
 
     def is_member_after(self, user: str, seq: int) -> bool:
-        """Tell whether the user was a member between an entry and the next one."""
+        """Return whether the user was a member between an entry and the next one."""
         return any(
             start <= seq and (end is None or seq < end) for start, end in self.of.get(user, ())
         )
@@ -323,10 +324,10 @@ class Stays:
         return any(start <= seq <= end for start, end in stays if end is not None)
 
     def open_since(self, user: str) -> int | None:
-        """Return where the stay of one who is a member now began."""
+        """Return the start of a current member's stay."""
         stays = self.of.get(user)
         return stays[-1][0] if stays and stays[-1][1] is None else None
 
     def members(self) -> list[str]:
-        """Return who is a member in the end."""
+        """Return the members at the end."""
         return [user for user in self.of if self.open_since(user) is not None]

@@ -1,26 +1,26 @@
-"""Judges a story: says which promises were broken in chats whose members come and go.
+"""Story checker: reports violated promises in chats with changing members.
 
-Pure, as `checker` is, which judges what this one leaves out: the order of a raw connection's inbox
-and what was acked before what. The truth about a chat is its log in DynamoDB after everything came
-to rest; the model knows what was asked, so it knows what each message has to look like by then.
+Pure, like `checker`, which covers the rest: the order of a raw connection's inbox and the order of
+acks. The reference for a chat is its log in DynamoDB after quiescence. The requests are known, so
+the expected final content of each message is known.
 
-| rule | broken when                                                                              |
+| rule | violated when                                                                            |
 |------|------------------------------------------------------------------------------------------|
 | VOID | nothing was acked, or the end was not read: the story proves nothing                     |
-| P1   | what was acked is not in the log at its place                                            |
-| P2   | a ref stands at two places, or what was refused for good, or never asked, is in the log  |
-| P3   | the log is not 1..N, its timestamps do not rise, or somebody saw another entry at a place|
-| P4   | a device was told an entry twice, too late, or not at all                                |
-| P6   | a page has a hole, or a member's whole history is not all of the member's periods in it  |
-| P7   | something reached one who was no member there, or comes from one                         |
-| P10  | a message is not what its changes make of it: in DynamoDB, in a history, at a device; or |
-|      | something is unread after all was read                                                   |
-| I13  | a push was sent twice, to a non-member or of an own message, or never                    |
+| P1   | an acked operation is not in the log at its seq                                          |
+| P2   | a ref has two seqs, or the log has an operation permanently refused or never requested   |
+| P3   | the log is not 1..N, its timestamps do not rise, or another entry was observed at a seq  |
+| P4   | a device received an entry twice, too late, or not at all                                |
+| P6   | a page has a gap, or a member's whole history lacks entries of the membership periods    |
+| P7   | a user received something while not a member, or sent it while not a member              |
+| P10  | a message differs from its expected content: in DynamoDB, in a history, on a device; or  |
+|      | something is unread after everything was read                                            |
+| I13  | a push was sent twice, to a non-member, for an own message, or never                     |
 | I14  | a read mark moved back or is not where it was set, or an unread count is wrong           |
 | S    | `stored` was reported above the chat's last entry, or never for an acknowledged one      |
 | E    | an entry was withdrawn though Redis lost nothing, or a device missed the new epoch       |
 
-What a loss of Redis excuses is taken out first (`losses`); all rules apply to the rest.
+Violations excused by a loss of Redis are removed first (`losses`); all rules apply to the rest.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from tests.support.story import (
 
 
 def check_story(story: Story) -> list[Violation]:
-    """Return every broken promise, the same ones in the same order for the same story."""
+    """Return every violation, deterministically for the same story."""
     whole, index = _Index(story), _Index(forget_lost(story))
     found = [violation for rule in _RULES for violation in rule(index)]
     return [*found, *(violation for rule in _RULES_OF_ALL for violation in rule(whole))]
 
 
 def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violation]:
-    """Return what devices have not been told yet, for those who wait for it."""
+    """Return the deliveries that are still missing, for polling."""
     scenes = [*story.scenes, *(Stored(chat, log) for chat, log in logs.items())]
     index = _Index(forget_lost(Story(story.chats, story.devices, scenes)))
     return list(_is_untold(index))
@@ -76,14 +76,14 @@ def find_untold(story: Story, logs: dict[str, tuple[Shown, ...]]) -> list[Violat
 
 @dataclasses.dataclass
 class _Message:
-    """A message as its changes make it."""
+    """The expected content of a message after all changes."""
 
     body: str
     deleted: bool = False
     reactions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def matches(self, shown: Shown) -> bool:
-        """Tell whether somebody shows it as it is."""
+        """Return whether an observed entry matches."""
         if self.deleted or shown.deleted:
             return self.deleted == shown.deleted and not shown.body
         return (self.body, self.reactions) == (shown.body, shown.reactions)
@@ -118,23 +118,23 @@ class _Index:
                     pass
 
     def take_log(self, chat: str, log: tuple[Shown, ...]) -> None:
-        """Take the truth about a chat."""
+        """Set the reference log of a chat."""
         self.logs[chat] = log
         self.stays[chat] = Stays(self.story.chats.get(chat, ()), log)
 
     def of(self, chat: str) -> Stays:
-        """Return who was a member of a chat when; of an unknown one, nobody."""
+        """Return the membership periods of a chat; empty for an unknown one."""
         return self.stays.get(chat) or Stays((), ())
 
     def at(self, chat: str, seq: int) -> Shown | None:
-        """Return what the log has at a place."""
+        """Return the entry of the log at a seq."""
         log = self.logs.get(chat, ())
         if 0 < seq <= len(log) and log[seq - 1].seq == seq:
             return log[seq - 1]
         return next((entry for entry in log if entry.seq == seq), None)
 
     def messages(self, chat: str) -> dict[int, _Message]:
-        """Return what the messages of a chat have to be, by what was asked and in which order."""
+        """Return the expected messages of a chat, from the requests in log order."""
         messages: dict[int, _Message] = {}
         for entry in self.logs.get(chat, ()):
             asked = self.asked.get((chat, entry.sender, entry.ref))
@@ -157,7 +157,7 @@ class _Index:
         return messages
 
     def hidden_from(self, user: str, chat: str) -> set[int]:
-        """Return the places that a user deleted for himself."""
+        """Return the seqs of messages that a user deleted only for themselves."""
         return {
             asked.target
             for key, asked in self.asked.items()
@@ -204,13 +204,13 @@ def _is_lost(index: _Index) -> Iterator[Violation]:
 
 
 def _is_change_done(index: _Index, asked: Asked, answer: Answered) -> bool:
-    """Tell whether a change is in the log, or, of members, changed nothing when it was made."""
+    """Return whether a change is in the log, or was a membership change without effect."""
     log = index.logs.get(asked.chat, ())
     is_there = any((e.sender, e.ref) == (asked.user, asked.ref) for e in log)
     if is_there or asked.kind == "update":
         return is_there
-    # It was made behind what was known when it was asked for, and before what was asked later.
-    # What a device was sent and Redis lost says nothing of places in the log.
+    # It was applied after the entries known at the request, and before later requests. Entries that
+    # a device received and Redis lost prove nothing about seqs in the log.
     places = {(entry.seq, entry.mid) for entry in log}
     told = (s for s in index.story.scenes if isinstance(s, Told) and s.chat == asked.chat)
     seen = (s.entry for s in told if s.t < asked.t)
@@ -250,9 +250,9 @@ def _is_not_once(index: _Index) -> Iterator[Violation]:
 
 
 def _may_be_both(index: _Index, entry: Shown, chat: str) -> bool:
-    """Tell whether what was done may have been refused when it was asked for again.
+    """Return whether a completed operation may have been refused on retry.
 
-    Who is no member any more is not told that a change was made: it is as if there were no chat.
+    A former member receives no confirmation of a change: the chat does not exist for them.
     """
     log, stays = index.logs[chat], index.of(chat)
     went = any(not stays.covers(entry.sender, e.seq) for e in log[entry.seq :])
@@ -337,7 +337,8 @@ def _is_untold(index: _Index) -> Iterator[Violation]:
             for device in devices:
                 wanted = due
                 if device in index.restarted:
-                    # A snapshot names the chats that one is in; what was before has to be read.
+                    # A snapshot has the current chats of the user; earlier entries must be read
+                    # from history.
                     since = stays.open_since(user)
                     wanted = {seq for seq in due if since is not None and seq >= since}
                 told = {s.entry.seq for s in index.told[user, device, chat] if isinstance(s, Told)}
@@ -405,7 +406,7 @@ def _is_folded_wrongly(index: _Index) -> Iterator[Violation]:
                 where, since = f"history of {scene.user}", 1
                 hidden = index.hidden_from(scene.user, scene.chat)
             case Kept():
-                # Of a stay that is over a device heard no changes afterwards.
+                # After a stay has ended, a device receives no further changes.
                 where = f"kept by {scene.device}"
                 since = index.of(scene.chat).open_since(scene.user) or 2**53
                 hidden = index.hidden_from(scene.user, scene.chat)
@@ -443,7 +444,7 @@ def _is_never_restarted(index: _Index) -> Iterator[Violation]:
             case StartedOver(is_new_epoch=True):
                 starts[scene.device] = scene.t
             case Withdrawn() if last is None:
-                # After a new epoch a client cannot read what is outside of the user's last stay.
+                # After a new epoch a client cannot read entries outside of the user's last stay.
                 since = index.of(scene.chat).open_since(scene.user) or 2**53
                 seqs = [seq for seq in scene.seqs if seq >= since]
                 if seqs:
@@ -461,7 +462,7 @@ def _is_watermark_wrong(index: _Index) -> Iterator[Violation]:
     for scene in index.story.scenes:
         match scene:
             case Watermark() if scene.chat in index.logs:
-                # A stored place is never given to another entry, whatever Redis loses.
+                # A stored seq is never assigned to another entry, whatever Redis loses.
                 if scene.upto > len(index.logs[scene.chat]):
                     text = f"{scene.device} received that {scene.chat} is stored up to {scene.upto}"
                     yield Violation("S", f"{text} of {len(index.logs[scene.chat])}")
@@ -517,7 +518,7 @@ def _is_pushed_wrongly(index: _Index) -> Iterator[Violation]:
     pushed: set[tuple[str, str, int]] = set()
     for push in (s for s in index.story.scenes if isinstance(s, PushSent)):
         key = (push.user, push.chat, push.seq, push.ts)
-        # The claim of a push is in Redis: what Redis forgot may be pushed again.
+        # The claim of a push is in Redis: after a data loss it may be pushed again.
         if key in sent and not any(sent[key] <= t <= push.t for t in losses):
             yield Violation("I13", f"{push.user} was pushed {push.chat}#{push.seq} twice")
         sent[key] = push.t
@@ -571,5 +572,5 @@ _RULES = (
     _is_count_wrong,
     _is_pushed_wrongly,
 )
-# These see the losses as well.
+# These rules need the losses as well.
 _RULES_OF_ALL = (_is_page_torn, _is_never_restarted, _is_watermark_wrong)

@@ -1,8 +1,8 @@
-"""One long chat over three tiers, and a reader who walks it while workers move it under him.
+"""A long chat across three tiers, and a reader that pages through it while workers move it.
 
-Its oldest part is put into DynamoDB with a time long past, so that the archive takes it to S3; the
-next one with a time of just now, so that it stays; the newest is committed in Redis. What each seq
-must say for ever is known beforehand.
+Its oldest part is written to DynamoDB with old timestamps, so that the archive moves it to S3; the
+next part has recent timestamps, so that it stays; the newest is committed in Redis. The expected
+content of each seq is known in advance.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import msgspec
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.domain.messages import Audience
-from chatserver.hot.amending import Hidden
-from chatserver.hot.audience import Audiences
-from chatserver.hot.chatlog import ChatLog
-from chatserver.hot.membership import MemberCheck
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import frames
-from chatserver.service.history import History, Page
-from chatserver.service.views import Views
-from chatserver.warm.messages import PersistItem
-from tests.integration.worker_support import Gateway, make_direct
-from workers.parts import WorkerParts
+from chatserver.service.history.service import History, Page
+from chatserver.service.history.views import Views
+from chatserver.warm.messages.store import PersistItem
+from tests.integration.workers.support import Gateway, make_direct
+from workers.container import WorkerContainer
 
 LONG_AGO_TS = 1_600_000_000_000_000
 _PUTS_AT_ONCE = 8
@@ -35,20 +35,20 @@ _PUT = 500
 
 
 def body_of(seq: int) -> str:
-    """What the message at `seq` says."""
+    """Return the body of the message at `seq`."""
     return f"message {seq} ⟨é⟩ " + "x" * (seq % 150)
 
 
 @dataclasses.dataclass
 class LongChat:
-    """A direct chat of `old` + `recent` messages below Redis; `head` counts all."""
+    """A direct chat with `old` + `recent` messages below Redis; `head` counts all."""
 
-    parts: WorkerParts
+    parts: WorkerContainer
     old: int
     recent: int
 
     async def prepare(self) -> None:
-        """Write what is below Redis, then open the chat, which takes its head from there."""
+        """Write the lower tiers, then load the chat, which reads its head from there."""
         self.a, self.b = UserId("tier-a"), UserId("tier-b")
         self.chat = direct_chat_id(self.a, self.b)
         now_ts = int(time.time() * 1e6) - 60_000_000
@@ -74,7 +74,7 @@ class LongChat:
         self.head = total
 
     async def talk(self, count: int) -> None:
-        """Commit the next messages; the chat is loaded again if it has left Redis."""
+        """Commit the next messages; the chat is loaded again if it was evicted from Redis."""
         await self.parts.opener.load_chat(self.chat)
         self.audience = await self.parts.audiences.get(self.chat)
         bodies = [body_of(seq) for seq in range(self.head + 1, self.head + count + 1)]
@@ -82,8 +82,8 @@ class LongChat:
         self.head += count
 
 
-def history_of(parts: WorkerParts) -> History:
-    """History as a process that serves it has it."""
+def history_of(parts: WorkerContainer) -> History:
+    """Build a `History` like the serving processes do."""
     hot = parts.hot
     log, audiences = ChatLog(hot), Audiences(hot, parts.opener.load_chat)
     return History(
@@ -93,7 +93,7 @@ def history_of(parts: WorkerParts) -> History:
 
 @dataclasses.dataclass
 class Walk:
-    """What a reader saw on a way through a chat: pages by tier, and how long each took."""
+    """The pages read on a walk through a chat, by tier, and the duration of each."""
 
     pages: Counter[str] = dataclasses.field(default_factory=Counter)
     seconds: dict[str, list[float]] = dataclasses.field(default_factory=dict)
@@ -113,9 +113,9 @@ async def walk(
     limit: int = 50,
     after_page: Callable[[], None] = lambda: None,
 ) -> Walk:
-    """Read the whole chat in a direction, and judge each message of each page.
+    """Read the whole chat in one direction, and check each message of each page.
 
-    Each seq comes once, without a hole, and says what it said when it was sent.
+    Each seq must come once, without a gap, with its original content.
     """
     seen, wanted = Walk(), 1
     frame = frames.History(0, chat.chat, limit=limit, **({} if is_down else {"after": 0}))

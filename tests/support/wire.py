@@ -1,7 +1,7 @@
-"""A WebSocket client that can also do everything wrong, for tests of the server.
+"""WebSocket client that can violate the protocol, for server tests.
 
-It shares no code with the server and none with a WebSocket library: it builds and parses frames
-by RFC 6455 itself, and lets a test set each bit. Every wait has a deadline.
+It shares no code with the server or with a WebSocket library: it builds and parses frames according
+to RFC 6455 itself, and lets a test set each bit. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import msgspec
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
-DEADLINE_S = 20.0  # of what has to happen: only a failure takes so long
+DEADLINE_S = 20.0  # deadline of expected events; only a failure takes that long
 SUBPROTOCOL = "chat.v1"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _HEAD_BYTES_MAX = 65_536
 
 
 class Frame(NamedTuple):
-    """One frame as it came from the server."""
+    """One frame as received from the server."""
 
     opcode: int
     payload: bytes
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
 
 class Response(NamedTuple):
-    """The head of the answer to a handshake, and the body if the upgrade was refused."""
+    """The head of the handshake response, and the body if the upgrade was refused."""
 
     status: int
     headers: dict[str, str]
@@ -74,10 +74,10 @@ def build_frame(
     mask: bytes | None = b"\x37\xfa\x21\x3d",
     length_bytes: int | None = None,
 ) -> bytes:
-    """Return one frame.
+    """Build one frame.
 
-    `mask` None leaves the frame unmasked. `length_bytes` 0, 2 or 8 forces the form of the length,
-    also where RFC 6455 wants a shorter one; None takes the shortest.
+    `mask` None leaves the frame unmasked. `length_bytes` 0, 2 or 8 forces a length encoding, also
+    where RFC 6455 requires a shorter one; None selects the shortest.
     """
     size = len(payload)
     if length_bytes is None:
@@ -97,7 +97,7 @@ def build_frame(
 
 
 def apply_mask(payload: bytes, mask: bytes) -> bytes:
-    """Return the payload with the mask laid over it; laid over twice, it is the payload again."""
+    """Apply the mask to the payload; applying it twice restores the payload."""
     size = len(payload)
     key = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
@@ -118,9 +118,9 @@ def build_request(
     change: dict[str, str | None] | None = None,
     more: Iterable[tuple[str, str]] = (),
 ) -> tuple[bytes, str]:
-    """Return an upgrade request and the accept value due in the answer.
+    """Return an upgrade request and the accept value expected in the answer.
 
-    `change` replaces headers by name, or takes them out (None); `more` adds lines as they are.
+    `change` replaces headers by name, or removes them (None); `more` adds lines unchanged.
     """
     key = base64.b64encode(os.urandom(16)).decode() if key is None else key
     headers: dict[str, str] = {
@@ -143,7 +143,7 @@ def build_request(
 
 
 class RawSocket:
-    """A TCP connection to the server that speaks WebSocket frame by frame."""
+    """A TCP connection to the server with frame-level WebSocket access."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -171,7 +171,7 @@ class RawSocket:
 
     @classmethod
     async def open(cls, port: int, host: str = "127.0.0.1", **request: Any) -> Self:
-        """Connect and do the handshake; the keywords are those of `build_request`.
+        """Connect and complete the handshake; the keywords are those of `build_request`.
 
         Raises:
             Refused: the server answered with something else than 101.
@@ -199,7 +199,7 @@ class RawSocket:
         return response
 
     async def read_response(self, deadline_s: float = DEADLINE_S) -> Response:
-        """Read the head of an HTTP answer, and its body if it is not an upgrade."""
+        """Read the head of an HTTP response, and its body if it is not an upgrade."""
         async with asyncio.timeout(deadline_s):
             try:
                 head = await self._reader.readuntil(b"\r\n\r\n")
@@ -219,7 +219,7 @@ class RawSocket:
     # sending
 
     async def write(self, data: bytes, deadline_s: float = DEADLINE_S) -> None:
-        """Send bytes as they are.
+        """Send bytes unchanged.
 
         Raises:
             Ended: the server has closed the connection.
@@ -246,7 +246,7 @@ class RawSocket:
 
         Raises:
             Ended: the server closed the connection.
-            TimeoutError: nothing came within `deadline_s`.
+            TimeoutError: nothing arrived within `deadline_s`.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -271,7 +271,7 @@ class RawSocket:
         return Frame(first & 0x0F, payload, bool(first & 0x80), first >> 4 & 0x7, masked)
 
     async def recv_json(self, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
-        """Return the next text message, decoded; answers pings on the way."""
+        """Return the next text message, decoded; answers pings meanwhile."""
         async with asyncio.timeout(deadline_s):
             while True:
                 frame = await self.recv(deadline_s)
@@ -284,9 +284,9 @@ class RawSocket:
                 return fields
 
     async def drain_to_close(self, deadline_s: float = DEADLINE_S) -> tuple[list[Frame], Frame]:
-        """Read until the server's close frame; return what came before it and the close frame.
+        """Read up to the server's close frame; return the frames before it and the close frame.
 
-        The close is not answered. Raises what `recv` does.
+        The close is not answered. Raises the same errors as `recv`.
         """
         before: list[Frame] = []
         async with asyncio.timeout(deadline_s):
@@ -297,7 +297,9 @@ class RawSocket:
                 before.append(frame)
 
     async def expect_close(self, *codes: int, deadline_s: float = DEADLINE_S) -> Frame:
-        """Read up to the server's close frame, check its code, and see the connection end."""
+        """Read up to the server's close frame, check its code, and check that the connection
+        ends.
+        """
         before, frame = await self.drain_to_close(deadline_s)
         assert frame.close_code in codes, (
             f"closed with {frame.close_code} {frame.payload[2:]!r}, wanted {codes},"
@@ -308,14 +310,14 @@ class RawSocket:
         return frame
 
     async def send_ignoring_end(self, opcode: int, payload: bytes = b"") -> None:
-        """Send a frame to a server that may have gone."""
+        """Send a frame to a server that may have closed the connection."""
         try:
             await self.send(opcode, payload)
         except Ended:
             return
 
     async def expect_end(self, deadline_s: float = DEADLINE_S) -> None:
-        """See the server close the TCP connection, with nothing more sent."""
+        """Check that the server closes the TCP connection without sending anything more."""
         try:
             frame = await self.recv(deadline_s)
         except Ended:
@@ -323,14 +325,14 @@ class RawSocket:
         raise AssertionError(f"wanted the end of the connection, got {describe(frame)}")
 
     async def close(self, code: int = 1000) -> None:
-        """Close as a good client does, and see the server echo the close."""
+        """Close with a handshake, and check that the server echoes the close."""
         await self.send(CLOSE, close_payload(code))
         _, frame = await self.drain_to_close()
         assert frame.close_code == code, describe(frame)
         await self.abort()
 
     async def abort(self) -> None:
-        """Cut the TCP connection."""
+        """Abort the TCP connection."""
         self._writer.transport.abort()
         try:
             await self._writer.wait_closed()
@@ -345,7 +347,7 @@ class RawSocket:
 
 
 def describe(frame: Frame) -> str:
-    """Return a frame as a short text for a failure's message."""
+    """Describe a frame in a short text for a failure message."""
     names = {0: "continuation", 1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
     bits = "" if frame.fin else " not final"
     return f"{names.get(frame.opcode, frame.opcode)}{bits} {frame.payload[:120]!r}"

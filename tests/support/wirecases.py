@@ -1,7 +1,7 @@
-"""What the WebSocket conformance tests share: a message that is answered, whole or in pieces.
+"""Helpers of the WebSocket conformance tests: a message that is answered, whole or fragmented.
 
-What shows that a message was taken is the answer to it: a frame of an unknown type is answered
-with an `error` that carries its id.
+The answer proves that the server accepted the message: a frame of an unknown type is answered with
+an `error` that carries its id.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def question(number: int = 1, size: int | None = None) -> bytes:
 
 
 async def expect_answer(ws: RawSocket, number: int = 1) -> None:
-    """See the question answered."""
+    """Check that the message is answered."""
     answer = await ws.recv_json()
     assert (answer["type"], answer["id"]) == ("error", number)
 
 
 def fragments(payload: bytes, sizes: list[int]) -> list[bytes]:
-    """Return the frames of a message cut into pieces; the last takes what is left."""
+    """Split a message into frames; the last one contains the rest."""
     pieces = []
     for size in sizes:
         pieces.append(payload[:size])

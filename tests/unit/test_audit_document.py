@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from chatserver.config import Audit
-from chatserver.domain.audits import KINDS
+from chatserver.operations.audit.model import KINDS
 from chatserver.telemetry import metrics
 
 TEXT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")

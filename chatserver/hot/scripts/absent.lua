@@ -1,15 +1,16 @@
 #!lua flags=no-writes
--- Returns who may need a push for a chat: users with devices and without a client in the foreground.
+-- Returns which users may need a push for a chat: those with devices and no client in the
+-- foreground.
 --
 -- key gateways  zset    gateway to expiry
 -- arg chat_id   string
--- item key seen     hash    what is known of the user
--- item key box      hash    chats and marks of a user
--- item key pushing  string  1: may have devices to push to, 0: has none; absent: not known
+-- item key seen     hash    presence and sessions of the user
+-- item key box      hash    user state: chats and marks
+-- item key pushing  string  1: may have push subscriptions, 0: has none; missing: unknown
 --
--- returns for each item {state, seq up to which the chat is read}; state 0: no push, there are no
--- devices; 1: push; 2: push if there are devices, which is not known; 3: a client is in the
--- foreground, or was until a moment ago
+-- returns for each item {state, seq up to which the chat is read}. State 0: no push, there are no
+-- devices; 1: push; 2: push if there are devices, which is unknown; 3: a client is in the
+-- foreground, or was so recently
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

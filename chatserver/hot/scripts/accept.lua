@@ -1,70 +1,73 @@
 #!lua
--- Commits a batch of messages: gives each its place in its chat, once per client reference, and
--- appends it to the inboxes of recipients who live in this partition.
+-- Commits a batch of messages: assigns each its place in its chat, once per client reference, and
+-- appends it to the inboxes of recipients in this partition.
 --
--- The hottest script there is. Numbers become text once, by %d: what redis.call does with a Lua
--- number costs three times as much. What is shared is read once and written once a batch: heads of
--- chats, heads of inboxes (one hash), where users are (one hash).
+-- This is the most frequent script. It formats numbers once, with %d: passing a Lua number to
+-- redis.call costs three times as much. It reads and writes shared data once per batch: heads of
+-- chats, newest inbox seqs (one hash), and gateways of users (one hash).
 --
--- key backlog      stream   what is not yet persisted; one entry per call
--- key checkpoint   hash     `waiting`: how many messages the backlog holds
+-- key backlog      stream   entries that are not persisted yet; one entry per call
+-- key checkpoint   hash     `waiting`: number of messages in the backlog
 -- key undelivered  zset     chats with an unfinished fan-out
--- key seqs         hash     user to head of the inbox
+-- key seqs         hash     user to newest inbox seq
 -- key where        hash     user to gateways, comma separated
--- arg epoch        string   the current life of the hot tier
--- arg gateway      string   who asks; it serves its own sessions without being told
--- arg ref_ttl_s    integer  how long a retry is recognised
--- arg backlog_max  integer  refuse when so many messages wait
+-- arg epoch        string   current epoch of the partition
+-- arg gateway      string   calling gateway; it notifies its own sessions itself
+-- arg ref_ttl_s    integer  TTL of a client reference
+-- arg backlog_max  integer  limit of waiting messages: refuse above it
 -- arg inbox_max    integer  events kept per inbox
--- arg chat_backlog_max integer refuse when so many messages of one chat wait
+-- arg chat_backlog_max integer limit of waiting messages of one chat: refuse above it
 -- arg asked        integer  messages in this call
 -- item key chat     hash    head of the chat
--- item key members  hash    user to "role:joined", with ":<until>m" behind it if muted
+-- item key members  hash    user to "role:joined", with ":<until>m" appended if muted
 -- item key log      stream  committed messages, entry id "<seq>-0", field: timestamp
--- item key refs_even hash   reference to place, of the even generations
--- item key refs_odd hash    the same of the odd ones
+-- item key refs_even hash   reference to place, even generations
+-- item key refs_odd hash    as `refs_even`, odd generations
 -- item arg chat_id  string
--- item arg phase    integer seconds by which the chat's generations begin earlier
--- item arg gate     string  "epoch:version" that the recipients were taken from
--- item arg recipients integer  so many inboxes follow; -1: a large chat, its watchers follow
+-- item arg phase    integer seconds by which the chat's reference generations start earlier
+-- item arg gate     string  "epoch:version" of the recipients
+-- item arg recipients integer  number of inboxes that follow; -1: a large chat, one `watchers`
+--                              follows
 --   more key inbox  stream  references to messages, entry id "<seq>-0", field: chat
 --   more key watchers zset  gateways with sessions of the chat, score: expiry
--- item arg messages integer so many follow:
+-- item arg messages integer number of messages that follow:
 --   more arg ref    bytes   digest of sender and reference
 --   more arg sender string
---   more arg listed string  "1": a member who may write, according to the gate; "s": the system user,
---                           who need be no member; with ":<seq>" behind it the message it replies to
---   more arg name   bytes   the rest of its place, if it is new (`format_name`)
+--   more arg listed string  "1": a member who may write in this chat version; "s": the system user,
+--                           who need not be a member; ":<seq>" is appended for a reply to that
+--                           message
+--   more arg name   bytes   rest of its place if the reference is new (`format_name`)
 --   more arg blob   bytes   "receiver\n" and the message's JSON without seq and ts
 --
--- returns a flat list; for each chat 0 if it is not open in this epoch, or its messages were made
--- without knowing when they end (load it), or 1 and then for each of its messages one of
+-- returns a flat list. For each chat: 0 if the caller has to load it, because it is not loaded in
+-- this epoch or the call has another retention than the chat. Else 1, and for each of its messages
+-- one of
 --   1 seq ts   committed and in every inbox
---   2 seq ts   committed, but not delivered: the recipients were out of date or elsewhere, or an
---              earlier message is pending
+--   2 seq ts   committed, but not delivered: recipients are outdated or in another partition, or
+--              an earlier message is pending
 --   3 place    known reference (`parse_place`)
 --   5          the sender is not a member, and the reference is not known
 --   6          the backlog is full
---   8          too much of this chat waits in the backlog
---   9          the chat has no message that this one could reply to
---   7 why ms   the sender may not write (`chatserver.domain.moderation`), for so long or 0
--- and, if one of them is in every inbox: inbox seq of the first such for each recipient in turn
--- (the others follow it), then 0, or 1 and for each recipient the gateways where that user is, or 0
--- if there is none but the caller. A large chat has no inboxes: gateways that watch it, or 0
+--   8          the backlog holds too many messages of this chat
+--   9          the target of the reply does not exist in the chat
+--   7 why ms   the sender may not write (`chatserver.domain.moderation`), for that time or 0
+-- If a message is in every inbox, then follow: for each recipient the inbox seq of the first such
+-- message (the others follow it), then 0, or 1 and for each recipient the gateways of the user, or
+-- 0 if there is none but the caller. A large chat has no inboxes: subscribed gateways, or 0.
 local call, format, sub, match = redis.call, string.format, string.sub, string.match
 local epoch, gateway, ref_ttl_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local inbox_max, chat_backlog_max, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local seqs_key, where_key = KEYS[4], KEYS[5]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- counted before they are taken; what was not taken is given back at the end
+-- counted in advance; messages that were not committed are subtracted below
 local is_full = call('HINCRBY', KEYS[2], 'waiting', asked) > tonumber(ARGV[4])
 local out, o, committed, c = {}, 0, {'g', gateway}, 2
-local READ_MAX = 4000 -- values that unpack can take
+local READ_MAX = 4000 -- maximum number of values for unpack
 
--- recipients, each once: their names, heads and places
+-- unique recipients: names, newest inbox seqs and gateways
 local names, count, seqs, where, number_of, who = {}, 0, {}, {}, {}, {}
-local name_at = #seqs_key + 3 -- "{pN}:seqs" has two characters less than "{pN}:inbox:"
+local name_at = #seqs_key + 3 -- "{pN}:seqs" is two characters shorter than "{pN}:inbox:"
 local k, a = 6, 8
 while a <= #ARGV do
   local recipients, messages = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
@@ -89,7 +92,7 @@ for first = 1, count, READ_MAX do
   for i = first, last do
     seqs[i] = tonumber(heads[i - first + 1]) or 0
     local far = found[i - first + 1]
-    -- the caller serves its own sessions: what is left are the others
+    -- the caller notifies its own sessions: return only other gateways
     where[i] = far and far ~= gateway and far or 0
   end
 end
@@ -106,7 +109,7 @@ local function push(chat_id, seq_text, first, last)
   end
 end
 
--- says where the recipients' copies begin, and who has to be told elsewhere
+-- returns the first inbox seq of each recipient, and the other gateways to notify
 local function report(first, last, pushed)
   local is_far = false
   for i = first, last do
@@ -125,7 +128,7 @@ local function report(first, last, pushed)
   return is_far
 end
 
--- the gateways, other than the caller, that watch a large chat
+-- the gateways, other than the caller, that are subscribed to a large chat
 local function watching(key)
   local far = {}
   for _, name in ipairs(call('ZRANGEBYSCORE', key, format('%.0f', now / 1000), '+inf')) do
@@ -134,7 +137,7 @@ local function watching(key)
   return #far > 0 and table.concat(far, ',') or 0
 end
 
--- why one who is no more than a member may not write, and for how many ms (0: no telling)
+-- why a user with role member may not write, and for how many ms (0: unknown)
 local function restraint_of(standing, strict, chat_key, sender, spoke)
   if strict == 'b' then return 1, 0 end
   if strict == 'e' then return 4, 0 end
@@ -158,9 +161,9 @@ while a <= #ARGV do
   local is_large = recipients == -1
   local first, last = k + 5, k + 4 + math.abs(recipients)
   local head = call('HMGET', chat_key, 'seq', 'ts', 'gate', 'refs', 'stored')
-  -- not by the given gate: it may be of the same old epoch as the chat
+  -- compare with the epoch, not with the `gate` argument: both may be of the same old epoch
   local is_open = head[3] and sub(head[3], 1, #epoch + 1) == epoch .. ':'
-  -- who takes a chat's retention from an older gate would keep a message for ever
+  -- a message with the retention of an older chat version might never expire
   if is_open and head[3] ~= gate
       and match(head[3], ':r%d+', #epoch + 2) ~= match(gate, ':r%d+') then
     is_open = false
@@ -172,12 +175,12 @@ while a <= #ARGV do
     local is_inline = is_current and recipients ~= 0
     local seq_max = (tonumber(head[5]) or 0) + chat_backlog_max
     local pushed, pending, fields = 0, 0, {'seq', '', 'ts', ''}
-    -- A generation of references lasts as long as one is to be remembered: with the one before it,
-    -- each is remembered for at least that long.
+    -- A generation of references lasts `ref_ttl_s`: together with the previous generation,
+    -- each reference is kept for at least that time.
     local phase = tonumber(ARGV[a + 1])
     local generation = math.floor((time[1] + phase) / ref_ttl_s)
     local refs, refs_before = KEYS[k + 3 + generation % 2], KEYS[k + 4 - generation % 2]
-    local strict, spoke = nil, nil -- what the gate demands of who is looked up; who wrote when
+    local strict, spoke = nil, nil -- write policy of the chat; last message time by sender
     for m = 0, messages - 1 do
       local at = a + 5 + 5 * m
       local ref, sender = ARGV[at], ARGV[at + 1]
@@ -191,7 +194,7 @@ while a <= #ARGV do
       if not (is_listed or is_full) then
         standing = call('HGET', KEYS[k + 1], sender)
         strict = strict or match(head[3], ':([bes]%d*)', #epoch + 2) or ''
-        -- a value ends with a letter, not a digit, if there is something to look at
+        -- a value ends with a letter if the member is restricted
         if standing and (strict ~= '' or string.byte(standing, -1) > 57) then
           spoke = spoke or {}
           why, wait_ms = restraint_of(standing, strict, chat_key, sender, spoke)
@@ -246,7 +249,7 @@ while a <= #ARGV do
           end
           out[o + 1], out[o + 2], out[o + 3] = is_inline and 1 or 2, seq, ts
           o = o + 3
-          -- what they sent they have read
+          -- senders have read their own messages
           fields[2], fields[4] = seq_text, ts_text
           fields[#fields + 1] = 's:' .. sender
           fields[#fields + 1] = seq_text
@@ -270,8 +273,8 @@ while a <= #ARGV do
       fields[#fields + 1] = 'done'
       fields[#fields + 1] = fields[2]
     end
-    -- inboxes of a message that is pending must be served before those of a later one, or it
-    -- would come twice or never: until it is settled, no gate fits
+    -- inboxes must get a pending message before a later one, or it
+    -- would be delivered twice or never: until it is settled, no `gate` matches
     if pending > 0 and sub(head[3], -2) ~= ':p' then
       fields[#fields + 1] = 'gate'
       fields[#fields + 1] = head[3] .. ':p'
@@ -284,7 +287,7 @@ while a <= #ARGV do
       end
       call('HSET', chat_key, unpack(fields))
     end
-    -- until the inboxes are served and the other gateways told; `settle` takes it away
+    -- until all inboxes have it and the other gateways are notified; `settle` removes it
     if is_far or pending > 0 then call('ZADD', KEYS[3], 'NX', format('%.0f', now / 1000), chat_id) end
   end
   k = last + 1

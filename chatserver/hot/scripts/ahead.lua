@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Notes how far the backlog is being persisted beyond its checkpoint, for the holder of the lease.
+-- Records how far the backlog is being persisted beyond its checkpoint; for the holder of the
+-- lease.
 --
 -- key lease       hash    owner, token
--- key checkpoint  hash    ahead: newest entry of which something may be persisted
+-- key checkpoint  hash    ahead: newest entry that may be partly persisted
 -- arg token       integer fencing token of the caller
 -- arg id          string  that entry
 --
--- returns 1, or 0 if the lease is no longer the caller's
+-- returns 1, or 0 if the caller no longer holds the lease
 if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[2], 'ahead', ARGV[2])
 return 1

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Says whether an answer may be made for a user, and reserves the tokens of it.
+-- Checks whether an AI response may be generated for a user, and reserves its tokens.
 --
--- key tokens     hash    day and what is used of it; `t:<chat>`: <turn>:<reserved>:<until ms>
+-- key tokens     hash    day and tokens used on it; `t:<chat>`: <turn>:<reserved>:<until ms>
 -- arg chat       string
--- arg turn       string  names what is begun; empty: this only asks
+-- arg turn       string  id of the AI response; empty: check only
 -- arg wanted     integer tokens to reserve
--- arg turns_max  integer answers made at once for one user
--- arg tokens_max integer of a day
--- arg hold_ms    integer when a reservation that nobody settles is counted as used
+-- arg turns_max  integer concurrent AI responses per user
+-- arg tokens_max integer per day
+-- arg hold_ms    integer time after which an unsettled reservation counts as used
 --
--- returns 0 and the tokens that are left today; or 1: too many answers are being made; or 2 and the
--- ms until the tokens are there again
+-- returns 0 and the tokens left today; or 1: too many concurrent AI responses; or 2 and the
+-- ms until tokens are available again
 local call, format = redis.call, string.format
 local DAY_MS = 86400000
 local time = call('TIME')

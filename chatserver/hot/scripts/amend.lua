@@ -1,54 +1,55 @@
 #!lua
--- Commits an entry that changes a message: an edit, a delete for everyone, a reaction. Checks who may,
--- gives the entry its place, and writes what the message is now into the overlay.
+-- Commits an entry that changes a message: an edit, a delete for everyone, or a reaction. Checks
+-- permissions, assigns the entry its place, and writes the new state of the message to the overlay.
 --
--- The message is taken from the overlay, else from the log, else from `base`, which the caller read
--- in the warm tier. `chatserver.protocol.entries` says the same rule in Python.
+-- The message is read from the overlay, else from the log, else from `base`, which the caller read
+-- from the warm tier. `chatserver.protocol.entry_rules` implements the same rule in Python.
 --
--- What has lost its text (a deleted message, an edit that a later one replaced) leaves the log: it
--- stands in the overlay as a tombstone; where its entry is in the warm tier alone, as its new rev.
+-- An entry that loses its text (a deleted message, an edit that a later one replaced) leaves the
+-- log and becomes a tombstone in the overlay. If the entry is only in the warm tier, the overlay
+-- holds its new rev.
 --
 -- key chat         hash    head of the chat
--- key members      hash    user to "role:joined", with ":<until>m" behind it if muted
+-- key members      hash    user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream  committed entries, entry id "<seq>-0", field: timestamp
--- key refs_even    hash    reference to place, of the even generations; see accept.lua
--- key over         hash    seq to the entry as it is now, JSON
--- key revs         zset    seq of an entry in `over`, score: seq of the entry that changed it last
--- key backlog      stream  what is not yet persisted
--- key checkpoint   hash    `waiting`: how much the backlog holds
+-- key refs_even    hash    reference to place, even generations; see accept.lua
+-- key over         hash    seq to current state of the entry, JSON
+-- key revs         zset    seq of an entry in `over`, score: seq of its last change
+-- key backlog      stream  entries that are not persisted yet
+-- key checkpoint   hash    `waiting`: number of entries in the backlog
 -- key undelivered  zset    chats with an unfinished fan-out
 -- key asides       zset    seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash    as `refs_even`, of the odd ones
--- arg epoch        string  the current life of the hot tier
--- arg gateway      string  who asks
--- arg ref_ttl_s    integer how long a retry is recognised
--- arg backlog_max  integer refuse when so much waits
--- arg reactions_max integer of one message
+-- key refs_odd     hash    as `refs_even`, odd generations
+-- arg epoch        string  current epoch of the partition
+-- arg gateway      string  calling gateway
+-- arg ref_ttl_s    integer TTL of a client reference
+-- arg backlog_max  integer limit of waiting entries: refuse above it
+-- arg reactions_max integer per message
 -- arg chat_id      string
 -- arg sender       string
--- arg name         bytes   the rest of its place, if it is new (`format_name`)
+-- arg name         bytes   rest of its place if the reference is new (`format_name`)
 -- arg kind         string  edit, delete or reaction
 -- arg target       integer seq of the message
--- arg body         bytes   new text, or emoji; empty takes the reaction away
+-- arg body         bytes   new text, or emoji; empty removes the reaction
 -- arg tail         bytes   the entry's JSON without seq and ts
--- arg base         bytes   the message's JSON as the warm tier has it, or empty
+-- arg base         bytes   the message's JSON from the warm tier, or empty
 -- arg asked        integer head of the chat before `base` was read
--- arg author       string  empty; else the message is erased, whoever is a member, if it is of this
---                          user, even if its time is over
+-- arg author       string  empty; else erase the message if it is of this user, whether or not the
+--                          sender is a member, and even if it has expired
 -- arg ref          bytes   digest of sender and reference
--- arg phase        integer seconds by which the chat's generations begin earlier
+-- arg phase        integer seconds by which the chat's reference generations start earlier
 -- arg readable     string  "1": the message is of an earlier membership of the sender
 --
 -- returns {code, ...}
---   1 seq ts size  committed; the fan-out is the caller's. `size`: bytes of the overlay's entry
+--   1 seq ts size  committed; the caller does the fan-out. `size`: bytes of the overlay's entry
 --   3 place    known reference (`parse_place`)
---   4          the chat is not open in this epoch: load it
+--   4          the chat is not loaded in this epoch: load it
 --   5          the sender is not a member
 --   6          the backlog is full
---   7 head     the message is not in the hot tier: read it in the warm one, and ask again
+--   7 head     the message is not in the hot tier: read it from the warm tier, and call again
 --   8          the sender may not do that to this message
---   9          the message is deleted, or its time is over
---   10         the message has as many reactions as it may
+--   9          the message is deleted or has expired
+--   10         the message has the maximum number of reactions
 --   11         the chat has no such message
 --   12 why     the sender may not write (`chatserver.domain.moderation`)
 local call, format, sub = redis.call, string.format, string.sub
@@ -59,7 +60,7 @@ local chat_key, log, over, revs = KEYS[1], KEYS[3], KEYS[5], KEYS[6]
 local first = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'body'}
 local is_first = {}
 for _, name in ipairs(first) do is_first[name] = true end
--- what stays of an entry without its text
+-- fields that a tombstone keeps
 local kept = {'seq', 'ts', 'chat', 'mid', 'sender', 'ref', 'kind', 'target', 'expires_at'}
 
 local function text_of(value)
@@ -109,15 +110,15 @@ if tonumber(call('HGET', KEYS[8], 'waiting') or 0) >= tonumber(ARGV[4]) then ret
 
 local head = tonumber(h[1])
 if tonumber(target) > head then return {11} end
--- of before the sender joined, and not the sender's to see
+-- from before the sender joined, and not visible to the sender
 if not is_erasure and ARGV[18] ~= '1' and h[4] ~= 'all'
     and tonumber(target) < (tonumber(joined) or 0) then
   return {11}
 end
 local json = call('HGET', over, target) or read_log(target)
 if not json then
-  -- `base` holds if no change of the message can have come and gone since it was read: all that
-  -- came since is still in the log, and the overlay keeps what the log does
+  -- `base` is valid if no change of the message can be missing from it: all entries
+  -- since then are still in the log, and the overlay keeps as much as the log
   local oldest = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
   local asked = tonumber(ARGV[14])
   local is_held = head == asked
@@ -126,12 +127,12 @@ if not json then
   json = ARGV[13]
 end
 local message = cjson.decode(json)
--- a rev alone: an edit without its text, which the warm tier has
+-- only a rev: an edit without text in the warm tier
 if type(message) == 'number' then return {11} end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
--- who may not write may still take back what he has written
+-- users who may not write may still delete their messages and remove reactions
 if kind == 'edit' or (kind == 'reaction' and ARGV[11] ~= '') then
   if string.find(h[3], ':b', #epoch + 2, true) then return {12, 1} end
   if string.find(h[3], ':e', #epoch + 2, true) then return {12, 4} end
@@ -165,7 +166,7 @@ local refs = generation % 2 == 0 and KEYS[4] or KEYS[11]
 call('HSET', refs, ref, struct.pack('>I5I7', seq, ts) .. ARGV[8])
 call('EXPIREAT', refs, format('%d', (generation + 2) * ref_ttl_s - phase))
 
--- what the message is now, and what loses its text with that
+-- new state of the message, and the edit that loses its text
 local tail, replaced_ts = ARGV[12], 0
 local last_edit = kind ~= 'reaction' and message.edited_seq
 local edit_text = last_edit and format('%d', last_edit)
@@ -197,7 +198,7 @@ call('HSET', over, target, changed)
 call('ZADD', revs, seq_text, target)
 
 call('XADD', log, seq_text .. '-0', ts_text, '\n' .. tail)
--- before the entry: where the warm tier has what it changes
+-- prefix: timestamps of the changed message and the replaced edit in the warm tier
 local place = format(' %.0f %.0f\n', message.ts, replaced_ts)
 call('XADD', KEYS[7], '*', 'g', ARGV[2], seq_text .. ':' .. ts_text, place .. tail)
 call('HINCRBY', KEYS[8], 'waiting', 1)

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Says how present users are on a gateway, and who is to be told of a change.
+-- Publishes the presence of users on a gateway, and returns the gateways to notify of changes.
 --
 -- key gateways      zset     gateway to expiry
--- arg gateway       string   where the users are
--- arg alive_ms      integer  how long a gateway lives without a refresh
--- arg ttl_ms        integer  how long what is known of a user is kept
--- item key seen     hash     what is known of the user
--- item key watched  zset     gateways that watch the user, to expiry
--- item arg state    string   online, away, or offline: no longer there
--- item arg ago_ms   integer  how long ago that came about
+-- arg gateway       string   gateway of the users
+-- arg alive_ms      integer  TTL of a gateway without a refresh
+-- arg ttl_ms        integer  TTL of a user's presence data
+-- item key seen     hash     presence and sessions of the user
+-- item key watched  zset     gateways subscribed to the user, to expiry
+-- item arg state    string   online, away, or offline
+-- item arg ago_ms   integer  time since the change
 --
 -- returns for each item {1 if the user's state changed, state, last seen (ms), version,
---   the gateways that watch, comma separated}
+--   the subscribed gateways, comma separated}
 local call = redis.call
 local gateway, alive_ms, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local time = call('TIME')

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 -- Appends one event that is not a message (a read mark, a new chat) to inboxes.
 --
--- key seqs       hash     user to head of the inbox
+-- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma separated
 -- arg inbox_max  integer  events kept per inbox
 -- arg chat_id    string
--- arg body       bytes    the part of the event frame that all inboxes share
--- arg is_listed  string   "1" if the event lists a chat: not again where it is listed already
--- arg mark       string   field of the box that says what it was told of a mark, or empty
--- arg level      integer  what this event tells; a box that was told as much is left alone
--- item key box    hash    chats and marks of a user
+-- arg body       bytes    part of the event frame that all inboxes share
+-- arg is_listed  string   "1" if the event lists a chat: skip inboxes where it is listed already
+-- arg mark       string   field of the user state with the last reported mark, or empty
+-- arg level      integer  mark in this event; users with the same or a higher mark are skipped
+-- item key box    hash    user state: chats and marks
 -- item key inbox  stream  entry id "<seq>-0", field "!"
 -- item arg user   string
 --

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Begins to answer a session, or goes on with what was begun, for the holder of the lease only.
+-- Starts or resumes an AI response in a session; only for the holder of the lease.
 --
 -- key lease   hash    owner, token
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries
 -- arg token   integer fencing token of the caller
 --
--- returns seq of the message to answer, or 0; stop, changed (0: none) and tries; nothing at all if
--- the lease is no longer the caller's
+-- returns seq of the message to answer, or 0; stop, changed (0: none) and tries; an empty list if
+-- the caller no longer holds the lease
 local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local held = call('HMGET', KEYS[2], 'begun', 'newest', 'stop', 'changed', 'tries')
 for i = 1, 5 do held[i] = tonumber(held[i] or 0) end
--- What was begun stays so until it is answered: who goes on after a death answers the same message.
+-- `begun` stays until the response is finished: after a crash, the same message is answered.
 if held[1] == 0 and held[2] > 0 then
   held[1] = held[2]
   call('HSET', KEYS[2], 'begun', string.format('%d', held[1]))

@@ -1,43 +1,44 @@
 #!lua flags=allow-oom
--- Changes who is in a chat and how it is called, and appends the entries that say so. A change that
+-- Changes the members and the name of a chat, and appends the entries that record it. A change that
 -- was made before is not made again.
 --
--- With the change a chat may turn large or small: its entries up to here still come the old way, those
--- after it the new one, and the members have to be told.
+-- The change may include a large-chat transition: entries up to here are still delivered the old
+-- way, later ones the new way, and the members have to be notified.
 --
 -- key chat         hash     head of the chat
--- key members      hash     user to "role:joined", with ":<until>m" behind it if muted
+-- key members      hash     user to "role:joined", with ":<until>m" appended if muted
 -- key log          stream   committed entries, entry id "<seq>-0", field: timestamp
--- key backlog      stream   what is not yet persisted
--- key checkpoint   hash     `waiting`: how many entries the backlog holds
+-- key backlog      stream   entries that are not persisted yet
+-- key checkpoint   hash     `waiting`: number of entries in the backlog
 -- key undelivered  zset     chats with an unfinished fan-out
--- key turnover     hash     "version:user" to "in:seq" or "out:seq:after", until they are told, and
---                           to "in:seq:0:1" or "out:seq:after:1" where the chat was a large one;
---                           "version:+" to "up:seq" or "down:seq": all of them have to be told
--- key refs_even    hash     reference to place, of the even generations; see accept.lua
+-- key turnover     hash     pending notices, until they are delivered: "version:user" to "in:seq"
+--                           or "out:seq:after", or to "in:seq:0:1" or "out:seq:after:1" if the chat
+--                           was large; "version:+" to "up:seq" or "down:seq": notify all members
+-- key refs_even    hash     reference to place, even generations; see accept.lua
 -- key asides       zset     seqs of entries that never count as unread, the newest 500
--- key refs_odd     hash     as `refs_even`, of the odd ones
--- arg epoch        string   the current life of the hot tier
+-- key refs_odd     hash     as `refs_even`, odd generations
+-- arg epoch        string   current epoch of the partition
 -- arg chat_id      string
--- arg version      integer  of the membership, after this change
+-- arg version      integer  version of the membership after this change
 -- arg title        string   name of the chat, or empty
 -- arg history      string   what members may read: "all", or from where they joined
--- arg ref_ttl_s    integer  how long a retry is recognised
+-- arg ref_ttl_s    integer  TTL of a client reference
 -- arg ref          bytes    digest of sender and reference of the first entry
--- arg name         bytes    the rest of its place (`format_name`)
--- arg large        integer  version with which the chat became large, 0 if it is not after this change
--- arg turn         string   what it turns with this change: "up" (large), "down" (small), or empty
--- arg phase        integer  seconds by which the chat's generations begin earlier
--- arg repeat_lost  string   "1": Redis lost the entries: they are made once more, even after later
---                              changes; empty: it has never had the change
--- item arg user    string   whom the entry is about, or empty
--- item arg role    string   the role from now on, with ":<until>m" behind it if muted from now on, or
---                           ":" if no more; empty: no member any more
--- item arg is_new  string   "1": was no member before
+-- arg name         bytes    rest of its place (`format_name`)
+-- arg large        integer  version with which the chat became large, 0 if it is not after this
+--                           change
+-- arg turn         string   transition with this change: "up" (large), "down" (small), or empty
+-- arg phase        integer  seconds by which the chat's reference generations start earlier
+-- arg repeat_lost  string   "1": Redis lost the entries: append them again, even after later
+--                              changes; empty: Redis never had the change
+-- item arg user    string   user of the entry, or empty
+-- item arg role    string   new role, with ":<until>m" appended for a new mute, or ":" to end a
+--                           mute; empty: no longer a member
+-- item arg is_new  string   "1": was not a member before
 -- item arg tail    bytes    the entry's JSON without seq and ts
 --
--- returns {1, first seq, last seq} of the entries; {0} if the chat is not open in this epoch (load
--- it), {2} if a later change has been made already
+-- returns {1, first seq, last seq} of the entries; {0} if the chat is not loaded in this epoch
+-- (load it), {2} if a later change has been applied already
 local call, format, sub = redis.call, string.format, string.sub
 local chat, version = ARGV[2], tonumber(ARGV[3])
 local large, turn = ARGV[9], ARGV[10]
@@ -50,13 +51,13 @@ local had_version = tonumber(string.match(gate, ':(%d+)', #ARGV[1] + 1))
 local is_repeat = ARGV[12] == '1'
 if had_version > version and not is_repeat then return {2} end
 
--- which entries are in the log already: this script put them there, or the chat was loaded with them
+-- entries that are in the log already: appended by this script, or loaded with the chat
 local first
 local changed = head[6] or ''
 local found_at, mark = string.match(',' .. changed, format(',%d:(%%d+)(%%a?)', version))
 if found_at then
   first = tonumber(found_at)
-  -- a chat that was loaded since has the members of the directory: they are put right again
+  -- a chat loaded since has the members of the directory: the change is applied again
   if is_repeat or (had_version == version and mark ~= 'l') then
     return {1, first, first + count - 1}
   end
@@ -77,15 +78,15 @@ for i = 0, count - 1 do
     joined = tonumber(joined)
     local field, seq = format('%d:%s', version, user), format('%d', first + i)
     if role == '' then
-      -- up to here it is theirs, and they are told so: this entry is the last
+      -- the user still receives the entries up to this one, which is the last
       local after = math.max(tonumber(head[4]) or 0, tonumber(head[5]) or 0, (joined or 1) - 1)
-      -- who is banned and was no member is owed nothing
+      -- a banned user who was not a member receives nothing
       if ARGV[15 + 4 * i] ~= '1' then
         call('HDEL', KEYS[2], user)
         call('HSET', KEYS[7], field, format('out:%s:%d', seq, after) .. was_large)
       end
     elseif ARGV[15 + 4 * i] == '1' then
-      -- one who was muted before they left is still muted
+      -- a user who was muted before leaving is still muted
       local name, given = string.match(role, '^(%a+)(.*)$')
       call('HSET', KEYS[2], user, name .. ':' .. seq .. given)
       call('HSET', KEYS[7], field, 'in:' .. seq .. (was_large ~= '' and ':0' or '') .. was_large)
@@ -98,7 +99,7 @@ for i = 0, count - 1 do
   end
 end
 
--- the last 33: as many as the directory keeps until they are stored, and one more
+-- the last 33: one more than the directory keeps until they are stored
 local places = {format('%d:%d%s', version, first, (is_repeat or found_at) and 'r' or '')}
 for one in string.gmatch(changed, '[^,]+') do
   if #places < 33 and tonumber(string.match(one, '^%d+')) ~= version then places[#places + 1] = one end
@@ -106,7 +107,7 @@ end
 local fields = {'changed', table.concat(places, ','), 'name', ARGV[4], 'history', ARGV[5]}
 local last = first + count - 1
 if turn ~= '' then
-  -- where the way of entries changes, until all that lies before is where it has to be
+  -- seqs of transitions, kept until all entries before them are delivered
   local turns, done = {}, tonumber(head[5]) or 0
   for way, seq in string.gmatch(head[7] or '', '([+-])(%d+)') do
     if tonumber(seq) > done then turns[#turns + 1] = way .. seq end
@@ -119,7 +120,7 @@ end
 fields[#fields + 1] = 'large'
 fields[#fields + 1] = large
 local pending = sub(gate, -2) == ':p' and ':p' or ''
--- what else the gate demands stays; `restrict` changes it
+-- the write policy stays; `restrict` changes it
 local strict = string.match(gate, '^%d+(:[^p]+)', #ARGV[1] + 2) or ''
 if not is_logged and count > 0 then
   local now, ts = time[1] * 1000000 + time[2], tonumber(head[3])
@@ -144,7 +145,7 @@ if not is_logged and count > 0 then
   call('XADD', KEYS[4], '*', unpack(entry))
   call('ZREMRANGEBYRANK', KEYS[9], 0, -501)
   call('HINCRBY', KEYS[5], 'waiting', count)
-  -- no gate fits until every inbox has these entries; see accept.lua
+  -- no `gate` matches until every inbox has these entries; see accept.lua
   pending = ':p'
   call('ZADD', KEYS[6], 'NX', format('%.0f', now / 1000), chat)
 end

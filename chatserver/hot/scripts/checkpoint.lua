@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- Moves the checkpoint of a backlog and trims what lies before it, for the holder of the lease only.
+-- Moves the checkpoint of a backlog and trims entries before it; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
--- key checkpoint  hash    id of the last persisted entry; `waiting`: what the backlog holds; told,
---                         told_ms: how far it was looked through for pushes, and when
--- key backlog     stream  what is not yet persisted
+-- key checkpoint  hash    id of the last persisted entry; `waiting`: entries in the backlog; told,
+--                         told_ms: last entry scanned for pushes, and when
+-- key backlog     stream  entries that are not persisted yet
 -- key progress    hash    chat to the seq up to which it is persisted beyond the checkpoint
 -- arg token       integer fencing token of the caller
 -- arg id          string  last entry that is persisted
 -- arg next        string  the id after it: the first one that is kept
--- arg count       integer messages and marks that this took off the backlog
+-- arg count       integer number of messages and marks persisted with it
 --
--- returns 1, or 0 if the lease is no longer the caller's
+-- returns 1, or 0 if the caller no longer holds the lease
 local call = redis.call
-local LATE_MS = 60000 -- whoever looks for pushes may be behind by so much, and no more
+local LATE_MS = 60000 -- maximum delay of the scan for pushes
 
--- the first entry to keep: somebody else may not have seen yet what is persisted
+-- the first entry to keep: the scan for pushes may not have read persisted entries yet
 local function first_kept()
   local ms, n = string.match(ARGV[2], '^(%d+)-(%d+)$')
   local told, told_ms = unpack(call('HMGET', KEYS[2], 'told', 'told_ms'))

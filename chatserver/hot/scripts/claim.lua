@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Enters sessions of users, and says which older ones they replace.
+-- Registers sessions of users, and returns the older ones that they replace.
 --
 -- Of two sessions on one device the one that started later stays; of more sessions than a user may
--- have, the newest. A session that was entered before keeps its start, so entering it again, after
--- Redis lost it or a mail about it, finds out whether it still has its place.
+-- have, the newest. A session that was registered before keeps its start. So registering it again,
+-- after a data loss of Redis or a lost mail, shows whether it is still valid.
 --
 -- key gateways      zset     gateway to expiry
--- arg gateway       string   where the sessions are
--- arg sessions_max  integer  of one user
--- arg ttl_ms        integer  how long what is known of a user is kept
--- item key seen     hash     what is known of the user
+-- arg gateway       string   gateway of the sessions
+-- arg sessions_max  integer  per user
+-- arg ttl_ms        integer  TTL of a user's presence data
+-- item key seen     hash     presence and sessions of the user
 -- item arg session  string
 -- item arg device   string
--- item arg started  integer  ms, as answered before; 0: it starts now
+-- item arg started  integer  ms, as returned before; 0: it starts now
 --
 -- returns for each item {started, count of replaced, and for each {session, gateway}}
 local call = redis.call

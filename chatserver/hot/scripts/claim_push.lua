@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Claims the push of a message to a device, before it is sent, so that it is sent once at most.
+-- Claims the push of a message to a device before it is sent, so that it is sent at most once.
 --
--- key pushed    hash    device and chat to the seq that a push was claimed for
--- key box       hash    chats and marks of a user
+-- key pushed    hash    device and chat to the seq for which a push was claimed
+-- key box       hash    user state: chats and marks
 -- arg field     string  device and chat
 -- arg chat_id   string
 -- arg seq       integer
--- arg ttl_s     integer how long claims are kept
--- arg is_retry  string  "1": claimed before, and surely not sent
+-- arg ttl_s     integer TTL of claims
+-- arg is_retry  string  "1": claimed before, and certainly not sent
 --
--- returns 1 if it is to be sent; 0 if it was claimed before, is read, or a newer one was claimed
+-- returns 1 if it has to be sent; 0 if it was claimed before, is read, or a newer one was claimed
 local call = redis.call
 local seq = tonumber(ARGV[3])
 if tonumber(call('HGET', KEYS[2], 'r:' .. ARGV[2]) or 0) >= seq then return 0 end

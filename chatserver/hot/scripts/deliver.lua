@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- Appends to inboxes what a chat committed since each was last served. A repeat does nothing.
+-- Appends the entries of a chat to inboxes, from each inbox's last delivery on. A repeat does
+-- nothing.
 --
--- key seqs       hash     user to head of the inbox
+-- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma separated
 -- arg inbox_max  integer  events kept per inbox
--- item key box     hash    chats and marks of a user
+-- item key box     hash    user state: chats and marks
 -- item key inbox   stream  references to messages, entry id "<seq>-0", field: chat
 -- item arg user    string
 -- item arg chat_id string
--- item arg after   integer nothing up to this seq is to come: joined later, reset, or in every inbox
+-- item arg after   integer deliver nothing up to this seq: joined later, reset, or in every inbox
 -- item arg upto    integer newest seq of the chat
--- item arg epoch   string  in which the chat gave these seqs
+-- item arg epoch   string  epoch in which the chat assigned these seqs
 --
 -- returns a flat list; for each item appended, inbox_seq, gateways
 local call, format = redis.call, string.format
@@ -19,10 +20,10 @@ local out, n, a = {}, 0, 2
 for k = 3, #KEYS, 2 do
   local user, chat_id, upto = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 3])
   local inbox_seq = tonumber(call('HGET', KEYS[1], user) or 0)
-  -- what this script brought is noted in the box; what the commit brought, in the chat (`after`)
+  -- the user state records deliveries of this script, the chat those of the commit (`after`)
   local box = call('HMGET', KEYS[k], 't:' .. chat_id, 'c:' .. chat_id)
-  -- What an earlier epoch brought says nothing: that life of the chat gave seqs that this one may
-  -- give again. Who still speaks of an earlier epoch is late: epochs rise.
+  -- Deliveries of an earlier epoch are ignored: that epoch assigned seqs that this one may
+  -- assign again. A caller with an earlier epoch is outdated: epochs rise.
   local had, had_epoch = string.match(box[1] or '0 ', '^(%d+) (.*)$')
   if had_epoch > ARGV[a + 4] then
     upto = 0
@@ -38,7 +39,7 @@ for k = 3, #KEYS, 2 do
   if appended > 0 then
     call('HSET', KEYS[1], user, format('%d', inbox_seq))
     call('HSET', KEYS[k], 't:' .. chat_id, format('%d %s', upto, ARGV[a + 4]))
-    -- whoever created the chat may have failed before this user was told of it
+    -- the creator of the chat may have failed before this user was notified of it
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, '0') end
     if inbox_seq > inbox_max then
       call('XTRIM', KEYS[k + 1], 'MINID', format('%d-0', inbox_seq - inbox_max + 1))

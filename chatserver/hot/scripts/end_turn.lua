@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Ends what `begin_turn` began; what came meanwhile is begun next.
+-- Finishes the AI response started by `begin_turn`; messages that arrived meanwhile are next.
 --
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries
--- key asked   zset    session to when it is to be looked at (ms)
+-- key asked   zset    session to the time of its next check (ms)
 -- arg chat    string
 -- arg seq     integer message that was answered, or 0
--- arg changed integer as `begin_turn` gave it: that was seen to, too
+-- arg changed integer as returned by `begin_turn`: that change was handled, too
 --
 -- returns 1 if there is more to do, else 0
 local call = redis.call
 local held = call('HMGET', KEYS[1], 'begun', 'newest', 'stop', 'changed')
 for i = 1, 4 do held[i] = tonumber(held[i] or 0) end
 local seq = tonumber(ARGV[2])
-if held[1] > seq then return 1 end -- somebody else has gone on
+if held[1] > seq then return 1 end -- another process has continued
 call('HDEL', KEYS[1], 'begun', 'tries')
 if held[3] <= seq then call('HDEL', KEYS[1], 'stop') end
 if held[4] == tonumber(ARGV[3]) then

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Returns the epoch of a partition; makes another if this Redis is not the one it was made in,
--- unless the partition came here from that one and has lost nothing on the way.
+-- Returns the epoch of a partition. Creates a new one if this Redis is not the one that created it,
+-- unless the partition moved here from that one without data loss.
 --
--- An epoch is a ULID, and a later one is greater: its time is that of this Redis, or follows that of
--- the epoch before. The clocks of the processes that connect may differ.
+-- An epoch is a ULID, and a later one is greater: its time is that of this Redis, or just after
+-- that of the previous epoch. Process clocks are not used, because they may differ.
 --
 -- key epoch       hash    epoch, replid, partitions
 -- arg replid      string  replication id of this Redis
--- arg came_from   string  replication id that the partition surely came from without loss, or empty
--- arg suffix      string  the random part of a new epoch
--- arg partitions  integer how many the caller counts with
+-- arg came_from   string  replication id from which the partition moved without loss, or empty
+-- arg suffix      string  random part of a new epoch
+-- arg partitions  integer partition count of the caller
 --
 -- returns {epoch, partitions}
 local call, sub, floor = redis.call, string.sub, math.floor

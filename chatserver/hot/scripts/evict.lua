@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Lets chats leave the hot tier that nothing has happened in for long and that the warm tier has.
+-- Evicts idle chats that are completely in the warm tier.
 --
--- A chat goes only if, at this very moment, all of it is persisted, nothing of it is on its way to
--- an inbox or a member, and its last entry is old enough. What comes next finds it closed and loads
--- it. What must stay is listed again, for when it may be worth another look.
+-- A chat is evicted only if, at this moment, all of it is persisted, no fan-out or notice of it is
+-- pending, and its last entry is old enough. The next access finds it closed and loads it. A chat
+-- that has to stay is listed again, with the time of its next check.
 --
 -- key idle         zset  chat to the second since when it may be idle
 -- key undelivered  zset  chats with an unfinished fan-out
@@ -11,14 +11,14 @@
 -- item key chat      hash    head of the chat
 -- item key members   hash
 -- item key log       stream
--- item key over      hash    entries as they are now
--- item key revs      zset    what changed them
+-- item key over      hash    current state of changed entries
+-- item key revs      zset    last changes of these entries
 -- item key asides    zset    seqs of entries that never count as unread
 -- item key expiring  zset    seqs of messages that expire
--- item key turnover  hash    members who have to be told that they came or went
+-- item key turnover  hash    pending notices of joins and leaves
 -- item arg chat_id   string
 --
--- returns how many left
+-- returns the number of evicted chats
 local call = redis.call
 local idle_s = tonumber(ARGV[1])
 local now = tonumber(call('TIME')[1])

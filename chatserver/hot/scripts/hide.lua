@@ -1,18 +1,18 @@
 #!lua
--- Notes that a user deleted a message for himself, and puts that into the backlog.
+-- Records that a user deleted a message for themselves, and adds that to the backlog.
 --
--- key hidden      hash    chat to the seqs that the user does not see, comma separated; `!`: the last of
---                         them in the backlog
--- key backlog     stream  what is not yet persisted
--- key checkpoint  hash    `waiting`: how much the backlog holds; `id`: up to which entry it is persisted
+-- key hidden      hash    chat to hidden seqs, comma separated; `!`: the backlog entry
+--                         of the newest
+-- key backlog     stream  entries that are not persisted yet
+-- key checkpoint  hash    `waiting`: number of entries in the backlog; `id`: last persisted entry
 -- arg chat_id     string
 -- arg user        string
 -- arg seq         integer
--- arg hidden_max  integer of one chat
--- arg backlog_max integer refuse when so much waits
+-- arg hidden_max  integer per chat
+-- arg backlog_max integer limit of waiting entries: refuse above it
 --
--- returns 1 if it is hidden now, 0 if it was, 3 if it was and all that the user hid is persisted, 2 if
--- the user hides too many, 6 if the backlog is full
+-- returns 1 if it is hidden now, 0 if it was, 3 if it was and all hidden seqs are persisted, 2 if
+-- the user has hidden too many, 6 if the backlog is full
 local call = redis.call
 
 local function parse(id)

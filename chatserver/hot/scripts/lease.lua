@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Takes or renews a lease; a new holder gets a higher token than any before.
+-- Acquires or renews a lease; a new holder gets a higher token than all before.
 --
 -- key lease   hash    owner, token, until_ms (on Redis's clock)
 -- arg owner   string
 -- arg ttl_ms  integer
 --
--- returns the fencing token, or 0 while somebody else holds it
+-- returns the fencing token, or 0 while another owner holds the lease
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Says that a gateway has sessions of large chats, or no longer has, and where the chats stand.
+-- Subscribes a gateway to large chats, or unsubscribes it, and returns the heads of the chats.
 --
--- arg epoch    string   the current life of the hot tier
+-- arg epoch    string   current epoch of the partition
 -- arg gateway  string
--- arg ttl_ms   integer  when this is forgotten without a refresh; 0: nobody listens any more
+-- arg ttl_ms   integer  TTL without a refresh; 0: unsubscribe
 -- item key chat     hash  head of the chat
 -- item key watchers zset  gateway to expiry
 -- item key members  hash  user to "role:joined"
--- item arg user     string who comes, or empty
+-- item arg user     string user to check for membership, or empty
 --
--- returns a flat list; for each item seq, 1 if the chat is open in this epoch, the version with which
--- it became large or 0, and the first seq that is the user's, 0 if he is no member
+-- returns a flat list; for each item seq, 1 if the chat is loaded in this epoch, the version with
+-- which it became large or 0, and the user's first seq, 0 if the user is not a member
 local call = redis.call
 local ttl_ms = tonumber(ARGV[3])
 local time = call('TIME')

@@ -5,12 +5,12 @@
 -- key guesses        hash     tokens of all unknown devices for this account, and their time (ms)
 -- arg burst          integer  tokens in a full bucket of a source
 -- arg rate           string   tokens a second
--- arg account_burst  integer  tokens in a full budget; 0: the attempt is not counted there
+-- arg account_burst  integer  tokens in a full budget; 0: the attempt is not counted in it
 -- arg account_rate   string   tokens a second
--- arg sign           integer  1: count the attempt; -1: take it back, for the password was right
+-- arg sign           integer  1: count the attempt; -1: return the token (the password was right)
 --
--- returns {1 if it may be made, ms until the source has a token, attempts that the source has used,
--- 1 if the account had a token, attempts that unknown devices have used at the account}
+-- returns {1 if allowed, ms until the source has a token, attempts used by the source,
+-- 1 if the account had a token, attempts used by unknown devices for the account}
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -27,7 +27,7 @@ local function take(key, burst, rate)
     tokens = math.min(burst, tokens - sign)
   end
   call('HSET', key, 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
-  -- When it would be full again, there is nothing to remember.
+  -- A full bucket needs no key.
   call('PEXPIRE', key, math.ceil((burst - tokens) / rate * 1000) + 1000)
   return is_taken, tokens
 end

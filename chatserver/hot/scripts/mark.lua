@@ -1,14 +1,15 @@
 #!lua
--- Moves a user's own marks in a chat forward, never back. The caller keeps them within the chat.
+-- Moves a user's own marks in a chat forward, never back. The caller limits them to the chat's
+-- head.
 --
--- key box      hash    chats and marks of a user
--- key backlog  stream  what is not yet persisted
--- key checkpoint hash  `waiting`: how many messages and marks the backlog holds
+-- key box      hash    user state: chats and marks
+-- key backlog  stream  entries that are not persisted yet
+-- key checkpoint hash  `waiting`: number of messages and marks in the backlog
 -- arg chat_id  string
 -- arg user     string
--- arg read     integer 0: leave it
--- arg received integer 0: leave it
--- arg own      integer newest message of the user: who sent it has read it
+-- arg read     integer 0: unchanged
+-- arg received integer 0: unchanged
+-- arg own      integer newest message of the user, which counts as read
 --
 -- returns {is_moved, read, received}, or nothing if the user has no such chat
 local call = redis.call

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- Takes an event of a webhook that could not be told on to where it waits next, if it is still here.
+-- Moves an undelivered webhook event to the retry set or the dead letters, if it is still here.
 --
--- key hooks       stream  events that are to be told
--- key hooks_late  zset    events that are tried again later → when, ms
--- key hooks_dead  stream  events that were given up
--- arg entry       string  where the event waits
--- arg attempts    integer how often it was tried
+-- key hooks       stream  events to deliver
+-- key hooks_late  zset    events to retry → when, ms
+-- key hooks_dead  stream  dead letters
+-- arg entry       string  stream entry of the event
+-- arg attempts    integer number of attempts
 -- arg event       bytes   its JSON
 -- arg packed      bytes   attempts and event, as `hooks_late` has them
--- arg due_ms      integer when it is tried again; 0: it is given up
--- arg why         string  it is given up for
--- arg dead_max    integer dead letters that are kept
+-- arg due_ms      integer time of the retry; 0: move it to the dead letters
+-- arg why         string  reason for the dead letter
+-- arg dead_max    integer number of dead letters kept
 --
--- returns 1 if it was moved, 0 if it was not there: told by another process, or erased, meanwhile
+-- returns 1 if it was moved, 0 if it was missing: another process has delivered or erased it
 local call = redis.call
 if call('XDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
 if ARGV[5] ~= '0' then

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- Notes which sessions with companions have a message to answer, or one that was changed, and how
--- far the backlog was looked through for that.
+-- Records companion sessions with a message to answer or a changed message, and the position of the
+-- backlog scan for them.
 --
--- The worker that answers looks, and so does the one that persists, before it trims: whoever comes
--- first moves `heard`, and what lies up to there is not noted a second time.
+-- The response worker scans the backlog, and so does the persist worker before it trims. The first
+-- of them moves `heard`; entries up to it are not recorded a second time.
 --
--- key checkpoint  hash    heard: last entry that was looked at
--- key asked       zset    session to when it is to be looked at (ms)
--- arg upto        string  last entry of the backlog that was looked at; all before it were, too
--- item key asking hash    what a session waits for
+-- key checkpoint  hash    heard: last entry scanned
+-- key asked       zset    session to the time of its next check (ms)
+-- arg upto        string  last backlog entry scanned, with all before it
+-- item key asking hash    pending work of a session
 -- item arg chat   string
--- item arg id     string  entry of the backlog that it was found in
+-- item arg id     string  backlog entry with the message
 -- item arg newest integer message to answer, or 0
 -- item arg changed integer message that was changed or deleted, or 0
 --
--- returns how many were news
+-- returns the number of items that were new
 local call = redis.call
 
 local function is_after(one, other)
@@ -38,7 +38,7 @@ for a = 2, #ARGV, 4 do
     if changed > 0 and changed < tonumber(known[2] or 2 ^ 53) then
       call('HSET', KEYS[k], 'changed', ARGV[a + 3])
     end
-    -- LT: one that waits to be tried again is looked at now
+    -- LT: a session that waits for a retry is checked now
     call('ZADD', KEYS[2], 'LT', now, ARGV[a])
     count = count + 1
   end

@@ -1,26 +1,26 @@
 #!lua flags=allow-oom
--- Notes which chats have messages that absent members are to be told of, and how far the backlog
--- was looked through for that; trims what nobody needs any more.
+-- Records chats whose new messages may need pushes, and the position of the backlog scan;
+-- trims entries that are both persisted and scanned.
 --
 -- key lease       hash    owner, token
--- key checkpoint  hash    id: last persisted entry; told, told_ms: last one looked at, and when
--- key backlog     stream  what is not yet persisted, or not yet looked through
--- key due         zset    chat to when to tell (ms)
--- key since       hash    chat to the first seq to tell of
+-- key checkpoint  hash    id: last persisted entry; told, told_ms: last entry scanned, and when
+-- key backlog     stream  entries that are not persisted or not scanned yet
+-- key due         zset    chat to the time its pushes are due (ms)
+-- key since       hash    chat to the first seq that needs pushes
 -- arg token       integer fencing token of the caller
--- arg id          string  last entry that was looked at
+-- arg id          string  last entry scanned
 -- arg delay_ms    integer
 -- item arg chat   string
 -- item arg seq    integer first new message of the chat
 --
--- returns 1, or 0 if the lease is no longer the caller's
+-- returns 1, or 0 if the caller no longer holds the lease
 local call, format = redis.call, string.format
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = format('%.0f', now + tonumber(ARGV[3]))
 for a = 4, #ARGV, 2 do
-  -- LT: a chat that waits keeps its time, one that is being told of comes up again
+  -- LT: a waiting chat keeps its time; a chat being processed becomes due again
   call('ZADD', KEYS[4], 'LT', due, ARGV[a])
   call('HSETNX', KEYS[5], ARGV[a], ARGV[a + 1])
 end

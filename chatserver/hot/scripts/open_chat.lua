@@ -1,44 +1,44 @@
 #!lua flags=allow-oom
--- Makes a chat usable in this epoch: head at least as high as every tier knows, members, and the
--- references of its newest messages. Does nothing if somebody else was faster.
+-- Loads a chat in this epoch: head at least as high as in every tier, members, and the references
+-- of its newest messages. Does nothing if the chat is loaded already.
 --
--- A Redis that went back in time holds messages as they were then. What the warm tier has is read
--- there from now on: a text that was deleted since must not come back (invariant I15).
+-- A Redis that went back in time holds old states of messages. Messages in the warm tier are read
+-- there from now on: a text that was deleted since must not reappear (invariant I15).
 --
 -- key chat     hash    head of the chat
 -- key members  hash    user to "role:joined"
 -- key log      stream  committed entries, entry id "<seq>-0"
--- key over     hash    seq to the entry as it is now
--- key revs     zset    seq of an entry in `over`, score: seq of the entry that changed it last
+-- key over     hash    seq to current state of the entry
+-- key revs     zset    seq of an entry in `over`, score: seq of its last change
 -- key asides   zset    seqs of entries that never count as unread
--- key epoch    hash    `epoch`: the life of the hot tier that this Redis knows of
--- key refs_even hash   reference to place, of the even generations; see accept.lua
--- key refs_odd hash    the same of the odd ones
--- key turnover hash    who came or left, and when the chat became large or small, until all members
---                      were told; see change_members.lua. A transition of an earlier epoch is
---                      deleted: it is made again if the directory says that not all were told
--- arg epoch    string  the current life of the hot tier
+-- key epoch    hash    `epoch`: epoch that this Redis holds
+-- key refs_even hash   reference to place, even generations; see accept.lua
+-- key refs_odd hash    as `refs_even`, odd generations
+-- key turnover hash    pending notices of joins, leaves and large-chat transitions; see
+--                      change_members.lua. A transition of an earlier epoch is deleted: it is
+--                      created again if the directory records that not all members were notified
+-- arg epoch    string  current epoch of the partition
 -- arg seq      integer newest seq of the warm tier
 -- arg ts       string  its timestamp
--- arg version  string  of the membership; what else the gate demands stands behind it
+-- arg version  string  version of the membership, followed by the write policy
 -- arg kind     string  direct, group or companion
 -- arg name     string  or empty
 -- arg history  string  what members may read: "all", or from where they joined
--- arg large    integer version with which it became a large chat, 0 if it is none
--- arg ref_ttl_s integer how long a retry is recognised
--- arg phase    integer seconds by which the chat's generations begin earlier
--- arg changed  string  changes of which the warm tier or Redis has the entries: "version:first seq",
+-- arg large    integer version with which it became a large chat, 0 if it is not large
+-- arg ref_ttl_s integer TTL of a client reference
+-- arg phase    integer seconds by which the chat's reference generations start earlier
+-- arg changed  string  changes with entries in the warm tier or Redis: "version:first seq",
 --                     comma separated, newest first
 -- arg members_count integer pairs that follow: user, "role:joined"
--- item arg ref   bytes   digest of sender and reference of a committed entry; a message's is kept if
---                        that was at most `ref_ttl_s` ago
+-- item arg ref   bytes   digest of sender and reference of a committed entry; that of a message is
+--                        kept if the message is at most `ref_ttl_s` old
 -- item arg place bytes   its place (`format_place`)
--- item arg sender string of a message, who has read up to it; with "#" before it if the message is
---                        deleted; empty: the entry is not a message
+-- item arg sender string sender of a message, who has read up to it; prefixed with "#" if the
+--                        message is deleted; empty: the entry is not a message
 --
--- returns 1 if it was opened now, 0 if it was open, 2 if the membership given is older than one that
--- was here before: it has to be read again; 3 if this Redis was emptied, and is in no epoch, or is in
--- another one: nothing is to begin in an epoch that is over
+-- returns 1 if it was loaded now; 0 if it was loaded before; 2 if the given membership is older
+-- than an earlier one in Redis and has to be read again; 3 if this Redis was emptied, has no epoch,
+-- or has another one: nothing may start in an epoch that has ended
 local call = redis.call
 if call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return 3 end
 local head = call('HMGET', KEYS[1], 'gate', 'seq', 'ts', 'changed')
@@ -63,7 +63,7 @@ while true do
   call('HDEL', KEYS[4], unpack(done))
   call('ZREM', KEYS[5], unpack(done))
 end
--- where the last changes have their entries; see change_members.lua
+-- places of the entries of the last changes; see change_members.lua
 local changed = {}
 for version, first in string.gmatch(ARGV[11], '(%d+):(%d+)') do
   changed[#changed + 1] = version .. ':' .. first .. 'l'
@@ -74,11 +74,11 @@ for version, first in string.gmatch(head[4] or '', '(%d+):(%d+)') do
   end
 end
 if #changed > 0 then call('HSET', KEYS[1], 'changed', table.concat(changed, ',')) end
--- what was above the head is lost, and its places are given again
+-- entries above the head are lost, and their seqs are assigned again
 call('ZREMRANGEBYSCORE', KEYS[6], string.format('(%d', seq), '+inf')
 local own, ref_ttl_s, phase = {}, tonumber(ARGV[9]), tonumber(ARGV[10])
 local now_s = tonumber(call('TIME')[1])
-local remembered = (now_s - ref_ttl_s) * 1000000 -- what is older may be a message of its own again
+local remembered = (now_s - ref_ttl_s) * 1000000 -- an older reference may be used for a new message
 local generation = math.floor((now_s + phase) / ref_ttl_s)
 local refs, refs_before = KEYS[8 + generation % 2], KEYS[9 - generation % 2]
 for a = 13 + 2 * count, #ARGV, 3 do

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Adds the messages that a user deleted for themselves, according to the directory. What the user deletes
--- after a loss of Redis can be here before.
+-- Merges the messages that a user deleted for themselves from the directory. Newer ones can already
+-- exist here, after a data loss of Redis.
 --
--- key hidden   hash    chat to the seqs that the user does not see, comma separated; see hide.lua
+-- key hidden   hash    chat to the seqs hidden from the user, comma separated; see hide.lua
 -- item arg chat_id string
 -- item arg seqs    string  comma separated
 --
--- returns how many chats were changed
+-- returns the number of chats changed
 local call = redis.call
 local changed = 0
 for a = 1, #ARGV, 2 do

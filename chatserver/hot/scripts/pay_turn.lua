@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Counts the tokens that an answer has used, in place of those that were reserved for it.
+-- Counts the tokens used by an AI response, and removes its reservation.
 --
--- key tokens  hash    day and what is used of it; `t:<chat>`: <turn>:<reserved>:<until ms>
+-- key tokens  hash    day and tokens used on it; `t:<chat>`: <turn>:<reserved>:<until ms>
 -- arg chat    string
--- arg turn    string  as reserved; empty: nothing was
+-- arg turn    string  id of the reservation; empty: no reservation
 -- arg spent   integer tokens
 --
 -- returns 1, or 0 if it was settled before

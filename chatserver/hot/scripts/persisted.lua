@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Notes how far chats are persisted and trims their logs and overlays, never past that.
+-- Records how far chats are persisted and trims their logs and overlays, never past that.
 --
--- An entry leaves the overlay when the one that changed it last has left the log: whoever reads the
--- warm tier without it then reads what is applied there.
+-- An entry leaves the overlay when its last change has left the log: a later read of the
+-- warm tier then returns the entry with the change applied.
 --
 -- arg log_max  integer  entries kept per log
 -- item key chat  hash    head of the chat
 -- item key log   stream  committed entries
--- item key over  hash    seq to the entry as it is now
--- item key revs  zset    seq of an entry in `over`, score: seq of the entry that changed it last
+-- item key over  hash    seq to current state of the entry
+-- item key revs  zset    seq of an entry in `over`, score: seq of its last change
 -- item arg upto  integer
 --
--- returns how many entries left the logs
+-- returns the number of entries trimmed from the logs
 local call = redis.call
 local log_max, gone, a = tonumber(ARGV[1]), 0, 2
 for k = 1, #KEYS, 4 do

@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- Says that users have sessions on a gateway, or no longer have, and where their inboxes stand.
+-- Marks users as online or offline on a gateway, and returns the state of their inboxes.
 --
--- key seqs       hash     user to head of the inbox
+-- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma separated
--- arg epoch      string   the current life of the hot tier
+-- arg epoch      string   current epoch of the partition
 -- arg gateway    string
--- arg ttl_ms     integer  when this is forgotten without a refresh; 0: they have left
--- item key box     hash    chats and marks of a user
+-- arg ttl_ms     integer  TTL without a refresh; 0: the users are offline here
+-- item key box     hash    user state: chats and marks
 -- item key online  zset    gateway to expiry
 -- item key inbox   stream
 -- item arg user    string
 --
--- returns for each item {inbox_seq, first inbox_seq held, 1 if the box was filled in this epoch}
+-- returns for each item {inbox_seq, first inbox_seq held, 1 if the user state was loaded in this
+-- epoch}
 local call = redis.call
 local epoch, gateway, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local time = call('TIME')
@@ -27,7 +28,7 @@ for k = 3, #KEYS, 3 do
     call('PEXPIRE', online, ttl_ms)
   end
   call('ZREMRANGEBYSCORE', online, '-inf', now_ms)
-  -- `where` repeats `online` where the commit reads it for all recipients at once
+  -- `where` copies `online`, so that the commit reads it for all recipients at once
   local gateways = table.concat(call('ZRANGE', online, 0, -1), ',')
   if gateways == '' then
     call('HDEL', KEYS[2], user)

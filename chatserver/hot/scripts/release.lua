@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Gives a lease back, if the caller still holds it.
+-- Releases a lease, if the caller still holds it.
 --
 -- key lease  hash    owner, token, until_ms
 -- arg owner  string
 --
--- returns 1 if it was the caller's
+-- returns 1 if the caller held it, else 0
 if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'owner', '')
 return 1

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Marks what of a user has been ended: tokens of before a moment, logins, the user himself.
+-- Writes revocation marks of a user: tokens issued before a time, logins, a ban.
 --
--- key revoked  hash     before, banned, and s:<login> of each login that was ended
--- arg before   integer  seconds since 1970; a mark only rises; 0: leave it
--- arg banned   string   1: banned, 0: no longer, empty: leave it
--- arg ttl_s    integer  as long as a token lives; marks of a banned user stay until the ban ends
+-- key revoked  hash     before, banned, and s:<login> of each revoked login
+-- arg before   integer  seconds since 1970; only rises; 0: unchanged
+-- arg banned   string   1: banned, 0: not banned, empty: unchanged
+-- arg ttl_s    integer  lifetime of a token; marks of a banned user stay until the ban ends
 -- arg logins   string   comma separated; may be empty
 --
 -- returns 1

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- Takes chats off the list of unfinished fan-outs, unless they have moved on since.
+-- Removes chats from the list of unfinished fan-outs, unless they have newer commits.
 --
 -- key undelivered  zset     chats with an unfinished fan-out
 -- item key chat     hash    head of the chat
 -- item arg chat_id  string
--- item arg upto     integer what has been delivered to every inbox and told to every gateway
+-- item arg upto     integer seq up to which every inbox has the entries and every gateway was
+--                           notified
 --
--- returns how many were taken off
+-- returns the number of chats removed
 local taken, a = 0, 1
 for k = 2, #KEYS do
   local head = redis.call('HMGET', KEYS[k], 'seq', 'gate', 'done')
   local is_pending = head[2] and string.sub(head[2], -2) == ':p'
   if tonumber(head[1] or 0) <= tonumber(ARGV[a + 1]) then
     taken = taken + redis.call('ZREM', KEYS[1], ARGV[a])
-    -- nothing is pending any more: the gate fits again
+    -- nothing is pending any more: the chat version matches again
     if is_pending then
       redis.call('HSET', KEYS[k], 'gate', string.sub(head[2], 1, -3), 'done', head[1])
     end

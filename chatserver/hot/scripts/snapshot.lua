@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Runs commands that read, on keys of one partition, at one moment. Unlike within MULTI, a full Redis
--- runs them, too.
+-- Runs read-only commands on keys of one partition atomically. Unlike MULTI, it also runs on a full
+-- Redis.
 --
--- KEYS are the keys of the commands. ARGV has for each command the number of its words, and the words.
+-- KEYS are the keys of the commands. ARGV has for each command its number of words, then the words.
 --
 -- returns the reply of each command
 local out, at = {}, 1

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- Adds what a process has spent in DynamoDB to the account of a day, once, however often it is told.
--- Of chats those that take the most are kept, as chatserver/domain/toplists.py does it.
+-- Adds a process's DynamoDB usage to the totals of a day. Idempotent.
+-- Keeps only the heaviest chats, with the algorithm of chatserver/telemetry/heavy_hitters.py.
 --
--- key units    hash    what was spent on what
+-- key units    hash    units by purpose
 -- key reads    zset    chat to read units
 -- key writes   zset    chat to write units
--- key flushes  hash    process to the number of its newest part that is in here
+-- key flushes  hash    process to the number of its newest part that was added
 -- arg process  string
--- arg number   integer of this part; rises
--- arg size     integer so many chats are told of for sure, and at most twice as many are kept
+-- arg number   integer number of this part; increasing
+-- arg size     integer number of chats with guaranteed results; at most twice as many are kept
 -- arg ttl_s    integer
 -- item arg list   string units, reads or writes
 -- item arg name   string
 -- item arg amount string
 --
--- returns 1, or 0 if this part is in there already
+-- returns 1, or 0 if this part was added before
 local call = redis.call
 local places = { units = KEYS[1], reads = KEYS[2], writes = KEYS[3] }
 if tonumber(call('HGET', KEYS[4], ARGV[1]) or 0) >= tonumber(ARGV[2]) then return 0 end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Asks that the answer to a session's message ends as it is.
+-- Requests that the AI response in progress in a session stops.
 --
 -- key asking  hash    begun, newest, stop: chat seqs
 --
--- returns the seq of the message whose answer is to end, or 0 if none is being answered
+-- returns the seq of the message whose AI response is to stop, or 0 if there is none
 local call = redis.call
 local held = call('HMGET', KEYS[1], 'begun', 'newest')
 local seq = tonumber(held[1] or 0)

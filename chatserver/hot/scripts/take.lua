@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Takes tokens out of buckets that fill at a rate, or puts unused ones back.
+-- Takes tokens from token buckets, or returns unused ones.
 --
--- item key limit   hash     tokens, and the time (ms) for which that number holds
+-- item key limit   hash     tokens, and the time (ms) of that number
 -- item arg burst   integer  tokens in a full bucket
 -- item arg rate    string   tokens a second
--- item arg wanted  integer  how many to take at most; negative: how many to put back
--- item arg owed    integer  how many to take even if there are fewer: the bucket may go below zero
+-- item arg wanted  integer  maximum number to take; negative: number to return
+-- item arg owed    integer  number to take even if there are fewer: the bucket may go below zero
 --
 -- returns for each item {tokens taken, ms until the bucket has a whole token again; 0: it has one}
 local call = redis.call
@@ -25,7 +25,7 @@ for k = 1, #KEYS do
   local taken = math.max(0, math.min(wanted, math.floor(tokens)))
   tokens = math.min(burst, tokens - (wanted < 0 and wanted or taken) - owed)
   call('HSET', KEYS[k], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', at))
-  -- When it would be full again, there is nothing to remember.
+  -- A full bucket needs no key.
   call('PEXPIRE', KEYS[k], math.ceil((burst - tokens) / rate * 1000) + 1000)
   out[n + 1] = taken
   out[n + 2] = tokens < 1 and math.ceil((1 - tokens) / rate * 1000) or 0

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Takes chats whose time to tell absent members has come. They come up again if nobody ends them.
+-- Claims chats whose pushes are due. They become due again if no process finishes them in time.
 --
 -- key lease    hash    owner, token
--- key due      zset    chat to when to tell (ms)
--- key since    hash    chat to the first seq to tell of
+-- key due      zset    chat to the time its pushes are due (ms)
+-- key since    hash    chat to the first seq that needs pushes
 -- arg token    integer fencing token of the caller
--- arg hold_ms  integer when they come up again
+-- arg hold_ms  integer time until they are due again
 -- arg limit    integer
 --
--- returns for each {chat, first seq, its new time}; nothing if the lease is no longer the caller's
+-- returns for each {chat, first seq, its new time}; nothing if the caller no longer holds the lease
 local call = redis.call
 if call('HGET', KEYS[1], 'token') ~= ARGV[1] then return {} end
 local time = call('TIME')

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Takes a place in one more group for each of some users.
+-- Takes a place in one more group for each user.
 --
--- item key room  string  groups that the user may still join; absent: not known
+-- item key room  string  number of groups that the user may still join; missing: unknown
 --
 -- returns for each item 1 if a place was taken, 0 if the user's groups have to be counted
 local out = {}

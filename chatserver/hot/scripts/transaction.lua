@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Runs commands on keys of one partition as a transaction. Unlike MULTI, it runs on a full Redis, too.
+-- Runs commands on keys of one partition atomically. Unlike MULTI, it also runs on a full Redis.
 --
--- KEYS are the keys of the commands. ARGV has for each command the number of its words, and the words.
+-- KEYS are the keys of the commands. ARGV has for each command its number of words, then the words.
 --
--- returns the reply of each command; the first command that fails ends it
+-- returns the reply of each command; the first command that fails stops the script
 local out, at = {}, 1
 while at <= #ARGV do
   local size = tonumber(ARGV[at])

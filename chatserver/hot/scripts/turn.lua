@@ -1,25 +1,25 @@
 #!lua flags=allow-oom
--- Tells users that a chat is a large one for them from now on, or no longer: one place in each inbox,
--- so that every device learns it between the same two events. A repeat, or what a later turn has
--- overtaken, does nothing. What an earlier epoch told says nothing: the chat may become large again
--- at another seq.
+-- Notifies users of a large-chat transition: the chat is large for them from now on, or no longer.
+-- Appends one entry to each inbox, so that every device receives it at the same position. A repeat
+-- does nothing, and neither does a transition older than the last one. Transitions recorded in an
+-- earlier epoch are ignored: the chat may become large again at another seq.
 --
--- key seqs       hash     user to head of the inbox
+-- key seqs       hash     user to newest inbox seq
 -- key where      hash     user to gateways, comma separated
 -- arg inbox_max  integer  events kept per inbox
 -- arg chat_id    string
--- arg version    integer  of the chat with which it turned
--- arg is_large   string   "1": from now on; empty: no longer
--- arg epoch      string   in which the chat turned
--- item key box    hash    chats and marks of a user
+-- arg version    integer  version of the chat at the transition
+-- arg is_large   string   "1": large from now on; empty: no longer large
+-- arg epoch      string   epoch of the transition
+-- item key box    hash    user state: chats and marks
 -- item key inbox  stream  entry id "<seq>-0"
--- item key large  hash    large chat to "inbox seq:since", and ":until" behind it once that is over;
---                         behind ";" the times before, the newest 8, so that a device that was away
---                         for several of them finds its own
+-- item key large  hash    large chat to "inbox seq:since", with ":until" appended after the end;
+--                         after ";" the earlier periods, the newest 8, so that a device that was
+--                         offline for several of them finds its own
 -- item arg user   string
--- item arg since  integer chat seq above which this holds
--- item arg field  string  of the inbox entry: "!", or the chat where it is one of its entries
--- item arg value  bytes   of the inbox entry
+-- item arg since  integer chat seq above which the transition applies
+-- item arg field  string  field of the inbox entry: "!", or the chat for one of its entries
+-- item arg value  bytes   value of the inbox entry
 --
 -- returns a flat list; for each item appended, inbox_seq, gateways
 local call, format = redis.call, string.format
@@ -41,7 +41,7 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local times = {}
-    -- what the directory said (open_box.lua) is in no epoch, and is kept
+    -- data from the directory (open_box.lua) has no epoch, and is kept
     local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
     for time in string.gmatch(old or '', '[^;]+') do
       if #times < 8 then times[#times + 1] = time end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Enters a gateway as one that watches users, or takes it out, and says how present they are.
+-- Subscribes a gateway to the presence of users, or unsubscribes it, and returns their presence.
 --
 -- key gateways      zset     gateway to expiry
--- arg gateway       string   who watches
--- arg alive_ms      integer  how long a gateway lives without a refresh
--- arg ttl_ms        integer  when the watch ends without a refresh; 0: now
--- item key seen     hash     what is known of the user
--- item key watched  zset     gateways that watch the user, to expiry
+-- arg gateway       string   subscribing gateway
+-- arg alive_ms      integer  TTL of a gateway without a refresh
+-- arg ttl_ms        integer  TTL without a refresh; 0: unsubscribe
+-- item key seen     hash     presence and sessions of the user
+-- item key watched  zset     gateways subscribed to the user, to expiry
 --
 -- returns for each item {state, last seen (ms), version}
 local call = redis.call

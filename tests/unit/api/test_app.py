@@ -14,12 +14,12 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from chatserver.api.app import create_app, fit_connections, warn_of_open_registration
-from chatserver.api.demo_login import check_is_direct, check_is_local
-from chatserver.api.headers import content_security_policy
+from chatserver.api.response_headers import content_security_policy
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Api, Auth, Settings
 from chatserver.domain.clock import SystemClock
 from chatserver.errors import ConfigError, Forbidden
+from chatserver.features.accounts.demo_login_routes import check_is_direct, check_is_local
 from tests.support.apiparts import open_offline_parts
 
 SECRET = "0123456789abcdef0123456789abcdef"

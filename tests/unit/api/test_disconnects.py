@@ -10,8 +10,8 @@ from litestar import Request
 
 from chatserver.api.disconnects import run_while_connected
 from chatserver.auth.password_queue import PasswordQueue
+from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.ids import UserId
-from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import BadRequest, RateLimited
 
 

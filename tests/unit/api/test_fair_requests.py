@@ -10,8 +10,8 @@ from litestar import Litestar, Request, get
 
 from chatserver.api.problems import EXCEPTION_HANDLERS
 from chatserver.api.security import Actor, dependencies
+from chatserver.domain.access.principals import Principal
 from chatserver.domain.ids import UserId
-from chatserver.domain.principals import Principal
 from chatserver.service.fair_slots import FairSlots
 
 
@@ -19,7 +19,7 @@ class Arrivals:
     """Everybody is known."""
 
     async def ensure(self, user: UserId, *, is_vouched: bool) -> None:
-        """See `chatserver.service.arrivals`."""
+        """See `chatserver.service.chats.user_loader`."""
 
 
 class World:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from chatserver.auth.cursors import Cursors
+from chatserver.auth.page_cursors import Cursors
 from chatserver.errors import BadRequest
 
 CURSORS = Cursors(SecretStr("0123456789abcdef0123456789abcdef"))

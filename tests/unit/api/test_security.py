@@ -16,8 +16,8 @@ from chatserver.api.security import (
     read_token,
     user_or_key,
 )
+from chatserver.domain.access.principals import ACT_AS, Principal
 from chatserver.domain.ids import UserId
-from chatserver.domain.principals import ACT_AS, Principal
 from chatserver.errors import BadRequest, ConfigError, Forbidden, Unauthenticated
 
 ALICE = Principal("user", UserId("alice"))

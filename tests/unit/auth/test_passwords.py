@@ -13,8 +13,8 @@ import pytest
 from chatserver.auth.password_queue import SOURCE_MAX
 from chatserver.auth.passwords import GUESS_NICE, Passwords, common_passwords
 from chatserver.config import Auth
+from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.ids import UserId
-from chatserver.domain.login_attempts import LoginAttempt
 from chatserver.errors import BadRequest, RateLimited
 
 WEAK = Auth(argon2_memory_kib=8, argon2_passes=1)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from chatserver.cli.main import COMMANDS, cli, main
-from chatserver.cli.running import require_redis
+from chatserver.cli.process_setup import require_redis
 from chatserver.config import Redis
 from chatserver.errors import ConfigError
 

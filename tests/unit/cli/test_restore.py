@@ -8,7 +8,7 @@ import pytest
 
 from chatserver.cli.restore import parse_bound, parse_lasting
 from chatserver.errors import BadRequest
-from workers.restorer import Bound
+from workers.archive.restorer import Bound
 
 
 def test_day_as_an_end_counts_whole() -> None:

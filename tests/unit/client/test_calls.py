@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.client.calls import Calls
 from chatserver.client.events import Acked
-from chatserver.client.outbox import Deed
+from chatserver.client.outbox import OutboxEntry
 from chatserver.client.state import ClientState
 from chatserver.domain.clock import SystemClock
 from chatserver.protocol import codec, frames
@@ -33,10 +33,10 @@ class Recorder(Calls):
         chat = INFO if fields["type"] not in {"history"} else "c1"
         return {**ANSWER, "chat": chat}
 
-    def _post(self, deed: Deed) -> None:
+    def _post(self, deed: OutboxEntry) -> None:
         self.frames.append({**deed.fields, "id": 1})
 
-    async def _do(self, deed: Deed, deadline_s: float) -> Acked:
+    async def _do(self, deed: OutboxEntry, deadline_s: float) -> Acked:
         self._post(deed)
         return Acked(deed.ref, deed.chat, 1, 1, "m", False, "hot")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.client.outbox import PROBE_AGAIN_S, PROBE_S, Deed, Outbox
+from chatserver.client.outbox import PROBE_AGAIN_S, PROBE_S, Outbox, OutboxEntry
 from chatserver.errors import Conflict, Overloaded
 
 
-def deed(ref: str, chat: str = "c1", kind: str = "send") -> Deed:
-    return Deed(ref, chat, {"type": kind, "chat": chat, "ref": ref, "body": ref})
+def deed(ref: str, chat: str = "c1", kind: str = "send") -> OutboxEntry:
+    return OutboxEntry(ref, chat, {"type": kind, "chat": chat, "ref": ref, "body": ref})
 
 
 def box_of(*refs: str) -> Outbox:
@@ -139,7 +139,9 @@ def test_ack_of_a_stored_deed_says_nothing_of_those_before_it() -> None:
 
 def test_hide_is_kept_until_its_own_repeat_is_acked_as_stored() -> None:
     """It is no entry of the chat: what is stored of the chat says nothing of it."""
-    hide = Deed("h", "c1", {"type": "delete", "chat": "c1", "ref": "h", "seq": 3, "for": "me"})
+    hide = OutboxEntry(
+        "h", "c1", {"type": "delete", "chat": "c1", "ref": "h", "seq": 3, "for": "me"}
+    )
     box = box_of("a")
     box.put(hide)
     offered(box)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chatserver.client import events, record
-from chatserver.client.outbox import PROBE_S, Deed
+from chatserver.client import events, saved_state
+from chatserver.client.outbox import PROBE_S, OutboxEntry
 from chatserver.client.state import ANSWER_S, ClientState
 from chatserver.domain.moderation import MUTE_OVER
 from chatserver.errors import (
@@ -308,7 +308,7 @@ def test_send_refused_for_now_is_offered_when_the_server_said() -> None:
     """`retry_after_ms` of an error is honoured."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.do(Deed("r", "c1", fields), device.now)
+    device.state.do(OutboxEntry("r", "c1", fields), device.now)
     (request,) = device.asked("send")
 
     refusal = failure(request, "rate_limited", temporary=True)
@@ -326,7 +326,7 @@ def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() 
     device = Device()
     fields = {"send": {"body": "hello"}, "delete": {"seq": 1, "for": "me"}}
     for number, (type_, more) in enumerate(fields.items(), start=1):
-        deed = Deed(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
+        deed = OutboxEntry(type_, "c1", {"type": type_, "chat": "c1", "ref": type_, **more})
         device.state.do(deed, device.now)
         (request,) = device.asked(type_)
         place = {"ref": type_, "seq": number, "ts": number, "mid": f"m{number}"}
@@ -352,7 +352,9 @@ def test_deeds_in_a_chat_that_we_left_end_when_the_server_refuses_to_say_more() 
 def test_deed_in_a_chat_that_we_joined_again_is_kept() -> None:
     """A refusal of the time between says nothing of it."""
     device = Device()
-    device.state.do(Deed("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0)
+    device.state.do(
+        OutboxEntry("r", "c1", {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}), 0
+    )
     (request,) = device.asked("send")
     place = {"ref": "r", "seq": 1, "ts": 1, "mid": "m1"}
     device.take(type="ack", id=request["id"], dup=False, durability="hot", **place)
@@ -389,7 +391,7 @@ def test_presence_is_told_as_it_comes() -> None:
 
     device.take(type="signal", kind="presence", state="away", **{"from": "bob"})
 
-    (event,) = device.told(events.Signalled)
+    (event,) = device.told(events.SignalReceived)
     assert (event.kind, event.sender, event.fields) == ("presence", "bob", {"state": "away"})
 
 
@@ -397,7 +399,7 @@ def test_presence_is_told_as_it_comes() -> None:
 def test_store_that_is_no_store_is_refused(place: bytes) -> None:
     """Rather than beginning anew and losing what was not sent."""
     with pytest.raises(CorruptData):
-        record.restore(ClientState("phone"), place, None)
+        saved_state.restore(ClientState("phone"), place, None)
 
 
 # ── what the property test found once ───────────────────────────────────────────────────────────
@@ -417,7 +419,7 @@ def test_state_question_that_would_wait_for_hours_is_refused(
     """Tokens come at midnight: nobody wants his question asked then. What else waits, waits."""
     device = Device()
     fields = {"type": "send", "chat": chat, "ref": "r1", "body": "hello"}
-    device.state.do(Deed("r1", chat, fields), device.now)
+    device.state.do(OutboxEntry("r1", chat, fields), device.now)
     (request,) = device.asked("send")
     refusal = failure(request, "rate_limited", temporary=True)
 
@@ -431,7 +433,7 @@ async def test_resuming_device_names_the_chats_that_are_not_stored_and_asks_noth
     device = Device()
     for number in (1, 2):
         fields = {"type": "send", "chat": "c1", "ref": f"r{number}", "body": "hello"}
-        device.state.do(Deed(f"r{number}", "c1", fields), device.now)
+        device.state.do(OutboxEntry(f"r{number}", "c1", fields), device.now)
         (frame,) = device.asked("send")
         place = {"seq": number, "ts": number, "mid": f"m{number}"}
         device.take(
@@ -456,7 +458,7 @@ def test_half_a_character_is_refused_before_it_is_sent(field: str) -> None:
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "b", field: "cut \ud83d"}
 
     with pytest.raises(BadRequest, match="half a character"):
-        device.state.do(Deed("r", "c1", fields), device.now)
+        device.state.do(OutboxEntry("r", "c1", fields), device.now)
     with pytest.raises(BadRequest, match="half a character"):
         device.state.ask(fields, device.now, device.now + 10)
 

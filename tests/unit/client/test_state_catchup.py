@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chatserver.client import events, record
-from chatserver.client.outbox import Deed
+from chatserver.client import events, saved_state
+from chatserver.client.outbox import OutboxEntry
 from chatserver.client.state import ClientState
 from tests.unit.client.device import Device, Fields, entry, failure, page
 
@@ -115,10 +115,10 @@ def reset(device: Device, *chats: Fields) -> None:
 
 def restarted(device: Device) -> Device:
     """Return the device as another process goes on with it, connected."""
-    place, deeds = record.place_of(device.state), record.deeds_of(device.state)
+    place, deeds = saved_state.place_of(device.state), saved_state.deeds_of(device.state)
     other = Device()
     other.state = ClientState("phone")
-    record.restore(other.state, place, deeds)
+    saved_state.restore(other.state, place, deeds)
     cursor = device.state.cursor
     assert cursor is not None
     welcome = {"user": "alice", "epoch": cursor.epoch, "seq": cursor.seq}
@@ -145,14 +145,14 @@ def test_new_epoch_drops_a_copy_that_contains_a_change_that_is_gone() -> None:
     device.take(**page(request, 2, more=True))
 
     assert [message.body for message in log.messages()] == ["text 2"]
-    assert device.told(events.Withdrawn) == [events.Withdrawn("c1", (3,), 2)]
+    assert device.told(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (3,), 2)]
 
 
 def test_deed_offered_again_in_a_new_epoch_is_offered_by_the_next_process_too() -> None:
     """That it was acked once says nothing of the epoch it has to be done in now."""
     device = Device()
     fields = {"type": "send", "chat": "c1", "ref": "r", "body": "hello"}
-    device.state.do(Deed("r", "c1", fields), device.now)
+    device.state.do(OutboxEntry("r", "c1", fields), device.now)
     (request,) = device.asked("send")
     place = {"seq": 9, "ts": 9, "mid": "m9", "dup": False, "durability": "hot"}
     device.take(type="ack", id=request["id"], ref="r", **place)
@@ -201,7 +201,7 @@ def test_message_that_came_anew_is_told_and_what_it_replaced_is_withdrawn() -> N
     answer["messages"].append(entry(2, mid="other", body="another"))
     device.take(**answer)
 
-    assert device.told(events.Withdrawn) == [events.Withdrawn("c1", (2,), 1)]
+    assert device.told(events.EntriesWithdrawn) == [events.EntriesWithdrawn("c1", (2,), 1)]
     assert device.bodies() == ["text 1", "text 2", "another"]
 
 

@@ -15,11 +15,11 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from chatserver.client import events, record
+from chatserver.client import events, saved_state
 from chatserver.client.model import Bounds, Entry, parse_entry
-from chatserver.client.outbox import Deed
-from chatserver.client.state import ClientState, Told
-from tests.unit.client.fakeserver import LARGE, ME, FakeServer, FakeSession
+from chatserver.client.outbox import OutboxEntry
+from chatserver.client.state import ClientState, QueuedEvent
+from tests.unit.client.fake_server import LARGE, ME, FakeServer, FakeSession
 
 CHATS = ("a", "b", "c", LARGE)
 BOUNDS = Bounds(entries_max=12, fill_max=1_000, events_max=8)
@@ -45,7 +45,7 @@ class Witness:
                 self._entry(chat, entry)
             case events.Skipped(chat, _, upto):
                 self.places[chat] = upto
-            case events.Withdrawn(chat, seqs, after):
+            case events.EntriesWithdrawn(chat, seqs, after):
                 self.places[chat] = after
                 gone = [key for key, seq in self.told.items() if key[0] == chat and seq in seqs]
                 for key in gone:
@@ -79,7 +79,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.late: list[tuple[int, dict[str, Any]]] = []
         self.refs = (f"r{number}" for number in itertools.count(1))
         self.wanted: dict[str, str] = {}
-        self.untaken: collections.deque[Told] = collections.deque()
+        self.untaken: collections.deque[QueuedEvent] = collections.deque()
         self.is_busy = False  # the application takes no events
         self.others_say("a", 2, "bob")
         self.others_say(LARGE, 1, "bob")
@@ -250,7 +250,7 @@ class ClientMachine(RuleBasedStateMachine):
     def _do(self, chat: str, kind: str, **fields: Any) -> None:
         ref = next(self.refs)
         frame = {"type": kind, "chat": chat, "ref": ref, **fields}
-        self.client.do(Deed(ref, chat, frame), self.now)
+        self.client.do(OutboxEntry(ref, chat, frame), self.now)
         self.wanted[ref] = chat
 
     @rule(chat=chats)
@@ -295,11 +295,11 @@ class ClientMachine(RuleBasedStateMachine):
     def restart_process(self) -> None:
         """Another process goes on with what the store has; what was not taken comes again."""
         self._hear()
-        place = record.place_of(self.client, list(self.untaken))
+        place = saved_state.place_of(self.client, list(self.untaken))
         if place is None:  # an older place would do, and tell some of it twice
             self._take(len(self.untaken))
-            place = record.place_of(self.client)
-        deeds = record.deeds_of(self.client, list(self.untaken))
+            place = saved_state.place_of(self.client)
+        deeds = saved_state.deeds_of(self.client, list(self.untaken))
         self.untaken.clear()
         self.is_busy = False
         if self.session is not None:
@@ -308,7 +308,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.newest.clear()
         self.before.clear()
         self.client = ClientState("phone", BOUNDS)
-        record.restore(self.client, place, deeds)
+        saved_state.restore(self.client, place, deeds)
 
     # ── what must hold ──────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.cold.segments import decode_segment, encode_segment
-from chatserver.domain.segments import Segment
+from chatserver.domain.archive_segments import Segment
 from chatserver.errors import CorruptData
 from chatserver.protocol.frames import Message
 

@@ -252,7 +252,7 @@ def test_counters_that_alert_with_their_first_rise_are_there_before() -> None:
 @cache
 def source() -> str:
     """All of the product's Python."""
-    files = [*(ROOT / "chatserver").rglob("*.py"), *(ROOT / "workers").glob("*.py")]
+    files = [*(ROOT / "chatserver").rglob("*.py"), *(ROOT / "workers").rglob("*.py")]
     return "\n".join(path.read_text("utf-8") for path in files)
 
 

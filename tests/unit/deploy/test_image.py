@@ -17,7 +17,7 @@ import pytest
 from chatserver.telemetry import probes
 from chatserver.telemetry.probes import Pulse, make_app
 from tests.support.deployments import DEPLOY, ROOT, run_tool
-from tests.support.servers import free_port
+from tests.support.servers.processes import free_port
 
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
 EXTRAS = ("ai", "api", "aws", "media", "otel", "push")  # as in the Makefile's target `lock`

@@ -17,10 +17,10 @@ import pytest
 
 from chatserver.cold.bucket import _lifecycle
 from chatserver.config import Cold, Warm, load_settings
-from chatserver.warm.documents import encode_document
-from chatserver.warm.policies import POLICIES, policy
-from chatserver.warm.provisioning import creation_of
-from chatserver.warm.tables import TABLES, Table
+from chatserver.warm.schema.documents import encode_document
+from chatserver.warm.schema.iam_policies import POLICIES, policy
+from chatserver.warm.schema.provisioning import creation_of
+from chatserver.warm.schema.tables import TABLES, Table
 from tests.support.deployments import (
     CLOUDS,
     PROVIDER,

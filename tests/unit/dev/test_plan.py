@@ -13,7 +13,7 @@ from chatserver.config import load_settings
 from chatserver.dev import plan as plan_module
 from chatserver.dev.plan import DEMO_USERS, Plan, Ports, fallback_notes
 from chatserver.errors import ConfigError
-from tests.support.servers import free_port
+from tests.support.servers.processes import free_port
 
 PORTS = Ports(page=31080, gateway=31081, redis=31082, dynamodb=31083, s3=31084)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from chatserver.warm.migrations import MIGRATIONS
+from chatserver.warm.schema.migrations import MIGRATIONS
 from tests.unit.docs.markdown import ROOT
 
 

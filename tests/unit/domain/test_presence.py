@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatserver.domain.presence import Attention, State, best_of
+from chatserver.domain.presence import SessionActivity, State, best_of
 
 AWAY_AFTER_S = 300.0
 
@@ -19,7 +19,7 @@ def test_best_of_states_is_the_most_present_one() -> None:
 
 def test_attention_in_foreground_and_used_is_online_until_it_was_idle_long_enough() -> None:
     """The time counts from the last use."""
-    attention = Attention(0.0, is_foreground=True)
+    attention = SessionActivity(0.0, is_foreground=True)
 
     attention.look(100.0)
 
@@ -29,12 +29,12 @@ def test_attention_in_foreground_and_used_is_online_until_it_was_idle_long_enoug
 
 def test_attention_in_background_is_away_however_fresh() -> None:
     """A hidden application is not looked at."""
-    assert Attention(0.0, is_foreground=False).state_at(0.0, AWAY_AFTER_S) is State.AWAY
+    assert SessionActivity(0.0, is_foreground=False).state_at(0.0, AWAY_AFTER_S) is State.AWAY
 
 
 def test_attention_used_again_is_online_again() -> None:
     """Going idle is not for ever."""
-    attention = Attention(0.0, is_foreground=True)
+    attention = SessionActivity(0.0, is_foreground=True)
     attention.look(0.0)
     assert attention.state_at(1000.0, AWAY_AFTER_S) is State.AWAY
 
@@ -46,7 +46,7 @@ def test_attention_used_again_is_online_again() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["use", "look"]), st.floats(0, 50)), max_size=30))
 def test_attention_never_counts_as_idle_too_early(steps: list[tuple[str, float]]) -> None:
     """Whenever it is looked at, nobody is away before `away_after_s` without a use."""
-    attention, now, used_at = Attention(0.0, is_foreground=True), 0.0, 0.0
+    attention, now, used_at = SessionActivity(0.0, is_foreground=True), 0.0, 0.0
     for step, wait_s in steps:
         now += wait_s
         if step == "look":

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chatserver.hot.keys import Keys
-from chatserver.hot.scripts import all_scripts
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.scripts import all_scripts
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data-model.md"
 _ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \|", re.MULTILINE)

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from chatserver.config import Gateway, Limits, Presence, Redis
-from chatserver.domain.pages import BYTES_MAX
+from chatserver.domain.page_limits import BYTES_MAX
 from chatserver.domain.text import (
     BODY_BYTES_MAX,
     BODY_CHARS_MAX,
     COMBINING_RUN_MAX,
     NAME_CHARS_MAX,
 )
-from chatserver.gateway import talk
+from chatserver.gateway.session import command_handler
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
@@ -100,8 +100,8 @@ def test_page_has_the_bounds_that_are_in_force() -> None:
         f"pings every {gateway.ping_interval_s:g} seconds",
         f"no pong comes within {gateway.pong_timeout_s:g}.",
         f"`limits.sends_in_flight_max` ({gateway.sends_in_flight_max})",
-        f"At most {talk.REQUESTS_IN_FLIGHT_MAX} requests",
-        f"Up to {talk.EARLY_FRAMES_MAX} further frames",
+        f"At most {command_handler.REQUESTS_IN_FLIGHT_MAX} requests",
+        f"Up to {command_handler.EARLY_FRAMES_MAX} further frames",
         f"took nothing for {gateway.slow_timeout_s:g} seconds",
         f"more than {gateway.sessions_per_user_max} connections",
         f"after {presence.away_after_s / 60:g} minutes without use",

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from chatserver.telemetry import metrics
-from chatserver.telemetry.tallied import TalliedHistogram
+from chatserver.telemetry.fast_histogram import TalliedHistogram
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "operations.md"

@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.errors import ConfigError
 from chatserver.telemetry.probes import PULSE, STUCK_S, Pulse, make_app, serve_probes
-from tests.support.servers import free_port
+from tests.support.servers.processes import free_port
 
 
 def ask(port: int, path: str) -> tuple[int, str]:

@@ -14,9 +14,9 @@ from chatserver.domain.ids import MidSource
 from chatserver.errors import ConfigError
 from chatserver.telemetry import tracing
 from chatserver.telemetry.metrics import SPANS
-from chatserver.telemetry.traceids import is_sampled, trace_ids_of
+from chatserver.telemetry.trace_ids import is_sampled, trace_ids_of
 from chatserver.telemetry.tracing import SpanSender, Tracer, open_tracing, tracer
-from tests.support.servers import eventually
+from tests.support.servers.processes import eventually
 
 
 def make(ids: Any, own: int, name: str, mid: str, from_ns: int, to_ns: int, more: Any) -> Any:

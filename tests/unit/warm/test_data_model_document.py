@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chatserver.warm import fields, tables
+from chatserver.warm.schema import migrated_attributes, tables
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "data-model.md"
@@ -25,12 +25,12 @@ FIELDS = {
         tables.JobField,
         tables.PushField,
         tables.CompanionField,
-        fields.FanoutField,
-        fields.PinField,
-        fields.SchemaField,
-        fields.ShardField,
-        fields.StreamField,
-        fields.SummaryField,
+        migrated_attributes.FanoutField,
+        migrated_attributes.PinField,
+        migrated_attributes.SchemaField,
+        migrated_attributes.ShardField,
+        migrated_attributes.StreamField,
+        migrated_attributes.SummaryField,
     )
     for constant, name in vars(owner).items()
     if constant.isupper()

@@ -1,1 +1,0 @@
-"""Models that answer for AI companions, each behind the one interface of `provider`."""

@@ -1,0 +1,119 @@
+"""Dependency wiring of accounts, authentication and API keys; see `chatserver.api.container`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from chatserver.auth import api_keys as craft
+from chatserver.auth.device_tokens import DeviceTokens
+from chatserver.auth.host_keys import parse_jwks
+from chatserver.auth.passwords import Passwords
+from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Settings
+from chatserver.domain.access.reserved_names import ReservedNames
+from chatserver.domain.clock import Clock
+from chatserver.features.accounts.logins import Logins
+from chatserver.features.accounts.service import Accounts
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.privacy.hot import Traces
+from chatserver.features.privacy.service import Closing
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.key_sets import KeySets
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.hot.users.revocations import Revocations, SessionEnder
+from chatserver.outbound.document_fetch import fetch_document
+from chatserver.outbound.http_client import Outbound
+from chatserver.service.access.api_keys import ApiKeys, KeyCodec
+from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
+from chatserver.service.access.revocation import Revoking
+from chatserver.warm.api_keys import KeyRow, KeyRows
+from chatserver.warm.dynamo.client import DynamoClient
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AccountContainer:
+    """Use cases of accounts and authentication."""
+
+    tokens: Tokens
+    entrance: TokenAuthentication
+    host_keys: KeyRing
+    accounts: Accounts
+    logins: Logins
+    revoking: Revoking
+    keys: ApiKeys
+    closing: Closing
+    reserved: frozenset[str]
+
+
+def make_people(
+    settings: Settings,
+    clock: Clock,
+    hot: HotClient,
+    dynamodb: DynamoClient,
+    postman: MailboxWriter,
+    outbound: Outbound,
+) -> AccountContainer:
+    """Build the use cases.
+
+    Raises:
+        ConfigError: a key in the settings is invalid.
+    """
+    auth = settings.auth
+    rows, key_sets = AccountRows(dynamodb.for_feature("accounts"), settings.warm), KeySets(hot)
+    revocations = Revocations(hot, auth.token_s_max)
+    pushes = PushSubscriptions(
+        dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+    )
+    revoking = Revoking(rows, revocations, SessionEnder(hot, postman), auth, clock, pushes)
+    tokens = Tokens(auth, clock)
+    fetcher = KeyFetcher(
+        auth,
+        key_sets,
+        functools.partial(fetch_document, outbound),
+        functools.partial(parse_jwks, algorithm=auth.host_algorithm),
+        clock,
+    )
+    host_keys = KeyRing(auth, key_sets, fetcher.get, tokens.use_key_set, clock)
+    logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
+    # Otherwise anyone could register the name of an admin who has no account yet.
+    reserved = frozenset({*settings.api.demo_users, settings.api.system_user, *auth.admins})
+    return AccountContainer(
+        tokens=tokens,
+        entrance=TokenAuthentication(tokens, revocations, host_keys),
+        host_keys=host_keys,
+        accounts=Accounts(
+            rows,
+            Passwords(auth),
+            logins,
+            revoking,
+            LoginAttempts(hot, settings.limits),
+            DeviceTokens(auth, clock),
+            auth,
+            clock,
+            ReservedNames([*reserved, *auth.reserved_names]),
+        ),
+        logins=logins,
+        revoking=revoking,
+        keys=make_api_keys(dynamodb, settings, clock),
+        closing=Closing(rows, revocations, SessionEnder(hot, postman), Traces(hot), clock),
+        reserved=reserved,
+    )
+
+
+def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
+    """Return the use cases of API keys; the command line uses them too."""
+    how = KeyCodec(
+        scopes=craft.SCOPES,
+        parse=craft.parse_key,
+        new_secret=craft.new_secret,
+        digest_of=craft.digest_of,
+        is_secret=craft.is_secret,
+        format=craft.format_key,
+        make_row=KeyRow,
+    )
+    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), how, clock)

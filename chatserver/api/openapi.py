@@ -1,0 +1,152 @@
+"""OpenAPI document, generated from the routes, their types and their rules.
+
+The framework generates a document from the handlers. This module adds, from the definitions that
+are used at run time: the allowed callers (`x-rule`, security), the headers of each route, and the
+problem document for every error.
+
+``python -m chatserver.api.openapi_file > docs/openapi.json`` writes the committed file.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Router, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+
+import chatserver
+from chatserver.api import idempotency, problems
+from chatserver.api.request_bodies import takes_empty_body
+from chatserver.api.security import ANYONE, CHAT_AS, Rule
+from chatserver.protocol.codes import CODES
+
+PATH = "/v1/openapi.json"
+BEARER = "bearer"
+_PROBLEM = {"$ref": "#/components/schemas/Problem"}
+_CODES = ", ".join(f"`{code}` ({meaning.http_status})" for code, meaning in CODES.items())
+_ABOUT = f"""Chats, accounts, attachments and push over HTTP; live events come by WebSocket.
+
+Log in with `Authorization: Bearer` and a user's token, or an API key of the host application.
+Whatever is refused answers a problem document (RFC 9457). Its `code` is one of {_CODES}; what
+is `temporary` may be tried again after `retry_after_ms`. What does not exist and what is not yours
+answer the same. Lists are pages: `next` is the `cursor` of the next one."""
+
+
+class _Unrouted(Router):
+    """Discards the framework's document routes; `document_route` replaces them."""
+
+    def register(self, value: Any) -> list[Any]:
+        """Register nothing."""
+        return []
+
+
+def document_config() -> OpenAPIConfig:
+    """Return the framework's configuration for the document."""
+    return OpenAPIConfig(
+        title="chatserver",
+        version=chatserver.__version__,
+        description=_ABOUT,
+        path="/v1",
+        use_handler_docstrings=True,
+        render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+        openapi_router=_Unrouted("/v1", route_handlers=[]),
+        components=Components(
+            security_schemes={
+                BEARER: SecurityScheme(
+                    type="http",
+                    scheme=BEARER,
+                    description="a user's token, or an API key of the host application",
+                )
+            }
+        ),
+    )
+
+
+def make_document(app: Litestar) -> dict[str, Any]:
+    """Return the document of all routes that are in the schema."""
+    document: dict[str, Any] = msgspec.to_builtins(app.openapi_schema.to_schema())
+    document["components"]["schemas"] |= _schema_of_problem()
+    for route in app.routes:
+        item = document["paths"].get(route.path_format, {})
+        for handler in getattr(route, "route_handlers", ()):
+            for method in getattr(handler, "http_methods", ()):
+                operation = item.get(method.lower())
+                if operation is not None:
+                    name = handler.fn.__name__
+                    operation |= {"operationId": name, "tags": [_tag_of(route.path_format)]}
+                    operation["summary"] = name.replace("_", " ").capitalize()
+                    _add_rule(operation, handler.opt["rule"])
+                    if "requestBody" in operation:
+                        operation["requestBody"]["required"] = not takes_empty_body(handler)
+                    _add_idempotency(operation, handler.opt)
+                    _add_problems(operation)
+    return document
+
+
+def _schema_of_problem() -> dict[str, Any]:
+    _, schemas = msgspec.json.schema_components(
+        [problems.Problem], ref_template="#/components/schemas/{name}"
+    )
+    return schemas
+
+
+def _tag_of(path: str) -> str:
+    """Return the tag of a path: its first word after the version."""
+    words = [word for word in path.split("/")[1:] if not word.startswith("{")]
+    return words[1] if words[0] == "v1" and len(words) > 1 else "health"
+
+
+def _add_rule(operation: dict[str, Any], rule: Rule) -> None:
+    operation["x-rule"] = str(rule)
+    operation["security"] = [] if rule.is_open else [{BEARER: []}]
+    if rule.scope is not None:
+        about = "with an API key that has the scope act_as: on whose behalf"
+        _add_header(operation, CHAT_AS, about, {"type": "string"})
+
+
+def _add_idempotency(operation: dict[str, Any], opt: dict[str, Any]) -> None:
+    if opt.get("creates") or opt.get("takes_key"):
+        about = "the same key within 24 hours gets the same answer, and nothing is done twice"
+        schema = {"type": "string", "minLength": 1, "maxLength": idempotency.KEY_CHARS_MAX}
+        _add_header(operation, idempotency.HEADER, about, schema)
+
+
+def _add_header(operation: dict[str, Any], name: str, about: str, schema: dict[str, Any]) -> None:
+    header = {"name": name, "in": "header", "required": False, "description": about}
+    operation.setdefault("parameters", []).append({**header, "schema": schema})
+
+
+def _add_problems(operation: dict[str, Any]) -> None:
+    """Replace the framework's error responses by the problem document."""
+    answers = operation["responses"]
+    for status in [status for status in answers if status >= "400"]:
+        del answers[status]
+    answers["default"] = {
+        "description": "a refusal, as a problem document",
+        "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}},
+    }
+
+
+def encode_document(document: dict[str, Any]) -> bytes:
+    """Return the committed form of the document: sorted and indented for readable diffs."""
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
+
+
+def document_route() -> HTTPRouteHandler:
+    """Return ``GET /v1/openapi.json``."""
+
+    @functools.cache
+    def encode(app: Litestar) -> bytes:
+        return encode_document(make_document(app))
+
+    @get(PATH, media_type="application/json", include_in_schema=False, opt={"rule": ANYONE})
+    async def get_document(request: Request[Any, Any, Any]) -> bytes:
+        """Return the OpenAPI document of this API."""
+        return encode(request.app)
+
+    return get_document

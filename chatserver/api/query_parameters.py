@@ -1,0 +1,39 @@
+"""Validation of query parameters: unknown ones are rejected, as in request bodies."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from litestar import Request
+from litestar.handlers import BaseRouteHandler
+from litestar.params import QueryParameter
+
+from chatserver.errors import BadRequest
+
+PREFIX = "/v1/"  # of the API; links to web pages may carry any parameters
+
+
+def check_query(request: Request[Any, Any, Any]) -> None:
+    """Check that a request has only query parameters that its route defines.
+
+    Raises:
+        BadRequest: names the first unknown parameter and lists the known ones.
+    """
+    if not request.url.path.startswith(PREFIX):
+        return
+    known = query_names(request.route_handler)
+    for name in request.query_params:
+        if name not in known:
+            there_are = ", ".join(sorted(known)) or "none"
+            raise BadRequest(f"{name[:50]}: no such query parameter; there are: {there_are}")
+
+
+@functools.cache
+def query_names(handler: BaseRouteHandler) -> frozenset[str]:
+    """Return the names of the query parameters that a route accepts."""
+    return frozenset(
+        param.kwarg_definition.name or name
+        for name, param in handler.parsed_fn_signature.parameters.items()
+        if isinstance(param.kwarg_definition, QueryParameter)
+    )

@@ -1,0 +1,88 @@
+"""Request bodies derived from the types of WebSocket frames.
+
+A field added to the protocol is thereby available in HTTP, with the same bounds. Fields in the path
+are not in the body (a body that contains one is rejected, so the two cannot differ), nor is the
+frame's ``id``. ``ref`` is optional: it defaults to one derived from the `Idempotency-Key`, or to a
+new one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.handlers import BaseRouteHandler
+from litestar.params import PathParameter, QueryParameter
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+
+from chatserver.api.idempotency import digest, read_key
+from chatserver.domain.ids import ID_PATTERN, new_id
+from chatserver.protocol import frames
+
+F = TypeVar("F", bound=msgspec.Struct)
+
+# Parameter types for handlers.
+PathId = Annotated[str, PathParameter(pattern=ID_PATTERN)]
+PathSeq = Annotated[int, PathParameter(ge=1, le=frames.INT_MAX)]
+RefQuery = Annotated[str | None, QueryParameter(pattern=ID_PATTERN, required=False)]
+
+
+def body_of(name: str, frame: type[msgspec.Struct], *from_path: str) -> type[msgspec.Struct]:
+    """Return the body type for a frame; the fields `from_path` are in the path instead."""
+    own: list[Any] = []
+    for field in fields(frame):
+        if field.name == "id" or field.name in from_path:
+            continue
+        if field.name == "ref":
+            own.append(("ref", frames.Id | None, None))
+        elif field.default_factory is not NODEFAULT:
+            own.append(
+                (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+            )
+        elif field.default is not NODEFAULT:
+            own.append((field.name, field.type, field.default))
+        else:
+            own.append((field.name, field.type))
+    return msgspec.defstruct(
+        name,
+        own,
+        kw_only=True,
+        frozen=True,
+        forbid_unknown_fields=True,
+        module=__name__,
+        namespace={"__doc__": frame.__doc__},
+    )
+
+
+def frame_of(
+    frame: type[F], body: msgspec.Struct, request: Request[Any, Any, Any], **from_path: Any
+) -> F:
+    """Return the frame that corresponds to a request."""
+    given = {name: getattr(body, name) for name in body.__struct_fields__}
+    if "ref" in given:
+        given["ref"] = ref_of(given["ref"], request)
+    return frame(id=0, **given, **from_path)
+
+
+def ref_of(given: str | None, request: Request[Any, Any, Any]) -> str:
+    """Return the reference of a request; a retry with the same key has the same one."""
+    if given is not None:
+        return given
+    key = read_key(request)
+    return new_id() if key is None else f"k-{digest(key)}"
+
+
+async def fill_empty_body(request: Request[Any, Any, Any]) -> None:
+    """Replace an empty body by an empty object if every field of the body is optional."""
+    if takes_empty_body(request.route_handler) and not await request.body():
+        request._body = b"{}"  # the framework has no other way to replace a body
+
+
+@functools.cache
+def takes_empty_body(handler: BaseRouteHandler) -> bool:
+    """Return whether the route has a body whose fields are all optional."""
+    data = handler.parsed_data_field
+    return data is not None and not any(field.required for field in fields(data.annotation))

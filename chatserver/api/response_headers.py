@@ -1,0 +1,99 @@
+"""Headers common to all responses, and the response counter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatserver.api.request_framing import RequestFramingCheck
+from chatserver.config import Api
+from chatserver.domain.client_addresses import is_in, parse_networks
+from chatserver.telemetry.metrics import HTTP_REQUESTS
+
+TRUSTED_TYPES = "chat-worker"  # in chatserver/web/push.js
+
+
+def content_security_policy(gateway_url: str, files_urls: Sequence[str] = ()) -> str:
+    """Return the policy: only this server's files, one WebSocket address and the file storage.
+
+    `files_urls`: S3 addresses for file uploads and thumbnails.
+
+    There is no inline code, so injected markup cannot run scripts. Framing, plugins and forms to
+    other sites are blocked. In browsers with Trusted Types, text cannot become markup either: the
+    page has one policy, for the address of its service worker.
+    """
+    gateway, files = _origin_of(gateway_url), "".join(f" {_origin_of(url)}" for url in files_urls)
+    rules = {
+        "default-src": "'self'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": f"'self' data: blob:{files}",
+        "connect-src": f"'self' {gateway}{files}",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'self'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": TRUSTED_TYPES,
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class CommonHeaders:
+    """ASGI middleware that adds security headers and counts responses by route and status.
+
+    Requests with conflicting framing headers do not reach the application. HSTS (RFC 6797) is sent
+    only if TLS is known to be in front: it would lock browsers out of a site without TLS.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Api, files_urls: Sequence[str] = ()) -> None:
+        self._app = RequestFramingCheck(app)
+        self._settings = settings
+        self._trusted = parse_networks(settings.trusted_proxies)
+        self._hsts = (b"strict-transport-security", b"max-age=%d" % settings.hsts_s)
+        policy = content_security_policy(settings.gateway_url, files_urls)
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+            (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", []))
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                if self._is_tls(scope):
+                    headers.append(self._hsts)
+                message["headers"] = headers + self._headers
+                # The pattern, not the path: clients choose the path.
+                route = str(scope.get("path_template") or "none")
+                HTTP_REQUESTS.labels(route, str(message["status"])).inc()
+            await send(message)
+
+        is_http = scope["type"] == ScopeType.HTTP
+        await self._app(scope, receive, send_with_headers if is_http else send)
+
+    def _is_tls(self, scope: Scope) -> bool:
+        """Return whether the client used HTTPS and should always do so."""
+        if not self._settings.hsts_s:
+            return False
+        if self._settings.tls_in_front:
+            return True
+        client = scope.get("client")
+        if client is None or not is_in(client[0], self._trusted):
+            return False
+        protos = [value for name, value in scope["headers"] if name == b"x-forwarded-proto"]
+        return bool(protos) and protos[0].split(b",")[0].strip().lower() == b"https"

@@ -1,0 +1,160 @@
+"""Admin routes for chats and messages of the host application, which sends as the system user.
+
+The system user (`api.system_user`) can create groups, write in every group without being a member
+of it, and write in its direct chats. To send as another user, the host application needs the scope
+`act_as` and the header `X-Chat-As`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.message_sending import send_message
+from chatserver.api.request_bodies import PathId, PathSeq, body_of, frame_of, ref_of
+from chatserver.api.routes.chats import create_group
+from chatserver.api.security import Asker, key
+from chatserver.domain.ids import GROUP_PREFIX, ChatId, Ref, UserId
+from chatserver.errors import Forbidden, NotFound
+from chatserver.hot.bus.job_progress import Jobs
+from chatserver.protocol import frames
+from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasting
+
+DELETERS_MAX = 5
+
+if TYPE_CHECKING:  # the frames define their fields
+    SystemChat: TypeAlias = msgspec.Struct
+    SystemMessage: TypeAlias = msgspec.Struct
+else:
+    SystemChat = body_of("SystemChat", frames.CreateChat)
+    SystemMessage = body_of("SystemMessage", frames.Send, "chat")
+
+
+class NewBroadcast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One text for many users, sent in the direct chats with the system user."""
+
+    users: Annotated[list[frames.Id], Meta(min_length=1, max_length=USERS_MAX)]
+    body: Annotated[str, Meta(min_length=1, max_length=4000)]
+    ref: frames.Id | None = None
+
+
+class Broadcast(msgspec.Struct, frozen=True):
+    """Progress of a broadcast: `state` is `running` or `done`."""
+
+    broadcast: str
+    state: str
+    total: int
+    done: int
+    failed: int
+
+
+class SystemPlace(msgspec.Struct, frozen=True):
+    """Position of a message in its chat."""
+
+    mid: str
+    seq: int
+    ts: int
+
+
+def admin_chats_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of chats, messages and broadcasts below ``/v1/admin``."""
+    return [*_chats(parts), *_broadcasts(parts)]
+
+
+async def _system_user(parts: ApiContainer) -> UserId:
+    user = UserId(parts.settings.api.system_user)
+    await parts.arrivals.ensure(user, is_vouched=True)
+    return user
+
+
+def _chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @post("/v1/admin/chats", opt={"rule": key("chats:write"), "creates": True})
+    async def create_system_chat(
+        data: JSONBody[SystemChat], request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Create a group owned by the system user, with `members`."""
+        user = await _system_user(parts)
+        frame = frame_of(frames.CreateChat, data, request)
+        return await create_group(parts, user, frame, is_host=True)
+
+    @post(
+        "/v1/admin/chats/{chat:str}/messages",
+        opt={"rule": key("messages:write"), "creates": True, "limit": "sends"},
+    )
+    async def send_as_system(
+        chat: PathId, data: JSONBody[SystemMessage], request: Request[Any, Any, Any]
+    ) -> SystemPlace:
+        """Send a message as the system user, to any group or to its direct chat with a user."""
+        user, frame = await _system_user(parts), frame_of(frames.Send, data, request, chat=chat)
+        is_group = chat.startswith(GROUP_PREFIX)
+        ack = await send_message(parts, user, frame, is_system=is_group)
+        return SystemPlace(ack.mid, ack.seq, ack.ts)
+
+    @delete("/v1/admin/chats/{chat:str}/messages/{seq:int}", opt={"rule": key("messages:delete")})
+    async def delete_any_message(
+        chat: PathId, seq: PathSeq, request: Request[Any, Any, Any]
+    ) -> None:
+        """Delete any user's message for everyone."""
+        await _delete(parts, ChatId(chat), seq, Ref(ref_of(None, request)))
+
+    return [create_system_chat, send_as_system, delete_any_message]
+
+
+async def _delete(parts: ApiContainer, chat: ChatId, seq: int, ref: Ref) -> None:
+    """Delete a message on behalf of a member who may delete it.
+
+    In a group that is an owner or an admin, in a direct chat the sender. Members see an ordinary
+    deletion, and the rules of the chat apply (`amend.lua`).
+
+    Raises:
+        NotFound: the message does not exist, or no remaining member may delete it.
+    """
+    seniority = await parts.memberships.list_seniority(chat)
+    privileged = [user for user, role in seniority if role in ("owner", "admin")]
+    for user in (privileged or [user for user, _ in seniority])[:DELETERS_MAX]:
+        try:
+            await parts.amending.change(UserId(user), frames.Delete(0, chat, seq, ref))
+        except (Forbidden, NotFound):
+            continue
+        return
+    raise NotFound("seq: the chat has no such message, or nobody in it may delete it")
+
+
+def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    async def deliver(user: UserId, ref: Ref, body: str) -> None:
+        system = UserId(parts.settings.api.system_user)
+        chat = await parts.chats.open_direct(system, user, is_host=True)
+        await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
+
+    broadcasting = Broadcasting(Jobs(parts.hot, parts.clock), deliver)
+    parts.closers.append(broadcasting.stop)
+
+    async def shown(job: str) -> Broadcast:
+        found = await broadcasting.get(job)
+        return Broadcast(job, found.state, found.total, found.done, found.failed)
+
+    @post("/v1/admin/broadcasts", status_code=202, opt={"rule": key("broadcast"), "creates": True})
+    async def start_broadcast(
+        data: JSONBody[NewBroadcast], principal: Asker, request: Request[Any, Any, Any]
+    ) -> Broadcast:
+        """Send one message to up to 1,000 users.
+
+        A retry with the same `ref` resumes the broadcast or returns its progress.
+        """
+        await _system_user(parts)
+        users = [UserId(user) for user in data.users]
+        ref = ref_of(data.ref, request)
+        return await shown(await broadcasting.start(principal.name, ref, users, data.body))
+
+    @get("/v1/admin/broadcasts/{broadcast:str}", opt={"rule": key("broadcast")})
+    async def get_broadcast(broadcast: PathId) -> Broadcast:
+        """Return the progress of a broadcast."""
+        return await shown(broadcast)
+
+    return [start_broadcast, get_broadcast]

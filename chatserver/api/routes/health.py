@@ -1,0 +1,63 @@
+"""Liveness and readiness probes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.security import ANYONE
+from chatserver.errors import ChatError, Unavailable
+
+READY_TIMEOUT_S = 2.0
+READY_FOR_S = 1.0  # results are cached, so frequent probes cost the stores nothing
+
+
+class Health(msgspec.Struct, frozen=True):
+    """`status` is ``ok``; an unhealthy process returns a problem document or does not respond."""
+
+    status: str = "ok"
+
+
+def health_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return ``/healthz`` and ``/readyz``."""
+
+    @get("/healthz", opt={"rule": ANYONE, "is_probe": True})
+    async def get_health() -> Health:
+        """Report that the process is alive."""
+        return Health()
+
+    seen_at = float("-inf")
+    trouble: str | None = None
+    checking = asyncio.Lock()  # one check at a time for all probes
+
+    @get("/readyz", opt={"rule": ANYONE, "is_probe": True})
+    async def get_readiness() -> Health:
+        """Report readiness: Redis and DynamoDB responded less than a second ago."""
+        nonlocal seen_at, trouble
+        async with checking:
+            if parts.clock.monotonic() - seen_at >= READY_FOR_S:
+                trouble = await _find_trouble(parts)
+                seen_at = parts.clock.monotonic()
+        if trouble is not None:
+            raise Unavailable(trouble)
+        return Health()
+
+    return [get_health, get_readiness]
+
+
+async def _find_trouble(parts: ApiContainer) -> str | None:
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await parts.hot.call("EXISTS", parts.hot.keys.epoch(0))
+            if parts.hot.refusal:
+                return parts.hot.refusal
+            await parts.directory.check()
+    except TimeoutError:
+        return "a store is too slow"
+    except ChatError as exc:  # a missing table is a ConfigError; report it as not ready
+        return exc.message
+    return None

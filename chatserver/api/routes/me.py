@@ -1,0 +1,56 @@
+"""Profile of the calling user."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, patch
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.security import Actor, Asker, user_or_key
+from chatserver.domain.access.principals import Principal
+
+
+class Me(msgspec.Struct, frozen=True):
+    """The calling user. `name`, if set, and `about` are visible to users who share a chat.
+
+    `is_admin`: the user operates this installation and may see its statistics.
+    """
+
+    user: str
+    name: str | None
+    about: str | None = None
+    is_admin: bool = False
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Profile changes; null or an empty text removes a field."""
+
+    name: Annotated[str, Meta(max_length=200)] | UnsetType | None = UNSET
+    about: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
+
+
+def me_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes below ``/v1/me``."""
+    accounts = parts.people.accounts
+
+    def shown(record: Any, principal: Principal) -> Me:
+        return Me(record.user, record.name, record.about, principal.is_admin)
+
+    @get("/v1/me", opt={"rule": user_or_key("users:read")})
+    async def get_me(actor: Actor, principal: Asker) -> Me:
+        """Return the calling user; the first request of a user creates the account."""
+        return shown(await accounts.get_profile(actor), principal)
+
+    @patch("/v1/me", opt={"rule": user_or_key("users:write")})
+    async def change_me(data: JSONBody[Profile], actor: Actor, principal: Asker) -> Me:
+        """Change the profile of the calling user."""
+        wanted = {"name": data.name, "about": data.about}
+        changes = {field: text for field, text in wanted.items() if text is not UNSET}
+        return shown(await accounts.put_profile(actor, changes), principal)
+
+    return [get_me, change_me]

@@ -1,0 +1,314 @@
+"""Message queries by time, user and content: the access patterns of the warm tier.
+
+Members query a chat, users query the messages that they sent and received, and the host
+application, with the scope `chats:read`, queries all of them. A cursor is valid only for the same
+list, range and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, cast
+
+import msgspec
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId, PathSeq
+from chatserver.api.security import Actor, key, user_or_key
+from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+from chatserver.protocol import frames
+from chatserver.service.history.message_context import Reference
+from chatserver.service.history.message_queries import Page as Found
+from chatserver.service.history.message_queries import Span, Start
+
+READ, READ_ANY = user_or_key("chats:read"), key("chats:read")
+
+Order = Annotated[
+    Literal["newest", "oldest"],
+    QueryParameter(required=False, description="which come first"),
+]
+From = Annotated[
+    int,
+    QueryParameter(
+        name="from",
+        ge=0,
+        le=frames.INT_MAX,
+        required=False,
+        description="the earliest `ts`, microseconds since 1970",
+    ),
+]
+To = Annotated[
+    int,
+    QueryParameter(
+        name="to",
+        ge=0,
+        le=frames.INT_MAX,
+        required=False,
+        description="the latest `ts`, microseconds since 1970",
+    ),
+]
+SeqHint = Annotated[int | None, QueryParameter(name="seq", ge=1, le=frames.INT_MAX, required=False)]
+TsHint = Annotated[int | None, QueryParameter(name="ts", ge=0, le=frames.INT_MAX, required=False)]
+
+Read = Callable[[Span, int, Start | None], Awaitable[Found]]
+
+
+class MessageContextPage(msgspec.Struct, frozen=True):
+    """Messages around one message, in ascending `seq` and without gaps.
+
+    `older` and `newer`: there are more messages in that direction.
+    """
+
+    messages: list[frames.Message]
+    tier: Literal["hot", "warm", "cold"]
+    older: bool
+    newer: bool
+
+
+def message_lists_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of message queries."""
+    return [*_single(parts), *_of_chats(parts), *_own(parts), *_any(parts)]
+
+
+def _raw(message: bytes) -> frames.Message:
+    """Return a message that is already JSON, without decoding and encoding it again."""
+    return cast("frames.Message", msgspec.Raw(message))
+
+
+def _single(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/messages/{seq:int}", opt={"rule": READ})
+    async def get_message(chat: PathId, seq: PathSeq, actor: Actor) -> frames.Message:
+        """Return one message as in the history; a deleted one has no content."""
+        return _raw(await parts.around.get_message(actor, Reference(ChatId(chat), Seq(seq))))
+
+    @get("/v1/chats/{chat:str}/messages/by-mid/{mid:str}", opt={"rule": READ})
+    async def get_message_by_mid(
+        chat: PathId, mid: PathId, actor: Actor, seq: SeqHint = None, ts: TsHint = None
+    ) -> frames.Message:
+        """Return a message by its id; `seq` or `ts`, as returned with the id, locates it."""
+        reference = Reference(
+            ChatId(chat),
+            None if seq is None else Seq(seq),
+            None if ts is None else Ts(ts),
+            Mid(mid),
+        )
+        return _raw(await parts.around.get_message(actor, reference))
+
+    @get("/v1/chats/{chat:str}/messages/around/{seq:int}", opt={"rule": READ})
+    async def list_messages_around(
+        chat: PathId, seq: PathSeq, actor: Actor, limit: Limit = 50
+    ) -> MessageContextPage:
+        """List a message and its neighbors: half of `limit` before it, the rest after."""
+        reference = Reference(ChatId(chat), Seq(seq))
+        found = await parts.around.get_around(actor, reference, limit)
+        messages = [_raw(each) for each in found.messages]
+        return MessageContextPage(messages, found.tier, found.has_older, found.has_newer)
+
+    return [get_message, get_message_by_mid, list_messages_around]
+
+
+async def _list(
+    parts: ApiContainer, what: str, span: Span, limit: int, cursor: str | None, read: Read
+) -> Page[frames.Message]:
+    """Return a page of `what`; its cursors are valid for the same time range and direction."""
+    place = f"{what}, {span}"
+    start = parts.cursors.open(place, cursor, dict[str, str | int])
+    found = await read(span, limit, start)
+    following = None if found.next is None else parts.cursors.seal(place, dict(found.next))
+    return Page(found.items, following)
+
+
+def _of_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/messages/between", opt={"rule": READ})
+    async def list_messages_between(
+        chat: PathId,
+        actor: Actor,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages of a chat that were sent in a time range.
+
+        Messages that are deleted, expired or hidden by the user are left out, and pages are still
+        full. The most recent messages may be missing; the history has them.
+        """
+        what = f"messages of {chat} for {actor}"
+        return await _list(
+            parts,
+            what,
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_chat(actor, ChatId(chat), *page),
+        )
+
+    @get("/v1/chats/{chat:str}/messages/active", opt={"rule": READ})
+    async def list_active_messages(
+        chat: PathId,
+        actor: Actor,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages of a chat that are not deleted."""
+        return await _list(
+            parts,
+            f"active messages of {chat} for {actor}",
+            Span(is_newest_first=order == "newest"),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_active(actor, ChatId(chat), *page),
+        )
+
+    @get("/v1/chats/{chat:str}/messages/with-files", opt={"rule": READ})
+    async def list_messages_with_files(
+        chat: PathId,
+        actor: Actor,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages of a chat that have files."""
+        return await _list(
+            parts,
+            f"messages of {chat} with files for {actor}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_files(actor, ChatId(chat), *page),
+        )
+
+    return [list_messages_between, list_active_messages, list_messages_with_files]
+
+
+def _own(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/me/sent", opt={"rule": READ})
+    async def list_sent(
+        actor: Actor,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that the user sent, in all chats that they may still read."""
+        return await _list(
+            parts,
+            f"sent by {actor}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_sent(actor, actor, *page),
+        )
+
+    @get("/v1/me/received", opt={"rule": READ})
+    async def list_received(
+        actor: Actor,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that others sent to the user in direct chats."""
+        return await _list(
+            parts,
+            f"received by {actor}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_received(actor, actor, *page),
+        )
+
+    return [list_sent, list_received]
+
+
+def _any(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/admin/chats/{chat:str}/messages", opt={"rule": READ_ANY})
+    async def list_any_messages(
+        chat: PathId,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages of any chat, optionally in a time range."""
+        return await _list(
+            parts,
+            f"messages of {chat}",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_chat(None, ChatId(chat), *page),
+        )
+
+    @get("/v1/admin/chats/{chat:str}/messages/active", opt={"rule": READ_ANY})
+    async def list_any_active(
+        chat: PathId, order: Order = "newest", limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[frames.Message]:
+        """List the messages of any chat that are not deleted."""
+        return await _list(
+            parts,
+            f"active messages of {chat}",
+            Span(is_newest_first=order == "newest"),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_active(None, ChatId(chat), *page),
+        )
+
+    return [list_any_messages, list_any_active, *_any_user(parts)]
+
+
+def _any_user(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/admin/users/{user:str}/sent", opt={"rule": READ_ANY})
+    async def list_sent_by_user(
+        user: PathId,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that a user sent, in any chat."""
+        return await _list(
+            parts,
+            f"sent by {user} for the host",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_sent(None, UserId(user), *page),
+        )
+
+    @get("/v1/admin/users/{user:str}/received", opt={"rule": READ_ANY})
+    async def list_received_by_user(
+        user: PathId,
+        from_ts: From = 0,
+        to_ts: To = frames.INT_MAX,
+        order: Order = "newest",
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[frames.Message]:
+        """List the messages that others sent to a user in direct chats."""
+        return await _list(
+            parts,
+            f"received by {user} for the host",
+            _span(from_ts, to_ts, order),
+            limit,
+            cursor,
+            lambda *page: parts.finding.list_received(None, UserId(user), *page),
+        )
+
+    return [list_sent_by_user, list_received_by_user]
+
+
+def _span(from_ts: int, to_ts: int, order: Literal["newest", "oldest"]) -> Span:
+    return Span(from_ts, to_ts, is_newest_first=order == "newest")

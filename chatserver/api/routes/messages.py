@@ -1,0 +1,157 @@
+"""Message routes: read, send, change and mark messages, as the frames of the same names do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
+
+import msgspec
+from litestar import Request, Response, delete, get, patch, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, QueryParameter
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.message_sending import send_message
+from chatserver.api.paging import Limit
+from chatserver.api.request_bodies import PathId, PathSeq, RefQuery, body_of, frame_of, ref_of
+from chatserver.api.security import Actor, user_or_key
+from chatserver.domain.ids import ChatId
+from chatserver.errors import BadRequest
+from chatserver.features.webhooks.before_send import screen_edit
+from chatserver.protocol import frames
+from chatserver.protocol.memory_costs import CHANGE_BYTES, MESSAGE_BYTES
+
+READ, WRITE = user_or_key("chats:read"), user_or_key("messages:write")
+SEND = {"rule": WRITE, "creates": True, "limit": "sends", "memory": MESSAGE_BYTES}
+CHANGE = {"rule": WRITE, "memory": CHANGE_BYTES}
+
+if TYPE_CHECKING:  # the frames define their fields
+    NewMessage: TypeAlias = msgspec.Struct
+    NewText: TypeAlias = msgspec.Struct
+    NewReaction: TypeAlias = msgspec.Struct
+    NewMarks: TypeAlias = msgspec.Struct
+else:
+    NewMessage = body_of("NewMessage", frames.Send, "chat")
+    NewText = body_of("NewText", frames.Edit, "chat", "seq")
+    NewReaction = body_of("NewReaction", frames.React, "chat", "seq")
+    NewMarks = body_of("NewMarks", frames.Mark, "chat")
+
+Place = Annotated[
+    int | None, QueryParameter(ge=0, le=frames.INT_MAX, required=False, description="a chat seq")
+]
+Reach = Annotated[Literal["all", "me"], QueryParameter(name="for", required=False)]
+
+
+class History(msgspec.Struct, frozen=True):
+    """Messages in ascending `seq`, without gaps; fields as in the `page` frame."""
+
+    messages: list[frames.Message]
+    tier: Literal["hot", "warm", "cold"]
+    more: bool
+    stored: int
+    marks: list[frames.Marks]
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Position of a message or of a change to it; fields as in the `ack` frame."""
+
+    ref: str
+    mid: str
+    seq: int
+    ts: int
+    dup: bool
+    durability: Literal["hot", "stored"]
+
+
+def messages_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of messages."""
+    return [*_reading(parts), *_writing(parts), *_changing(parts)]
+
+
+def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/messages", opt={"rule": READ})
+    async def list_messages(
+        chat: PathId,
+        actor: Actor,
+        before: Place = None,
+        after: Place = None,
+        limit: Limit = 50,
+    ) -> History:
+        """List messages before or after a `seq` of the chat; by default, the newest."""
+        frame = frames.History(0, chat, before, after, limit)
+        page = await parts.history.get_page(actor, frame)
+        is_newest = before is None and after is None
+        marks = await parts.chats.list_marks(actor, ChatId(chat)) if is_newest else []
+        # Already JSON of this type: avoid decoding and encoding it again.
+        messages = cast("list[frames.Message]", [msgspec.Raw(each) for each in page.messages])
+        return History(messages, page.tier, page.has_more, page.stored, marks)
+
+    @put("/v1/chats/{chat:str}/marks", status_code=204, opt={"rule": WRITE})
+    async def mark(
+        chat: PathId, data: JSONBody[NewMarks], actor: Actor, request: Request[Any, Any, Any]
+    ) -> None:
+        """Move the user's own marks forward; they never move back."""
+        frame = frame_of(frames.Mark, data, request, chat=chat)
+        if frame.read is None and frame.received is None:
+            raise BadRequest("read, received: give at least one")
+        await parts.chats.mark(actor, frame)
+
+    return [list_messages, mark]
+
+
+def _writing(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @post("/v1/chats/{chat:str}/messages", opt=SEND)
+    async def send(
+        chat: PathId, data: JSONBody[NewMessage], actor: Actor, request: Request[Any, Any, Any]
+    ) -> Response[Placed]:
+        """Send a message. A retry with the same `ref` returns 200 and the same position."""
+        ack = await send_message(parts, actor, frame_of(frames.Send, data, request, chat=chat))
+        return Response(_placed(ack), status_code=200 if ack.dup else 201)
+
+    return [send]
+
+
+def _changing(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @patch("/v1/chats/{chat:str}/messages/{seq:int}", opt=CHANGE)
+    async def edit(
+        chat: PathId,
+        seq: PathSeq,
+        data: JSONBody[NewText],
+        actor: Actor,
+        request: Request[Any, Any, Any],
+    ) -> Placed:
+        """Replace the text of one of the user's own messages."""
+        frame = frame_of(frames.Edit, data, request, chat=chat, seq=seq)
+        if parts.screening is not None:
+            frame = await screen_edit(parts.screening, actor, frame)
+        return _placed(await parts.amending.change(actor, frame))
+
+    @put("/v1/chats/{chat:str}/messages/{seq:int}/reaction", opt=CHANGE)
+    async def react(
+        chat: PathId,
+        seq: PathSeq,
+        data: JSONBody[NewReaction],
+        actor: Actor,
+        request: Request[Any, Any, Any],
+    ) -> Placed:
+        """Set the user's reaction to a message; an empty one removes it."""
+        frame = frame_of(frames.React, data, request, chat=chat, seq=seq)
+        return _placed(await parts.amending.change(actor, frame))
+
+    @delete("/v1/chats/{chat:str}/messages/{seq:int}", status_code=200, opt=CHANGE)
+    async def delete_message(
+        chat: PathId,
+        seq: PathSeq,
+        actor: Actor,
+        request: Request[Any, Any, Any],
+        reach: Reach = "all",
+        ref: RefQuery = None,
+    ) -> Placed:
+        """Delete a message for everyone, or only for the user."""
+        frame = frames.Delete(0, chat, seq, ref_of(ref, request), reach)
+        return _placed(await parts.amending.change(actor, frame))
+
+    return [edit, react, delete_message]
+
+
+def _placed(ack: frames.Ack) -> Placed:
+    return Placed(ack.ref, ack.mid, ack.seq, ack.ts, ack.dup, ack.durability)

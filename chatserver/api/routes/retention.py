@@ -1,0 +1,121 @@
+"""Message retention and legal holds, for the host application."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId, ref_of
+from chatserver.api.security import Asker, key
+from chatserver.domain.ids import ChatId, Ref
+from chatserver.domain.moderation import REASON_CHARS_MAX
+from chatserver.protocol import frames
+
+
+class NewRetention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Lifetime of messages sent from now on, in seconds; 0: they do not expire."""
+
+    retention_s: frames.Retention
+
+
+class NewHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The reason for a legal hold."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_CHARS_MAX)]
+
+
+class HoldInfo(msgspec.Struct, frozen=True):
+    """A legal hold; `since` in milliseconds since 1970."""
+
+    chat: str
+    reason: str
+    by: str
+    since: int
+    state: Annotated[
+        str,
+        msgspec.Meta(
+            description="starting: what expires is still being copied; in_force; ending: what was "
+            "kept is being removed"
+        ),
+    ]
+
+
+class HeldChat(msgspec.Struct, frozen=True):
+    """A chat under a legal hold."""
+
+    chat: str
+
+
+def keeping_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of retention and legal holds."""
+    return [_retention(parts), *_holds(parts)]
+
+
+def _retention(parts: ApiContainer) -> HTTPRouteHandler:
+    @put("/v1/admin/chats/{chat:str}/retention", opt={"rule": key("chats:write")})
+    async def set_retention(
+        chat: PathId, data: JSONBody[NewRetention], request: Request[Any, Any, Any]
+    ) -> frames.ChatInfo:
+        """Set the lifetime of messages that are sent from now on; 0: they do not expire."""
+        ref = Ref(ref_of(None, request))
+        return await parts.keeping.set_retention(ChatId(chat), data.retention_s, ref)
+
+    return set_retention
+
+
+def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @put("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
+    async def put_hold(chat: PathId, data: JSONBody[NewHold], principal: Asker) -> HoldInfo:
+        """Place a chat under a legal hold.
+
+        Messages are copied when members delete or edit them, or when they expire. An existing hold
+        is not changed.
+        """
+        hold = await parts.keeping.hold(ChatId(chat), data.reason, principal.name)
+        return _info(hold)
+
+    @get("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
+    async def get_hold(chat: PathId) -> HoldInfo:
+        """Return the legal hold of a chat, with its reason and start time."""
+        return _info(await parts.keeping.get_hold(ChatId(chat)))
+
+    @delete("/v1/admin/chats/{chat:str}/hold", status_code=204, opt={"rule": key("holds")})
+    async def release_hold(chat: PathId) -> None:
+        """End a legal hold; its copies are removed within seconds."""
+        await parts.keeping.release(ChatId(chat))
+
+    @get("/v1/admin/chats/{chat:str}/held", opt={"rule": key("holds")})
+    async def list_held(
+        chat: PathId, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[frames.Message]:
+        """List the copies that a legal hold keeps of a chat, in the order of the messages.
+
+        Each copy is a message as it was before it was deleted, edited again or expired.
+        """
+        place = f"held of {chat}"
+        start = parts.cursors.open(place, cursor, dict[str, str | int])
+        page = await parts.holds.list_copies(chat, limit, start)
+        return Page(page.items, _seal(parts, place, page.next))
+
+    @get("/v1/admin/holds", opt={"rule": key("holds")})
+    async def list_holds(limit: Limit = 50, cursor: Cursor = None) -> Page[HeldChat]:
+        """List the chats that are under a legal hold, by id."""
+        start = parts.cursors.open("holds", cursor, dict[str, str | int])
+        page = await parts.holds.list_chats(limit, start)
+        return Page([HeldChat(chat) for chat in page.items], _seal(parts, "holds", page.next))
+
+    return [put_hold, get_hold, release_hold, list_held, list_holds]
+
+
+def _seal(parts: ApiContainer, place: str, following: Any) -> str | None:
+    return None if following is None else parts.cursors.seal(place, dict(following))
+
+
+def _info(hold: Any) -> HoldInfo:
+    return HoldInfo(hold.chat, hold.reason, hold.by, hold.since_ms, hold.state)

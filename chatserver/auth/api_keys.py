@@ -1,0 +1,79 @@
+"""API keys of the host application's servers. Pure functions.
+
+    ck_<id>_<secret>
+
+The secret is 256 random bits, so only its SHA-256 is stored: guessing it is infeasible even without
+a slow hash. The prefix lets scanners of code repositories detect leaked keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Final, NamedTuple
+
+from chatserver.errors import Unauthenticated
+
+SCOPES: Final = {
+    "users:read": "read users and their sessions",
+    "users:write": "create, ban and unban users, end their sessions",
+    "users:erase": "erase users for good",
+    "chats:read": "read chats and their history",
+    "chats:write": "create chats, change their members and settings",
+    "attachments:read": "download attachments",
+    "attachments:write": "upload attachments",
+    "messages:write": "send messages",
+    "messages:delete": "delete anybody's messages",
+    "companions:read": "read companions, what they are told to be too",
+    "companions:write": "create, update and delete companions",
+    "social:read": "read profiles, who follows whom, posts and timelines",
+    "social:write": "follow, post and like",
+    "moderate": "list and resolve reports",
+    "holds": "put chats under legal hold, and read what is kept of them",
+    "operate": "see how the processes are, what the audit found and what it costs",
+    "broadcast": "send one message to many users",
+    "act_as": "do anything a user may, on behalf of that user",
+}
+REFUSED = "API key: does not hold"
+_KEY = re.compile(r"ck_([0-9a-z]{26})_([A-Za-z0-9_-]{43})")
+
+
+class ApiKey(NamedTuple):
+    """The parts of a key; nothing is verified yet."""
+
+    id: str
+    secret: str
+
+
+def new_secret() -> str:
+    """Return the secret of a new key."""
+    return secrets.token_urlsafe(32)
+
+
+def format_key(key_id: str, secret: str) -> str:
+    """Return a key in the format that is shown once."""
+    return f"ck_{key_id}_{secret}"
+
+
+def parse_key(text: str) -> ApiKey:
+    """Return the parts of a key.
+
+    Raises:
+        Unauthenticated: the text is not an API key.
+    """
+    found = _KEY.fullmatch(text) if len(text) <= 80 else None
+    if found is None:
+        raise Unauthenticated(REFUSED)
+    return ApiKey(*found.groups())
+
+
+def digest_of(secret: str) -> str:
+    """Return the digest of a secret, which is stored."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_secret(secret: str, digest: str) -> bool:
+    """Return whether a secret matches the digest, in constant time."""
+    return hmac.compare_digest(digest_of(secret), digest)

@@ -1,0 +1,82 @@
+"""Refresh tokens, which extend a login in a chain of generations. Pure functions.
+
+    <user>.<login>.<generation>.<mac>
+
+The mac is HMAC-SHA-256 over user, login, generation and the login's own 32 random bytes, with a key
+derived from `auth.secret`. Stored data alone therefore grants no access: a copy of the directory
+has the random bytes but not the key. The next token of a login's chain can be computed again, so a
+repeated request is harmless: it returns the same token.
+
+A genuine token of an older generation, used after its grace period, means that two parties hold the
+chain. The thief cannot be identified, so the login ends. A forged token ends nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from typing import NamedTuple
+
+from chatserver.config import Auth
+from chatserver.domain.ids import UserId
+from chatserver.errors import Unauthenticated
+
+SEED_BYTES = 32
+TOKEN_CHARS_MAX = 256
+REFUSED = "refresh token: does not hold: log in again"
+_TOKEN = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{1,64})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})"
+)
+
+
+class RefreshToken(NamedTuple):
+    """The parts of a refresh token; nothing is verified yet."""
+
+    user: UserId
+    login: str
+    generation: int
+    mac: str
+
+
+class RefreshTokens:
+    """Creates and checks refresh tokens."""
+
+    def __init__(self, settings: Auth) -> None:
+        secret = settings.secret.get_secret_value().encode()
+        self._key = hmac.digest(secret, b"chatserver refresh tokens v1", hashlib.sha256)
+
+    def new_seed(self) -> bytes:
+        """Return the random bytes that make the chain of a new login unique."""
+        return secrets.token_bytes(SEED_BYTES)
+
+    def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str:
+        """Return the token of a generation."""
+        mac = self._mac(user, login, generation, seed)
+        return f"{user}.{login}.{generation}.{mac}"
+
+    def is_genuine(self, token: RefreshToken, seed: bytes) -> bool:
+        """Return whether this server created a token."""
+        wanted = self._mac(token.user, token.login, token.generation, seed)
+        return hmac.compare_digest(wanted, token.mac)
+
+    def _mac(self, user: str, login: str, generation: int, seed: bytes) -> str:
+        # Only the last part can contain a dot, so different parts never have the same text.
+        text = f"{user}.{login}.{generation}.".encode() + seed
+        mac = hmac.digest(self._key, text, hashlib.sha256)
+        return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+
+def parse_refresh_token(text: str) -> RefreshToken:
+    """Return the parts of a refresh token.
+
+    Raises:
+        Unauthenticated: the text is not a refresh token.
+    """
+    found = _TOKEN.fullmatch(text) if len(text) <= TOKEN_CHARS_MAX else None
+    if found is None:
+        raise Unauthenticated(REFUSED)
+    user, login, generation, mac = found.groups()
+    return RefreshToken(UserId(user), login, int(generation), mac)

@@ -1,0 +1,37 @@
+"""Translation of AWS SDK errors for calls without a response.
+
+Error responses are translated by each service's adapter (`chatserver.warm.dynamo.client`,
+`chatserver.cold.client`).
+"""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from chatserver.errors import ChatError, ConfigError, Unavailable
+
+
+def translate_silence(exc: Exception, where: str, section: str) -> ChatError:
+    """Return the `ChatError` for a call without a response.
+
+    `section` names the settings section that configures the service.
+    """
+    variable = f"CHAT_{section.upper()}"
+    if isinstance(exc, NoCredentialsError | PartialCredentialsError):
+        return ConfigError(
+            [
+                f"{where}: {exc}: set {section}.access_key and {section}.secret_key "
+                f"({variable}_ACCESS_KEY, {variable}_SECRET_KEY), or give the process an AWS role"
+            ]
+        )
+    if isinstance(exc, EndpointConnectionError | ConnectTimeoutError):
+        return Unavailable(
+            f"{where}: nothing answers there. `chatserver dev` starts one on this machine; "
+            f"another address is set with {section}.endpoint ({variable}_ENDPOINT)"
+        )
+    return Unavailable(f"{where}: {type(exc).__name__}: {exc}")

@@ -1,0 +1,154 @@
+"""`chatserver dead-letters`: list and replay messages that could not be persisted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted
+from chatserver.errors import CorruptData
+
+if TYPE_CHECKING:
+    from chatserver.hot.chats.backlog import Backlog, DeadLetter
+    from chatserver.hot.chats.backlog import CommittedMessage as Raw
+    from chatserver.hot.redis.client import HotClient
+    from chatserver.warm.messages.message_changes import MessageChanges
+    from chatserver.warm.messages.store import MessageRepository
+
+PAGE = 200
+_TEXT_MAX = 300
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """List and replay messages that DynamoDB rejected."""
+
+
+@dead_letters.command("list")
+@click.option("--limit", default=100, type=click.IntRange(1, 100_000), help="so many at most")
+def list_dead(limit: int) -> None:
+    """Print dead letters, oldest first: place, seq, reason, and the start of the raw message."""
+    settings = prepare("dead-letters")
+    require_redis(settings.redis)
+    run(_list(settings, limit))
+
+
+@dead_letters.command()
+@click.argument("places", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="replay all of them")
+def replay(places: tuple[str, ...], is_all: bool) -> None:
+    """Retry the messages at PLACES (as `list` prints them).
+
+    A message that DynamoDB now accepts replaces its tombstone, with all later changes applied. If
+    it was deleted in the meantime, the tombstone stays. A message that still cannot be persisted
+    stays a dead letter.
+    """
+    if bool(places) == is_all:
+        raise click.UsageError("give places, or --all")
+    settings = prepare("dead-letters")
+    require_redis(settings.redis)
+    run(_replay(settings, None if is_all else set(places)))
+
+
+async def _iter_dead(hot: HotClient) -> AsyncIterator[tuple[Backlog, DeadLetter]]:
+    from chatserver.hot.chats.backlog import Backlog
+
+    for partition in range(hot.keys.partitions):
+        backlog = Backlog(hot, partition)
+        after = "0-0"
+        while page := await backlog.list_dead(after, PAGE):
+            for letter in page:
+                yield backlog, letter
+            after = page[-1].entry
+
+
+async def _list(settings: Settings, limit: int) -> None:
+    from chatserver.hot.redis.factory import open_hot
+
+    count = 0
+    async with open_hot(settings.redis) as hot:
+        async for _, letter in _iter_dead(hot):
+            if count == limit:
+                click.echo(f"more than {limit}: see --limit", err=True)
+                return
+            count += 1
+            text = letter.message.tail[:_TEXT_MAX].decode(errors="replace")
+            click.echo(f"{letter.place}\t{letter.message.seq}\t{letter.why}\t{text}")
+    click.echo(counted(count, "dead letter"), err=True)
+
+
+async def _replay(settings: Settings, places: set[str] | None) -> None:
+    from chatserver.cold.client import open_s3
+    from chatserver.cold.long_bodies import BodyFiles
+    from chatserver.hot.redis.factory import open_hot
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.messages.long_bodies import LongBodies
+    from chatserver.warm.messages.message_changes import MessageChanges
+    from chatserver.warm.messages.store import MessageRepository
+    from chatserver.warm.messages.ttl import ItemRetention
+    from chatserver.warm.messages.write_shards import ShardList
+
+    found, failed = set[str](), 0
+    async with (
+        open_hot(settings.redis) as hot,
+        open_dynamodb(settings.warm) as dynamodb,
+        open_s3(settings.cold) as store,
+    ):
+        client = dynamodb.for_feature("operations")
+        shards = ShardList(client, settings.warm)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store), shards=shards)
+        repository = MessageRepository(client, settings.warm, shards=shards, bodies=bodies)
+        changes = MessageChanges(
+            client,
+            settings.warm,
+            shards=shards,
+            keeping=ItemRetention.by(settings.archive),
+            bodies=bodies,
+        )
+        async for backlog, letter in _iter_dead(hot):
+            if places is not None and letter.place not in places:
+                continue
+            found.add(letter.place)
+            try:
+                outcome = await _revive(repository, changes, letter.message)
+            except CorruptData as exc:
+                failed += 1
+                click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
+                continue
+            await backlog.remove_dead(letter)
+            click.echo(f"{letter.place}: {outcome}")
+    missing = (places or set()) - found
+    if missing:
+        raise click.ClickException(f"not there: {', '.join(sorted(missing))}")
+    if failed:
+        raise click.ClickException(f"{failed} of {len(found)} still cannot be persisted")
+    click.echo(f"{len(found)} replayed", err=True)
+
+
+async def _revive(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
+    """Return the outcome of a retry. Raises CorruptData."""
+    import msgspec
+
+    from chatserver.protocol import codec
+    from chatserver.protocol.entry_rules import apply_entry
+    from chatserver.warm.messages.store import PersistItem
+
+    try:
+        message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
+    except msgspec.MsgspecError as exc:
+        raise CorruptData(f"not a message: {exc}") from exc
+    # Changes made since left no trace on the tombstone; their entries come later in the chat.
+    after: int = raw.seq
+    while page := await repository.list_after(message.chat, after, PAGE):
+        for entry in page:
+            if entry.target == raw.seq:
+                message = apply_entry(message, entry)
+        after = page[-1].seq
+    if message.deleted:
+        return "deleted since: its tombstone stays"
+    is_done = await changes.revive(PersistItem(message, raw.receiver))
+    return "persisted" if is_done else "changed since: left as it is"

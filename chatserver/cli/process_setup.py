@@ -1,0 +1,75 @@
+"""Startup of commands that run a process: settings, logs, event loop, Redis check."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import SplitResult, urlsplit
+
+from chatserver.config import Redis, Settings, load_settings
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.process_runtime import run
+from chatserver.telemetry.logs import configure_logs
+
+__all__ = ["prepare", "require_redis", "run"]
+
+
+def prepare(process: str, *, requires_secret: bool = False) -> Settings:
+    """Load the settings and configure the logs of a process; see `load_settings`.
+
+    Raises:
+        ConfigError: lists every problem of the settings.
+    """
+    settings = load_settings(requires_secret=requires_secret)
+    configure_logs(settings.telemetry.format, settings.telemetry.level, process=process)
+    return settings
+
+
+def require_redis(settings: Redis) -> None:
+    """Check that Redis answers at its address, before a process depends on it.
+
+    Raises:
+        ConfigError: the address is invalid.
+        Unavailable: nothing answers, or not Redis; the message has the address and how to start
+            one.
+    """
+    try:
+        parts = urlsplit(settings.url)
+        port = parts.port or 6379
+    except ValueError as exc:
+        raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from exc
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise ConfigError(
+            ["redis.url (CHAT_REDIS_URL): must begin with redis://, rediss:// or unix://"]
+        )
+    host = parts.hostname or "127.0.0.1"
+    name = parts.path if parts.scheme == "unix" else f"{host}:{port}"
+    try:
+        with _connect(parts, host, port, settings.connect_timeout_s) as connection:
+            if parts.scheme == "rediss":
+                is_redis = True  # with TLS, checked when the process connects
+            else:
+                connection.sendall(b"PING\r\n")
+                # An error is a valid reply too: Redis may require a password, or be loading its
+                # file.
+                is_redis = connection.recv(16)[:1] in (b"+", b"-")
+    except OSError as exc:
+        raise Unavailable(
+            f"Redis at {name}: {exc.strerror or 'no answer in time'}. Start one with "
+            "`redis-server`, or everything with `chatserver dev`; another address is set with "
+            "redis.url (CHAT_REDIS_URL)"
+        ) from exc
+    if not is_redis:
+        raise Unavailable(f"Redis at {name}: what answers there is not Redis")
+
+
+def _connect(parts: SplitResult, host: str, port: int, timeout_s: float) -> socket.socket:
+    if parts.scheme != "unix":
+        return socket.create_connection((host, port), timeout_s)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(parts.path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

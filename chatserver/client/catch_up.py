@@ -1,0 +1,197 @@
+"""Backfill of missing entries: gaps after a disconnect, and log comparison in a new epoch.
+
+Pure: it sends requests through a function and receives the answers. At most `ASKING_MAX` page
+requests are open at a time. A gap that cannot be read after `ATTEMPTS_MAX` attempts, or exceeds
+`fill_max` entries, is given up and reported as `Skipped`: an unavailable tier delays the new
+messages of a chat by seconds, not forever (promise P9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from chatserver.client.chat import Chat
+from chatserver.client.events import Event, Skipped
+from chatserver.client.model import Entry, parse_entry
+from chatserver.errors import ChatError
+
+ASKING_MAX = 2
+ATTEMPTS_MAX = 5
+PAGE = 200
+RETRY_S = 0.5
+
+
+class Ask(Protocol):
+    """Sends a request on the current connection only."""
+
+    def __call__(
+        self,
+        fields: dict[str, Any],
+        on_answer: Callable[[dict[str, Any], float], None],
+        on_error: Callable[[ChatError, float], None],
+        now: float,
+    ) -> None: ...
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Job:
+    chat: Chat
+    is_forced: bool  # send one request even if no gap is known
+    is_asking: bool = False
+    before: int | None = None  # where the comparison continues
+    read: int = 0
+    attempts: int = 0
+    not_before: float = 0.0
+    waits_for: int | None = None  # the gap cannot be resolved until this seq has been pushed
+
+
+class CatchUp:
+    """The chats of one device with missing entries."""
+
+    def __init__(self, ask: Ask, emit: Callable[[Iterable[Event]], None], fill_max: int) -> None:
+        self._ask = ask
+        self._emit = emit
+        self._fill_max = fill_max
+        self._jobs: dict[str, _Job] = {}
+
+    def want(self, chat: Chat, *, is_forced: bool = False) -> None:
+        """Schedule a backfill of `chat` if it is incomplete."""
+        if chat.log.is_suspect or chat.log.has_hole or is_forced:
+            job = self._jobs.setdefault(chat.id, _Job(chat, is_forced))
+            job.is_forced = job.is_forced or is_forced
+            if job.waits_for is not None and chat.log.pushed >= job.waits_for:
+                job.waits_for, job.not_before = None, 0.0
+
+    def wants(self, chat: Chat) -> bool:
+        """Return whether a backfill of `chat` is pending."""
+        return chat.id in self._jobs
+
+    def restart(self, chat: Chat) -> None:
+        """Restart the backfill of a chat: a new epoch began."""
+        self._jobs.pop(chat.id, None)
+        self.want(chat)
+
+    def forget(self, chat: Chat) -> None:
+        """Cancel the backfill of a chat that is not kept any more."""
+        self._jobs.pop(chat.id, None)
+
+    def disconnected(self) -> None:
+        """Reset open requests: they will not be answered."""
+        for job in self._jobs.values():
+            job.is_asking = False
+
+    def times(self) -> list[float]:
+        """Return when further pages may be requested."""
+        return [job.not_before for job in self._jobs.values() if not job.is_asking]
+
+    def step(self, now: float) -> None:
+        """Request the next pages."""
+        asking = sum(job.is_asking for job in self._jobs.values())
+        for job in list(self._jobs.values()):
+            if asking >= ASKING_MAX:
+                break
+            if job.is_asking or job.not_before > now:
+                continue
+            fields = self._next_question(job)
+            if fields is None:
+                del self._jobs[job.chat.id]
+                continue
+            asking += 1
+            job.is_asking = True
+            self._ask(fields, self._on_page(job), self._on_error(job), now)
+
+    def _next_question(self, job: _Job) -> dict[str, Any] | None:
+        log = job.chat.log
+        window: dict[str, Any] = {"type": "history", "chat": job.chat.id, "limit": PAGE}
+        if log.is_suspect:
+            return window if job.before is None else {**window, "before": job.before}
+        if log.shown is None or not (log.has_hole or job.is_forced):
+            return None
+        if log.top - log.shown > self._fill_max:
+            self._skip(job, log.top - self._fill_max)
+        return {**window, "after": log.shown}
+
+    def _on_page(self, job: _Job) -> Callable[[dict[str, Any], float], None]:
+        def take(frame: dict[str, Any], now: float) -> None:
+            if self._jobs.get(job.chat.id) is not job:
+                return  # requested before a new epoch
+            job.is_asking = False
+            page = [parse_entry(fields) for fields in frame["messages"]]
+            if job.chat.log.is_suspect:
+                self._compare(job, page, has_older=frame["more"])
+            else:
+                self._fill(job, page, now, has_more=frame["more"])
+
+        return take
+
+    def _on_error(self, job: _Job) -> Callable[[ChatError, float], None]:
+        def take(error: ChatError, now: float) -> None:
+            if self._jobs.get(job.chat.id) is not job:
+                return
+            job.is_asking = False
+            if error.temporary:
+                self._try_later(job, now, (error.retry_after_ms or 0) / 1000)
+            else:
+                self._give_up(job)
+
+        return take
+
+    def _fill(self, job: _Job, page: list[Entry], now: float, *, has_more: bool) -> None:
+        log = job.chat.log
+        assert log.shown is not None
+        before = log.shown
+        for entry in page:
+            log.put(entry)
+        self._emit(job.chat.tell())
+        # Entries before the page are not readable for us: we joined later. Events from before we
+        # left may still have delivered some of them, or will deliver them in order.
+        while page and log.has_hole and log.shown < page[0].seq - 1:
+            upto = log.find_hole_end()
+            if upto >= log.pushed:
+                job.waits_for = upto + 1
+                break
+            self._skip(job, upto)
+            self._emit(job.chat.tell())
+        job.is_forced = has_more and bool(page)
+        if log.shown > before:
+            job.attempts = 0
+        elif log.has_hole:
+            self._try_later(job, now, 0.0)
+
+    def _compare(self, job: _Job, page: list[Entry], *, has_older: bool) -> None:
+        chat = job.chat
+        job.read += len(page)
+        found = chat.log.verify(page, has_older=has_older)
+        if found is None and job.read >= self._fill_max:
+            found = chat.log.give_up_verifying()
+        if found is None:
+            job.before = page[0].seq
+            return
+        job.attempts = 0
+        self._emit(chat.verified(found))
+
+    def _try_later(self, job: _Job, now: float, advice_s: float) -> None:
+        job.attempts += 1
+        job.not_before = now + max(advice_s, RETRY_S * 2**job.attempts)
+        if job.attempts >= ATTEMPTS_MAX:
+            self._give_up(job)
+
+    def _give_up(self, job: _Job) -> None:
+        chat = job.chat
+        job.is_forced = False
+        job.attempts = 0
+        if chat.log.is_suspect:
+            self._emit(chat.verified(chat.log.give_up_verifying()))
+        elif chat.log.has_hole:
+            self._skip(job, chat.log.find_hole_end())
+        chat.needs_history = True
+        self._emit(chat.tell())
+
+    def _skip(self, job: _Job, upto: int) -> None:
+        log = job.chat.log
+        assert log.shown is not None
+        self._emit([Skipped(job.chat.id, log.shown, upto)])
+        log.skip(upto)
+        job.chat.needs_history = True

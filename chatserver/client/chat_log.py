@@ -1,0 +1,312 @@
+"""Message log of one chat: its entries, the current version of each message, the delivery position.
+
+Pure. Entries are kept by seq, as received. The current version of a message is the copy with the
+highest `rev` plus the later changes in the log, in order. The order in which copies and changes
+arrive does not matter.
+
+Invariants: `shown` advances one entry at a time, or jumps over a range that `skip` gives up.
+Entries above `shown` wait until the gap is filled and are not visible in `messages`. At most
+`kept_max` entries stay, the newest; a change is always newer than its target, so it is never
+evicted first.
+
+After a new epoch (`suspect`), delivered entries become `former`: invisible until a page of the
+server shows the newest seq where both agree. All earlier entries agree too, because a log is only
+ever truncated at its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from chatserver.client.model import Entry
+from chatserver.protocol.entry_rules import AMENDING, apply_entry, is_message, tombstone_of
+from chatserver.protocol.message_expiry import as_of
+
+MIDS_SAVED = 20  # of the newest entries, for the comparison after a process restart
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verified:
+    """The result of a comparison with the server after a new epoch."""
+
+    agreed: int
+    withdrawn: tuple[int, ...]
+    is_cut: bool  # the server has fewer entries than were delivered
+    is_sure: bool  # False: entries up to `agreed` may have changed, too
+
+
+def _identity_of(entry: Entry) -> str:
+    """Return the identity that distinguishes an entry from others at the same seq.
+
+    A membership entry that the server lost and created again has the same id, with another time.
+    """
+    return f"{entry.mid}:{entry.ts}"
+
+
+class ChatLog:
+    """The entries of one chat."""
+
+    def __init__(self, kept_max: int) -> None:
+        self.shown: int | None = None  # delivered up to here; None: nothing yet
+        self.top = 0  # the newest known seq
+        self.pushed = 0  # events of the chat from here on have a higher seq
+        self.is_suspect = False
+        self._kept_max = kept_max
+        self._entries: dict[int, Entry] = {}
+        self._changes: dict[int, set[int]] = {}  # seq of a message → seqs of its changes
+        self._hidden: set[int] = set()  # messages that we deleted for ourselves
+        self._former_hidden: set[int] = set()  # those of a previous epoch
+        self._former: dict[int, str] = {}  # seq → identity of an entry of the previous epoch
+        self._former_entries: dict[int, Entry] = {}
+        self._newest: int | None = None  # top of the first page compared
+
+    # ── visible entries ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def bottom(self) -> int:
+        """The oldest seq kept; 0 if there is none."""
+        return min(self._entries, default=0)
+
+    def find(self, seq: int) -> Entry | None:
+        """Return an entry in its current version."""
+        entry = self._entries.get(seq)
+        if entry is None or (self.shown is not None and seq > self.shown):
+            return None
+        for change in sorted(self._changes.get(seq, ())):
+            if self.shown is None or change <= self.shown:
+                entry = apply_entry(entry, self._entries[change])
+        return tombstone_of(entry, entry.rev) if seq in self._hidden else entry
+
+    def entries(self, now_s: float | None = None) -> list[Entry]:
+        """Return all visible entries in order, in their current version, expired ones without
+        body.
+        """
+        seen = (self.find(seq) for seq in sorted(self._entries))
+        there = [entry for entry in seen if entry is not None]
+        return there if now_s is None else [as_of(entry, now_s) for entry in there]
+
+    def messages(self, now_s: float | None = None) -> list[Entry]:
+        """Return only the messages."""
+        return [entry for entry in self.entries(now_s) if is_message(entry)]
+
+    def count_asides(self, after: int) -> int:
+        """Return how many of the entries kept above `after` do not count as unread."""
+        return sum(seq > after and self._is_aside(entry) for seq, entry in self._entries.items())
+
+    def _is_aside(self, entry: Entry) -> bool:
+        is_gone = entry.deleted or entry.seq in self._hidden
+        return is_gone or not is_message(entry) or bool(self._deletions_of(entry.seq))
+
+    def _deletions_of(self, seq: int) -> list[int]:
+        changes = self._changes.get(seq, ())
+        return [change for change in changes if self._entries[change].kind == "delete"]
+
+    def count_deleted_since(self, since: int, first: int, last: int) -> int:
+        """Count the messages from `first` to `last` deleted by an entry above `since`."""
+        gone = {
+            entry.target
+            for seq, entry in self._entries.items()
+            if seq > since and entry.kind == "delete" and entry.target is not None
+        }
+        return sum(first <= seq <= last for seq in gone)
+
+    # ── input ───────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, at: int) -> None:
+        """Start delivery after `at`, if nothing was delivered yet."""
+        if self.shown is not None:
+            return
+        joined = at
+        while joined in self._entries:
+            joined -= 1
+        for seq in [seq for seq in self._entries if seq <= joined]:
+            self._forget(seq)  # a gap separates them from later entries
+        self.shown = at
+        self.pass_by(at)
+
+    def end(self, at: int) -> None:
+        """Undo `begin` if no event followed: a snapshot shows that there is more to read."""
+        if self.shown == at and not self._entries and not self.is_suspect:
+            self.shown = None
+            self.top = self.pushed = 0
+
+    def pass_by(self, seq: int) -> None:
+        """Record that pushed entries from here on have a seq above `seq`."""
+        self.pushed = max(self.pushed, seq)
+        self.top = max(self.top, seq)
+
+    def joins(self, seq: int) -> bool:
+        """Return whether an entry at `seq` leaves no gap below the delivered entries.
+
+        Delivery of a chat may start at a later seq; entries before it may arrive afterwards.
+        """
+        if self.shown is None or self.is_suspect or seq > self.shown:
+            return True
+        return seq >= (self.bottom or self.shown + 1) - 1
+
+    def put(self, entry: Entry) -> None:
+        """Keep an entry, or a newer copy of it."""
+        self.top = max(self.top, entry.seq)
+        known = self._entries.get(entry.seq)
+        if known is not None and (known.rev, known.deleted) >= (entry.rev, entry.deleted):
+            return
+        self._entries[entry.seq] = entry
+        if entry.kind in AMENDING and entry.target is not None:
+            self._changes.setdefault(entry.target, set()).add(entry.seq)
+
+    def is_hidden(self, seq: int) -> bool:
+        """Return whether we deleted a kept message for ourselves."""
+        return seq in self._hidden
+
+    def hide(self, seqs: list[int]) -> None:
+        """Show these messages as deleted, also where an earlier page has their text."""
+        self._hidden.update(seqs)
+
+    def put_page(self, page: list[Entry], before: int | None = None) -> None:
+        """Keep a page of history if it is adjacent to the kept entries.
+
+        The page before an entry is adjacent to it even if seqs are missing: we cannot read those.
+        """
+        if not page or self.is_suspect:
+            return
+        if self._entries:
+            joins = max(page[-1].seq, (before or 0) - 1) >= self.bottom - 1
+        else:
+            joins = self.shown is None or page[-1].seq >= self.shown
+        if joins:
+            for entry in page:
+                self.put(entry)
+            if self.shown is None or not self.has_hole:
+                self.trim()
+
+    def advance(self) -> Iterator[Entry]:
+        """Advance `shown` to the next gap and return the entries on the way."""
+        while not self.is_suspect and self.shown is not None:
+            entry = self._entries.get(self.shown + 1)
+            if entry is None:
+                break
+            self.shown += 1
+            yield entry
+        self.trim()
+
+    def trim(self) -> None:
+        """Evict the oldest entries beyond the bound."""
+        surplus = len(self._entries) - self._kept_max
+        if surplus > 0:
+            for seq in sorted(self._entries)[:surplus]:
+                self._forget(seq)
+
+    def _forget(self, seq: int) -> None:
+        entry = self._entries.pop(seq)
+        self._hidden.discard(seq)
+        self._changes.pop(seq, None)
+        if entry.target is not None and entry.target in self._changes:
+            self._changes[entry.target].discard(seq)
+
+    # ── gaps ────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_hole(self) -> bool:
+        """True if entries after `shown` are missing."""
+        return not self.is_suspect and self.shown is not None and self.shown < self.top
+
+    def skip(self, upto: int) -> None:
+        """Skip the entries after `shown` up to `upto` and evict older ones: no gap remains."""
+        assert self.shown is not None
+        for seq in [seq for seq in self._entries if seq <= upto]:
+            self._forget(seq)
+        self.shown = max(self.shown, upto)
+        self.top = max(self.top, self.shown)
+
+    def find_hole_end(self) -> int:
+        """Return the last seq of the next gap."""
+        assert self.shown is not None
+        waiting = [seq for seq in self._entries if seq > self.shown]
+        return min(waiting) - 1 if waiting else self.top
+
+    # ── new epoch ───────────────────────────────────────────────────────────────────────────────
+
+    def suspect(self) -> None:
+        """Mark all entries as unverified: the server may have lost the end of the log."""
+        if self.shown is not None and not self.is_suspect:
+            self._former |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
+            self._former_entries = dict(self._entries)
+            self._former_hidden |= self._hidden
+            self.is_suspect = True
+        self._entries.clear()
+        self._changes.clear()
+        self._hidden.clear()
+        self._newest = None
+        self.top = self.pushed = 0
+
+    def verify(self, page: list[Entry], *, has_older: bool) -> Verified | None:
+        """Compare with the newest or next older page; None: an older one is needed."""
+        if self._newest is None:
+            self._newest = page[-1].seq if page else 0
+        for entry in page:
+            self.put(entry)
+        same = [e.seq for e in page if self._former.get(e.seq) == _identity_of(e)]
+        if same:
+            return self._settle(max(same), is_sure=True)
+        oldest = min(self._former, default=(self.shown or 0) + 1)
+        first = page[0].seq if page else 1
+        if page and has_older and first > oldest:
+            return None
+        # All comparable entries differ; entries before them are assumed to be unchanged.
+        agreed = min(oldest - 1, self._newest, self._find_moved() - 1)
+        return self._settle(max(agreed, first - 1), is_sure=agreed <= 0 or not self._former)
+
+    def _find_moved(self) -> int:
+        """Return the lowest seq of an entry that was created again below its former seq.
+
+        It proves that the log was truncated below that seq. A device that joined just before the
+        loss has received nothing above it.
+        """
+        ids = {identity.partition(":")[0] for identity in self._former.values()}
+        return min((s for s, e in self._entries.items() if e.mid in ids), default=self.top + 1)
+
+    def _settle(self, agreed: int, *, is_sure: bool) -> Verified:
+        assert self.shown is not None
+        withdrawn = tuple(sorted(seq for seq in self._former if agreed < seq <= self.shown))
+        self._take_back(agreed)
+        is_cut, self.shown = agreed < self.shown, min(self.shown, agreed)
+        self.is_suspect = False
+        self._former.clear()
+        self._former_entries.clear()
+        self._former_hidden.clear()
+        return Verified(agreed, withdrawn, is_cut, is_sure)
+
+    def _take_back(self, agreed: int) -> None:
+        """Restore the entries up to `agreed`, except copies that contain a lost change."""
+        for seq in sorted((seq for seq in self._former_entries if seq <= agreed), reverse=True):
+            entry = self._former_entries[seq]
+            if seq in self._former_hidden:
+                self._hidden.add(seq)
+            if entry.rev <= agreed:
+                self.put(entry)
+            elif seq not in self._entries:
+                break
+
+    def give_up_verifying(self) -> Verified:
+        """Continue from what arrived since: nothing can be compared."""
+        first = self.bottom or self.top + 1
+        result = self._settle(0, is_sure=False)
+        self.shown = first - 1
+        return dataclasses.replace(result, agreed=self.shown, is_cut=True)
+
+    # ── persistence ─────────────────────────────────────────────────────────────────────────────
+
+    def saved_mids(self, upto: int) -> dict[int, str]:
+        """Return the identities of the newest entries up to `upto`, to compare after a restart."""
+        known = dict(self._former)
+        if not self.is_suspect:
+            known |= {seq: _identity_of(entry) for seq, entry in self._entries.items()}
+        told = sorted(seq for seq in known if seq <= upto)
+        return {seq: known[seq] for seq in told[-MIDS_SAVED:]}
+
+    def restore(self, shown: int, top: int, mids: Iterable[tuple[int, str]]) -> None:
+        """Continue where another process stopped. The entries themselves are loaded again."""
+        self.shown = shown
+        self.top = self.pushed = top
+        self._former = dict(mids)

@@ -1,0 +1,107 @@
+"""AI companion commands of the client SDK: list companions and manage sessions.
+
+A stateless mixin, like `chatserver.client.moderation_calls`; the server enforces the rules
+(docs/companions.md). Messages of a session are sent in its chat, as in any other.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+from chatserver.client.chat import Chat
+from chatserver.client.requests import Fields
+from chatserver.client.state import ANSWER_S
+from chatserver.domain.ids import new_id
+
+
+class Companion(NamedTuple):
+    """An AI companion; `id` is its user id in chats, `version` its newest version."""
+
+    id: str
+    name: str
+    version: int
+
+
+class Session(NamedTuple):
+    """A companion session; times in milliseconds since 1970. An ended session is read-only."""
+
+    companion: str
+    chat: str
+    ai_version: int
+    create_time: int
+    delete_time: int | None = None
+
+
+class CompanionsPage(NamedTuple):
+    """Companions, by id. `next` is the next `after`, or None."""
+
+    companions: list[Companion]
+    next: str | None
+
+
+class SessionsPage(NamedTuple):
+    """Our sessions, active ones first. `next` is the next `after`, or None."""
+
+    sessions: list[Session]
+    next: str | None
+
+
+class CompanionCalls(abc.ABC):
+    """The commands. Each one waits until it is done, and may be repeated with the same `ref`.
+
+    Raises:
+        Conflict: a session is active, and the message names its chat; or it is not active any more.
+        ClientError: the request is invalid or not permitted.
+        Unavailable: not done in time; the same call may succeed later.
+    """
+
+    @abc.abstractmethod
+    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
+        """Send a request and return its answer."""
+
+    @abc.abstractmethod
+    async def _ask_chat(self, fields: Fields) -> Chat:
+        """Send a request and return the chat of its answer."""
+
+    async def companions(self, *, after: str | None = None, limit: int = 50) -> CompanionsPage:
+        """Return a page of the available companions."""
+        place = {} if after is None else {"after": after}
+        page = await self._ask({"type": "companions", "limit": limit, **place}, ANSWER_S)
+        return CompanionsPage([Companion(**each) for each in page["companions"]], page.get("next"))
+
+    async def create_session(self, companion: str, *, ref: str | None = None) -> Chat:
+        """Start a session and return its chat."""
+        fields = {"type": "create_session", "companion": companion, "ref": ref or new_id()}
+        return await self._ask_chat(fields)
+
+    async def get_session(self, companion: str) -> Chat:
+        """Return the chat of the active session. Raises NotFound if there is none."""
+        return await self._ask_chat({"type": "get_session", "companion": companion})
+
+    async def renew_session(self, companion: str, *, ref: str | None = None) -> Chat:
+        """End the active session and start another; return its chat."""
+        fields = {"type": "renew_session", "companion": companion, "ref": ref or new_id()}
+        return await self._ask_chat(fields)
+
+    async def delete_session(self, companion: str, *, chat: str | None = None) -> Session:
+        """End the active session; with `chat`, only if that is its chat."""
+        which = {} if chat is None else {"chat": chat}
+        return await self._ask_session({"type": "delete_session", "companion": companion, **which})
+
+    async def update_session(self, chat: str, *, version: int | None = None) -> Session:
+        """Change the companion version of a session, by default to the newest."""
+        which = {} if version is None else {"version": version}
+        return await self._ask_session({"type": "update_session", "chat": chat, **which})
+
+    async def sessions(
+        self, companion: str | None = None, *, after: str | None = None, limit: int = 50
+    ) -> SessionsPage:
+        """Return a page of our sessions; those of one companion newest first."""
+        fields: dict[str, Any] = {"companion": companion, "after": after}
+        given = {name: value for name, value in fields.items() if value is not None}
+        page = await self._ask({"type": "sessions", "limit": limit, **given}, ANSWER_S)
+        return SessionsPage([Session(**each) for each in page["sessions"]], page.get("next"))
+
+    async def _ask_session(self, fields: Fields) -> Session:
+        return Session(**(await self._ask(fields, ANSWER_S))["session"])

@@ -1,0 +1,129 @@
+"""Streamed AI responses: pieces of a response, assembled in order. No I/O.
+
+Pieces are signals: they may be lost, and a device may connect midway. A gap in their `index` is
+closed by requesting the text so far (`join_turn`). A crashed worker restarts a response under a
+later `turn` (response id); pieces of the earlier one are then ignored.
+
+Invariant: the text delivered for a response is always a prefix of the full text, without a gap.
+Bound: `ANSWERS_MAX` responses, `HELD_MAX` pieces of each that wait for an earlier one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from chatserver.client.events import AnswerGrew, Event
+from chatserver.client.requests import Fields
+from chatserver.errors import ChatError
+
+KIND = "ai.delta"
+ANSWERS_MAX = 100
+HELD_MAX = 500
+
+
+@dataclasses.dataclass(slots=True)
+class _Answer:
+    """An AI response in progress. `index` is that of the last delivered piece."""
+
+    turn: str
+    seq: int
+    index: int = -1
+    text: str = ""
+    is_over: bool = False
+    is_asking: bool = False
+    held: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
+
+
+class CompanionResponses:
+    """The AI responses in progress in all chats."""
+
+    def __init__(
+        self,
+        ask: Callable[[Fields, Any, Any, float], None],
+        emit: Callable[[Iterable[Event]], None],
+    ) -> None:
+        self._ask = ask
+        self._emit = emit
+        self._answers: dict[str, _Answer] = {}
+
+    def signalled(self, frame: Fields, now: float) -> None:
+        """Handle a piece."""
+        chat, turn = frame["chat"], frame["turn"]
+        answer = self._find(chat, turn, frame["seq"])
+        if answer is None or answer.is_over:
+            return
+        if len(answer.held) < HELD_MAX and frame["index"] > answer.index:
+            answer.held[frame["index"]] = (frame["text"], frame.get("end") or "")
+        self._go_on(chat, answer)
+        if answer.held:
+            self.join(chat, now)
+
+    def _find(self, chat: str, turn: str, seq: int) -> _Answer | None:
+        """Return the response with this id; None if there is a later one."""
+        answer = self._answers.get(chat)
+        if answer is not None and turn < answer.turn:
+            return None
+        if answer is None or turn > answer.turn:
+            if len(self._answers) >= ANSWERS_MAX:
+                del self._answers[next(iter(self._answers))]
+            self._answers.pop(chat, None)
+            answer = self._answers[chat] = _Answer(turn, seq)
+        return answer
+
+    def _go_on(self, chat: str, answer: _Answer) -> None:
+        """Deliver the pieces that continue the delivered text."""
+        while not answer.is_over and answer.index + 1 in answer.held:
+            answer.index += 1
+            added, end = answer.held.pop(answer.index)
+            answer.text += added
+            answer.is_over = bool(end)
+            self._tell(chat, answer, added, end)
+        if answer.is_over:
+            answer.held.clear()
+
+    def _tell(self, chat: str, answer: _Answer, added: str, end: str) -> None:
+        self._emit([AnswerGrew(chat, answer.seq, answer.turn, added, answer.text, end)])
+
+    def join(self, chat: str, now: float) -> None:
+        """Request the text so far."""
+        known = self._answers.get(chat)
+        if known is not None:
+            if known.is_asking:
+                return
+            known.is_asking = True
+
+        def over(_: Any, __: float) -> None:
+            if known is not None:
+                known.is_asking = False
+
+        def take(frame: Fields, when: float) -> None:
+            over(frame, when)
+            self.joined(frame)
+
+        def failed(error: ChatError, when: float) -> None:
+            over(error, when)
+
+        self._ask({"type": "join_turn", "chat": chat}, take, failed, now)
+
+    def joined(self, frame: Fields) -> None:
+        """Apply the text so far."""
+        chat, turn, index = frame["chat"], frame["turn"], frame["index"]
+        answer = self._find(chat, turn, frame["seq"]) if turn else None
+        if answer is None or answer.is_over or index <= answer.index:
+            return
+        added = frame["text"][len(answer.text) :]
+        answer.text, answer.index = frame["text"], index
+        end = frame.get("end") or ""
+        answer.is_over = bool(end)
+        answer.held = {place: held for place, held in answer.held.items() if place > index}
+        self._tell(chat, answer, added, end)
+        self._go_on(chat, answer)
+
+    def reconnected(self, now: float) -> None:
+        """Request the text that was missed while disconnected."""
+        for chat, answer in list(self._answers.items()):
+            answer.is_asking = False
+            if not answer.is_over:
+                self.join(chat, now)

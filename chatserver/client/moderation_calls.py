@@ -1,0 +1,75 @@
+"""Moderation commands of the client SDK: block, mute, ban and report.
+
+A stateless mixin, like `chatserver.client.calls`; the server enforces the rules
+(docs/moderation.md).
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import NamedTuple
+
+from chatserver.client.chat import Chat
+from chatserver.client.requests import Fields
+from chatserver.client.state import ANSWER_S
+
+
+class BlocksPage(NamedTuple):
+    """Users whom we block, by id. `next` is the next `after`, or None."""
+
+    users: list[str]
+    next: str | None
+
+
+class Moderating(abc.ABC):
+    """The commands. Each one waits until it takes effect, and may be repeated.
+
+    Raises:
+        ClientError: the request is invalid or not permitted.
+        Unavailable: not done in time; the same call may succeed later.
+    """
+
+    @abc.abstractmethod
+    async def _ask(self, fields: Fields, deadline_s: float) -> Fields:
+        """Send a request and return its answer."""
+
+    @abc.abstractmethod
+    async def _change(self, kind: str, chat: str, ref: str | None, **fields: object) -> Chat:
+        """Change a group and return its new state."""
+
+    async def block(self, user: str) -> None:
+        """Block direct messages and invitations between us and another user, in both directions."""
+        await self._ask({"type": "block", "user": user}, ANSWER_S)
+
+    async def unblock(self, user: str) -> None:
+        """Remove our own block; a block by the other user stays."""
+        await self._ask({"type": "unblock", "user": user}, ANSWER_S)
+
+    async def blocks(self, *, after: str | None = None, limit: int = 50) -> BlocksPage:
+        """Return a page of the users whom we block."""
+        place = {} if after is None else {"after": after}
+        page = await self._ask({"type": "blocks", "limit": limit, **place}, ANSWER_S)
+        return BlocksPage([each["user"] for each in page["blocked"]], page.get("next"))
+
+    async def mute(
+        self, chat: str, user: str, *, mute_s: int | None = None, ref: str | None = None
+    ) -> Chat:
+        """Prevent a member of a group from writing, for a time or permanently."""
+        return await self._change("mute_member", chat, ref, user=user, mute_s=mute_s)
+
+    async def unmute(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
+        """Allow a member to write again."""
+        return await self._change("mute_member", chat, ref, user=user, mute_s=0)
+
+    async def ban(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
+        """Remove a user from a group and prevent them from rejoining."""
+        return await self._change("ban_member", chat, ref, user=user)
+
+    async def unban(self, chat: str, user: str, *, ref: str | None = None) -> Chat:
+        """Allow a banned user to join again; it does not make them a member."""
+        return await self._change("unban_member", chat, ref, user=user)
+
+    async def report(self, chat: str, seq: int, reason: str = "") -> None:
+        """Report a message to the admins of the group and of the server."""
+        fields = {"type": "report", "chat": chat, "seq": seq, "reason": reason}
+        await self._ask(fields, ANSWER_S)

@@ -1,0 +1,220 @@
+"""Persistent client state that survives a process restart, as JSON.
+
+`place` holds the cursor and the delivery position of each chat, as of the last event that the
+application has consumed. After a crash an event may be delivered twice, but never missed. `deeds`
+holds the outbox, saved before any operation in it goes to the server, so that the next process
+retries it under the same ref. It also holds outcomes that the application has not consumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.client.events import (
+    Acked,
+    ChatChanged,
+    EntriesWithdrawn,
+    Event,
+    Marked,
+    MemberChanged,
+    MessageAdded,
+    MessageChanged,
+    Refused,
+    Restarted,
+    Skipped,
+)
+from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.client.requests import Fields, error_of
+from chatserver.client.state import ClientState, QueuedEvent
+from chatserver.errors import CorruptData
+from chatserver.protocol.frames import Cursor
+
+VERSION = 1
+
+
+class ChatPlace(msgspec.Struct, frozen=True):
+    """The delivery position of one chat."""
+
+    chat: str
+    shown: int
+    top: int
+    mids: list[tuple[int, str]]
+    read: int = 0
+    is_large: bool = False
+    is_suspect: bool = False
+    is_wanted: bool = False  # a comparison with the server was pending
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The delivery position of the device."""
+
+    user: str
+    device: str
+    cursor: Cursor | None
+    chats: list[ChatPlace]
+    v: int = VERSION
+
+
+class SavedDeed(msgspec.Struct, frozen=True):
+    """An operation that is not stored."""
+
+    ref: str
+    chat: str
+    fields: Fields
+    seq: int
+    ts: int
+    mid: str
+    is_acked: bool
+    is_told: bool
+
+
+class SavedOutcome(msgspec.Struct, frozen=True):
+    """An outcome of an operation, `Acked` or `Refused`, not yet consumed by the application."""
+
+    ref: str
+    chat: str
+    acked: tuple[int, int, str, bool, str] | None = None  # seq, ts, mid, dup, durability
+    error: Fields | None = None
+
+
+class SavedDeeds(msgspec.Struct, frozen=True):
+    """The outbox, and the outcomes of operations that the application has not consumed."""
+
+    deeds: list[SavedDeed]
+    outcomes: list[SavedOutcome] = []
+
+
+def place_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes | None:
+    """Encode the delivery position before the `untaken` events; None if it is not known.
+
+    In that case an older saved place stays valid: it repeats some events.
+    """
+    firsts = _firsts_of(state, untaken)
+    if firsts is None:
+        return None
+    shown = {
+        chat.id: min(chat.log.shown, firsts.get(chat.id, chat.log.shown + 1) - 1)
+        for chat in state.chats.values()
+        if chat.log.shown is not None
+    }
+    chats = [
+        ChatPlace(
+            chat.id,
+            shown[chat.id],
+            chat.log.top,
+            list(chat.log.saved_mids(shown[chat.id]).items()),
+            chat.read,
+            chat.is_large,
+            chat.log.is_suspect,
+            state.catch_up.wants(chat),
+        )
+        for chat in state.chats.values()
+        if chat.id in shown
+    ]
+    cursor = untaken[0].before if untaken else state.cursor
+    return msgspec.json.encode(Place(state.user, state.device, cursor, chats))
+
+
+def _firsts_of(state: ClientState, untaken: Sequence[QueuedEvent]) -> dict[str, int] | None:
+    """Return the first entry of each chat in events; None if one of them cannot be repeated."""
+    firsts: dict[str, int] = {}
+    for told in untaken:
+        match told.event:
+            case MessageAdded(chat, entry):
+                firsts.setdefault(chat, entry.seq)
+            case MessageChanged(chat, entry, _) | MemberChanged(chat, entry):
+                firsts.setdefault(chat, entry.seq)
+            case ChatChanged(chat, entry) if entry is not None:
+                firsts.setdefault(chat, entry.seq)
+            case Restarted() | Skipped() | EntriesWithdrawn():
+                return None  # not tied to one seq: cannot be repeated
+            case ChatChanged(chat) if state.chat(chat).is_large:
+                return None  # it may have just become large, and used another cursor before
+            case Marked(user=user) if user == state.user:
+                return None  # the previous marker is not kept
+            case _:
+                pass
+    return firsts
+
+
+def deeds_of(state: ClientState, untaken: Sequence[QueuedEvent] = ()) -> bytes:
+    """Encode the operations not stored yet, and the `untaken` outcomes, which are not repeated."""
+    deeds = [
+        SavedDeed(
+            deed.ref,
+            deed.chat,
+            deed.fields,
+            deed.seq,
+            deed.ts,
+            deed.mid,
+            deed.stage is Stage.ACKED,
+            deed.is_told,
+        )
+        for deed in state.outbox
+    ]
+    outcomes = (_outcome_of(told.event) for told in untaken if not told.is_known)
+    found = [outcome for outcome in outcomes if outcome is not None]
+    return msgspec.json.encode(SavedDeeds(deeds, found))
+
+
+def _outcome_of(event: Event) -> SavedOutcome | None:
+    match event:
+        case Acked(ref, chat, seq, ts, mid, dup, durability):
+            return SavedOutcome(ref, chat, acked=(seq, ts, mid, dup, durability))
+        case Refused(ref, chat, error):
+            fields = {
+                "code": error.code,
+                "message": error.message,
+                "temporary": error.temporary,
+                "retry_after_ms": error.retry_after_ms,
+            }
+            return SavedOutcome(ref, chat, error=fields)
+        case _:
+            return None
+
+
+def restore(state: ClientState, place: bytes | None, deeds: bytes | None) -> None:
+    """Continue where another process stopped.
+
+    Raises:
+        CorruptData: it is not a valid client record.
+    """
+    try:
+        if place is not None:
+            _restore_place(state, msgspec.json.decode(place, type=Place))
+        kept = msgspec.json.decode(deeds or b"[]", type=SavedDeeds | list[SavedDeed])
+        if isinstance(kept, list):  # written by an older version
+            kept = SavedDeeds(kept)
+        for saved in kept.deeds:
+            deed = OutboxEntry(saved.ref, saved.chat, saved.fields)
+            deed.seq, deed.ts, deed.mid, deed.is_told = (
+                saved.seq,
+                saved.ts,
+                saved.mid,
+                saved.is_told,
+            )
+            # An operation in flight may be committed: retrying the same ref resolves it.
+            deed.stage = Stage.ACKED if saved.is_acked else Stage.QUEUED
+            state.outbox.put(deed)
+        state.tell_again(
+            Acked(outcome.ref, outcome.chat, *outcome.acked)
+            if outcome.acked is not None
+            else Refused(outcome.ref, outcome.chat, error_of(outcome.error or {}))
+            for outcome in kept.outcomes
+        )
+    except msgspec.MsgspecError as exc:
+        raise CorruptData(f"the client's store cannot be read: {exc}") from exc
+
+
+def _restore_place(state: ClientState, place: Place) -> None:
+    state.user, state.device, state.cursor = place.user, place.device, place.cursor
+    for saved in place.chats:
+        chat = state.chat(saved.chat)
+        chat.is_large = saved.is_large
+        chat.take_marks({"user": place.user, "read": saved.read})
+        chat.log.restore(saved.shown, saved.top, saved.mids)
+        if saved.is_suspect:
+            chat.suspect()
+        state.catch_up.want(chat, is_forced=saved.is_wanted)

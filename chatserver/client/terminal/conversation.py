@@ -1,0 +1,147 @@
+"""View model of one direct chat: a pure view of the `ChatClient` state, updated by its events.
+
+Invariants: a message is shown once, at its seq; composed text stays, in order, until it has a seq.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+
+from chatserver.client import events
+from chatserver.client.calls import HistoryPage
+from chatserver.client.chat import Chat
+from chatserver.client.outbox import OutboxEntry, Stage
+from chatserver.protocol.frames import Attachment
+
+
+class Mark(enum.Enum):
+    """The delivery status of one of our messages."""
+
+    SENDING = "sending"
+    SENT = "sent"  # committed: it will not be lost
+    STORED = "stored"  # in the warm tier
+    READ = "read"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One message to show. `mark` and `note` only for our own; `ts` is None until committed."""
+
+    sender: str
+    body: str
+    ts: int | None
+    mark: Mark | None = None
+    note: str = ""
+
+
+class Conversation:
+    """The direct chat with `peer`, as one device of `user` sees it."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.user = ""
+        self.chat: Chat | None = None
+        self.is_peer_typing = False
+        self.has_older = False
+        self._deeds: Callable[[], Sequence[OutboxEntry]] = list
+        self._drafts: list[str] = []  # composed before the chat was loaded
+        self._failed: list[Line] = []
+        self._bodies: dict[str, str] = {}  # by ref, of messages that may still be refused
+        self._stored_upto = 0
+
+    @property
+    def top(self) -> int:
+        """The newest known seq, 0 if there is none."""
+        return 0 if self.chat is None else self.chat.log.shown or 0
+
+    @property
+    def bottom(self) -> int:
+        """The oldest known seq, 0 if there is none."""
+        return 0 if self.chat is None else self.chat.log.bottom
+
+    @property
+    def is_answered(self) -> bool:
+        """True if every composed message has its ack."""
+        waiting = [deed for deed in self._deeds() if deed.stage is not Stage.ACKED]
+        return not self._drafts and not waiting
+
+    def draft(self, body: str) -> None:
+        """Keep a text that cannot be sent yet."""
+        self._drafts.append(body)
+
+    def opened(
+        self, user: str, chat: Chat, deeds: Callable[[], Sequence[OutboxEntry]]
+    ) -> list[str]:
+        """Set the chat and its pending operations; return the drafts to send first."""
+        self.user, self.chat, self._deeds = user, chat, deeds
+        drafts, self._drafts = self._drafts, []
+        return drafts
+
+    def composed(self, ref: str, body: str) -> None:
+        """Record the ref under which a text is being sent."""
+        self._bodies[ref] = body
+
+    def take(self, event: events.Event) -> None:
+        """Apply an event; events of other chats are ignored."""
+        name = None if self.chat is None else self.chat.id
+        match event:
+            case events.MessageAdded(chat, message) if chat == name:
+                if message.sender == self.peer:
+                    self.is_peer_typing = False
+            case events.SignalReceived("typing", sender, chat, fields) if chat == name:
+                if sender == self.peer:
+                    self.is_peer_typing = bool(fields.get("on"))
+            case events.Acked(ref, chat, seq, durability=durability) if chat == name:
+                self._bodies.pop(ref, None)
+                if durability == "stored":
+                    self._stored_upto = max(self._stored_upto, seq)
+            case events.StoredUpto(chat, seq) if chat == name:
+                self._stored_upto = max(self._stored_upto, seq)
+            case events.Restarted(is_new_epoch=True):
+                self._stored_upto = 0  # seqs may refer to other messages now
+            case events.Refused(ref, chat, error) if chat == name and ref in self._bodies:
+                body = self._bodies.pop(ref)
+                self._failed.append(Line(self.user, body, None, Mark.FAILED, error.message))
+            case _:
+                pass
+
+    def take_page(self, page: HistoryPage) -> None:
+        """Record a page of history, the newest or the one before `bottom`."""
+        self.has_older = page.has_more
+        if page.tier != "hot" and page.entries:
+            self._stored_upto = max(self._stored_upto, page.entries[0].seq)
+
+    def lines(self, now_s: float | None = None) -> list[Line]:
+        """Return the lines to show, oldest first; messages without a seq come last."""
+        placed: dict[int, Line] = {}
+        waiting: list[Line] = []
+        for deed in self._deeds():
+            if deed.fields["type"] != "send":
+                continue
+            body = deed.fields["body"] or "[file]"
+            if deed.stage is Stage.ACKED:  # its event may still be pending
+                placed[deed.seq] = Line(self.user, body, deed.ts, self._mark(deed.seq))
+            else:
+                waiting.append(Line(self.user, body, None, Mark.SENDING))
+        for message in [] if self.chat is None else self.chat.log.messages(now_s):
+            if not message.deleted:
+                mark = self._mark(message.seq) if message.sender == self.user else None
+                body = " ".join(filter(None, [message.body, *map(_describe, message.attachments)]))
+                placed[message.seq] = Line(message.sender, body, message.ts, mark)
+            else:
+                placed.pop(message.seq, None)
+        drafts = [Line(self.user, body, None, Mark.SENDING) for body in self._drafts]
+        return [line for _, line in sorted(placed.items())] + self._failed + waiting + drafts
+
+    def _mark(self, seq: int) -> Mark:
+        peer = None if self.chat is None else self.chat.marks.get(self.peer)
+        if peer is not None and seq <= peer.read:
+            return Mark.READ
+        return Mark.STORED if seq <= self._stored_upto else Mark.SENT
+
+
+def _describe(file: Attachment) -> str:
+    return f"[{file.name}, {file.size:,} bytes]"

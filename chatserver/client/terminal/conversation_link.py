@@ -1,0 +1,211 @@
+"""Connection of a terminal conversation: runs a `ChatClient` and applies its events."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from chatserver.client import events
+from chatserver.client.client import ChatClient, GetToken
+from chatserver.client.model import Bounds
+from chatserver.client.terminal.conversation import Conversation
+from chatserver.errors import ChatError, Unavailable
+
+PAGE = 50
+FILE_COMMAND = "/file"
+RETRY_S = 1.0
+MESSAGES_MAX = 5_000
+
+
+class State(enum.Enum):
+    """The connection state of the conversation."""
+
+    CONNECTING = "connecting"
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+class Link:
+    """The connection of one conversation. `on_change` is called after each visible change."""
+
+    def __init__(
+        self,
+        url: str,
+        get_token: GetToken,
+        talk: Conversation,
+        on_change: Callable[[], None],
+        api_url: str | None = None,
+    ) -> None:
+        self.talk = talk
+        self.state = State.CONNECTING
+        self.note = ""
+        self._url = url
+        self._on_change = on_change
+        self._client = ChatClient(
+            url,
+            get_token,
+            device=f"terminal-{secrets.token_hex(6)}",
+            bounds=Bounds(entries_max=MESSAGES_MAX),
+            is_patient=False,
+            api_url=api_url,
+        )
+        self.uploads = 0  # in progress
+        self._marked = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled.
+
+        Raises:
+            ChatError: reconnecting cannot help: the token, the address or the peer is rejected, or
+            the first connection failed.
+        """
+        try:
+            async with self._client, asyncio.TaskGroup() as group:
+                group.create_task(self._listen(), name="events")
+                group.create_task(self._open(), name="opening of the chat")
+        except* ChatError as group_of_errors:
+            raise self._explained(group_of_errors.exceptions[0]) from None
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, Unavailable) and error.message.startswith("no gateway"):
+            hint = "Start one with `chatserver dev`; another address is set with --url"
+            return Unavailable(f"{error.message}. {hint}")
+        return error
+
+    def send(self, body: str) -> None:
+        """Send a text now, or as soon as connected; ``/file PATH`` sends a file."""
+        command, _, path = body.partition(" ")
+        if command == FILE_COMMAND and path.strip():
+            self.uploads += 1
+            self._spawn(self._send_file(path.strip()), "upload")
+        elif self.talk.chat is None:
+            self.talk.draft(body)
+        else:
+            self._post(body)
+        self._on_change()
+
+    def typing(self, *, is_on: bool) -> None:
+        """Send a typing indicator to the peer."""
+        if self.state is State.ONLINE and self.talk.chat is not None:
+            self._client.typing(self.talk.chat.id, is_on=is_on)
+
+    def mark_read(self) -> None:
+        """Mark all messages as read."""
+        chat, top = self.talk.chat, self.talk.top
+        if self.state is State.ONLINE and chat is not None and top > self._marked:
+            self._marked = top
+            self._spawn(self._mark(chat.id, top), "mark")
+
+    async def _mark(self, chat: str, upto: int) -> None:
+        while upto == self._marked:  # otherwise a later marker replaces it
+            try:
+                await self._client.mark(chat, read=upto)
+            except ChatError as exc:
+                if not exc.temporary:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                break
+
+    def load_older(self) -> None:
+        """Load the page before the oldest message, if there is one."""
+        if self.state is State.ONLINE and self.talk.has_older:
+            self.talk.has_older = False  # not twice; the page states whether there is more
+            self._spawn(self._load(before=self.talk.bottom), "older messages")
+
+    async def _listen(self) -> None:
+        async for event in self._client.events():
+            self.talk.take(event)
+            match event:
+                case events.Connected():
+                    self._show(State.ONLINE if self.talk.chat is not None else State.CONNECTING)
+                case events.Disconnected(reason):
+                    self.note = reason
+                    self._show(State.OFFLINE)
+                case events.Restarted():
+                    self._marked = 0
+                    self._spawn(self._load_marks(), "marks")
+            self._on_change()
+
+    async def _open(self) -> None:
+        """Open the chat and load its newest page; send the drafts composed meanwhile."""
+        client = self._client
+        while True:
+            try:
+                chat = await client.open_direct(self.talk.peer)
+                page = await client.history(chat.id, limit=PAGE)
+                await self._load_marks()
+                break
+            except Unavailable as exc:
+                self.note = exc.message
+                self._on_change()
+                await asyncio.sleep((exc.retry_after_ms or 0) / 1000 or RETRY_S)
+        drafts = self.talk.opened(client.user, chat, lambda: client.deeds(chat.id))
+        self.talk.take_page(page)
+        for body in drafts:
+            self._post(body)
+        if client.is_online:
+            self._show(State.ONLINE)
+
+    async def _load(self, before: int) -> None:
+        assert self.talk.chat is not None
+        try:
+            page = await self._client.history(self.talk.chat.id, before=before, limit=PAGE)
+        except ChatError:
+            self.talk.has_older = True
+            raise
+        self.talk.take_page(page)
+        self._on_change()
+
+    async def _load_marks(self) -> None:
+        """Load the peer's read marker from the chat list; later changes arrive as events."""
+        await self._client.chats()
+        self._on_change()
+
+    def _post(self, body: str) -> None:
+        assert self.talk.chat is not None
+        try:
+            self.talk.composed(self._client.post(self.talk.chat.id, body), body)
+        except ChatError as exc:
+            self.note = exc.message
+
+    async def _send_file(self, path: str) -> None:
+        try:
+            if self.talk.chat is None:
+                raise Unavailable("there is no connection yet: send the file again")
+            chat = self.talk.chat.id
+            self.note = f"uploading {path}"
+            self._on_change()
+            file = await self._client.upload(chat, path)
+            self.talk.composed(self._client.post(chat, "", attachments=[file]), file.name)
+            self.note = ""
+        finally:
+            self.uploads -= 1
+            self._on_change()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(self._note_failure(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _note_failure(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ChatError as exc:
+            self.note = exc.message
+            self._on_change()
+
+    def _show(self, state: State) -> None:
+        self.state = state
+        if state is State.ONLINE:
+            self.note = ""
+        self._on_change()

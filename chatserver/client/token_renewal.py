@@ -1,0 +1,32 @@
+"""Renewal time of an access token, read from its payload. Pure.
+
+The client cannot verify the signature and need not: a wrong time costs one extra request or one
+reconnect.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+SHARE = 0.8  # fraction of the token lifetime after which a new one is fetched
+WAIT_S_MIN = 0.5
+RETRY_S = 5.0
+
+
+class _Life(msgspec.Struct):
+    iat: float
+    exp: float
+
+
+def renewal_wait_s(token: str) -> float | None:
+    """Return the delay after which a newly fetched token is to be replaced; None if unknown."""
+    payload = token.split(".")[1:2]
+    try:
+        padded = "".join(payload) + "=="
+        life = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Life)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+    return max(WAIT_S_MIN, (life.exp - life.iat) * SHARE)

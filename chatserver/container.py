@@ -1,0 +1,212 @@
+"""Dependency wiring: connects use cases to adapters. Closes resources in reverse order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Settings, check_secret
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import GatewayId
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.service import Sendable
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.requests import CompanionRequests
+from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
+from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.answered_chats import DirectChats
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.key_sets import KeySets
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.hot.users.presence import Presence
+from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.rate_limits import Limits
+from chatserver.hot.users.revocations import Revocations
+from chatserver.hot.users.session_directory import Sessions
+from chatserver.service.access.authentication import TokenAuthentication
+from chatserver.service.access.host_keyring import KeyRing
+from chatserver.service.chats.service import Chats, DeviceNotifier
+from chatserver.service.history.large_chat_log import ChannelLog
+from chatserver.service.history.service import History
+from chatserver.service.history.sync import Sync
+from chatserver.service.history.views import Views
+from chatserver.service.messaging.amendments import MessageAmendments
+from chatserver.service.messaging.service import Messaging, Pushes
+from chatserver.service.presence.service import UserPresence
+from chatserver.service.presence.subscriptions import PresenceSubscriptions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GatewayContainer:
+    """The use cases and adapters of a gateway."""
+
+    hot: HotClient
+    entrance: TokenAuthentication
+    host_keys: KeyRing
+    messaging: Messaging
+    amending: MessageAmendments
+    chats: Chats
+    history: History
+    members: MemberCheck
+    sync: Sync
+    log: ChatLog
+    inboxes: Inboxes
+    presence: Presence
+    mailbox: Mailbox
+    watchers: LargeChatSubscriptions
+    channel_log: ChannelLog
+    audiences: Audiences
+    postman: MailboxWriter
+    warm: WarmCalls
+    seen: PresenceStates
+    sessions: Sessions
+    limits: Limits
+    attendance: UserPresence
+    watching: PresenceSubscriptions
+    screening: Screening | None
+    sendable: Sendable
+    asking: CompanionRequests
+
+
+class AnyRouter(Pushes, DeviceNotifier, Protocol):
+    """Delivers events and signals to devices."""
+
+
+@contextlib.asynccontextmanager
+async def open_gateway_parts(
+    settings: Settings,
+    gateway: GatewayId,
+    clock: Clock,
+    make_router: Callable[[MailboxWriter, WarmCalls], AnyRouter],
+) -> AsyncIterator[GatewayContainer]:
+    """Connect a gateway to Redis and create its use cases.
+
+    Raises:
+        ConfigError: a setting prevents the start.
+        Unavailable: Redis is unavailable.
+    """
+    check_secret(settings)
+    async with open_hot(settings.redis) as hot:
+        warm = WarmCalls(hot, gateway, settings.gateway.rpc_timeout_s)
+        postman = MailboxWriter(hot)
+        router = make_router(postman, warm)
+        limits = Limits(hot, settings.limits)
+        charge = limits.charge_memory
+        audiences = Audiences(hot, warm.load_chat, charge)
+        inboxes, log = Inboxes(hot), ChatLog(hot)
+        presence = Presence(hot, gateway, settings.gateway.online_ttl_s)
+        watchers = LargeChatSubscriptions(hot, gateway, settings.gateway.online_ttl_s)
+        hidden = Hidden(hot)
+        members = MemberCheck(hot, audiences, warm)
+        views = Views(log, hidden, members)
+        body, pages = settings.chats.body_bounds, settings.chats.page_bounds
+        screening = None
+        if settings.webhooks.before_send_url is not None:
+            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock, body)
+        apart = Blocks(hot)
+        messaging = make_messaging(
+            screening,
+            settings.webhooks.before_send_in_flight_max,
+            PartitionedCommit(hot, gateway),
+            audiences,
+            inboxes,
+            UndeliveredChats(hot, postman),
+            router,
+            watchers,
+            settings.gateway.expires_s_max,
+            clock,
+            body,
+            charge,
+        )
+        keep_s = settings.presence.last_seen_ttl_s
+        seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
+        sessions_max, watched_max = (
+            settings.gateway.sessions_per_user_max,
+            settings.presence.watched_max,
+        )
+        tokens = Tokens(settings.auth, clock)
+        host_keys = KeyRing(settings.auth, KeySets(hot), warm.load_keys, tokens.use_key_set, clock)
+        yield GatewayContainer(
+            hot=hot,
+            entrance=TokenAuthentication(
+                tokens, Revocations(hot, settings.auth.token_s_max), host_keys
+            ),
+            host_keys=host_keys,
+            messaging=messaging,
+            amending=MessageAmendments(
+                Amendments(hot, gateway),
+                hidden,
+                audiences,
+                log,
+                warm,
+                messaging,
+                inboxes,
+                router,
+                body,
+                charge,
+                members,
+            ),
+            chats=Chats(
+                inboxes,
+                audiences,
+                log,
+                warm,
+                warm,
+                router,
+                clock,
+                views,
+                watchers,
+                apart,
+                pages,
+                charge,
+            ),
+            history=History(log, warm, members, clock, views, pages),
+            members=members,
+            sync=Sync(inboxes, log, warm, clock, views, pages),
+            log=log,
+            inboxes=inboxes,
+            presence=presence,
+            # Same TTL as presence: entries of a dead gateway are detected and removed when mail is
+            # posted to it.
+            mailbox=Mailbox(hot, gateway, settings.gateway.online_ttl_s),
+            watchers=watchers,
+            channel_log=ChannelLog(log, views, clock),
+            audiences=audiences,
+            postman=postman,
+            warm=warm,
+            seen=seen,
+            sessions=Sessions(hot, gateway, sessions_max, keep_s),
+            limits=limits,
+            attendance=UserPresence(seen, settings.presence, clock),
+            watching=PresenceSubscriptions(
+                seen,
+                inboxes,
+                audiences.get,
+                watched_max,
+                clock,
+                apart,
+                DirectChats(hot, audiences.get),
+            ),
+            screening=screening,
+            asking=CompanionRequests(
+                TokenBudgets(hot, settings.assistant),
+                HotMembership(hot),
+                Deltas(hot),
+                members,
+            ),
+            sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
+        )

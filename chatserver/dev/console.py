@@ -1,0 +1,89 @@
+"""Console output of `chatserver dev`: log lines of all processes, and the URLs to open."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from chatserver.dev.data_folder import SETTINGS
+from chatserver.dev.plan import ADMINS, DEMO_USERS, Plan
+from chatserver.telemetry.printable_text import printable
+
+_COLOURS = {
+    "dev": "bold",
+    "redis": "red",
+    "dynamodb": "yellow",
+    "s3": "green",
+    "tables": "yellow",
+    "worker": "magenta",
+    "gateway": "cyan",
+    "api": "blue",
+}
+_LEVELS = {"debug": "dim", "warning": "yellow", "error": "bold red", "critical": "bold red"}
+
+
+class Screen:
+    """Terminal shared by all processes. `is_verbose` also shows the lines of the servers."""
+
+    def __init__(self, console: Console | None = None, *, is_verbose: bool = False) -> None:
+        self._console = console or Console(highlight=False)
+        self.is_verbose = is_verbose
+
+    def line(self, name: str, text: str) -> None:
+        """Print a line of process `name`."""
+        text = printable(text)  # a pipe does not filter control characters
+        level = next((word for word in text.split(maxsplit=2)[1:2]), "")
+        self._console.print(
+            Text.assemble(
+                (f"{name:<8} │ ", _COLOURS.get(name, "")), (text, _LEVELS.get(level, ""))
+            ),
+            soft_wrap=True,
+        )
+
+    def say(self, text: str) -> None:
+        """Print a line of `chatserver dev` itself."""
+        self.line("dev", text)
+
+    def failed(self, name: str, why: str, tail: list[str]) -> None:
+        """Report a process that ended, with its last log lines."""
+        said = Text("\n".join(printable(line) for line in tail) or "(it said nothing)")
+        self._console.print(Panel(said, title=f"{name} {why}", border_style="red", expand=False))
+
+    def welcome(self, plan: Plan) -> None:
+        """Print the addresses of all services."""
+        first, second, *_ = DEMO_USERS
+        ports = plan.ports
+        table = Table.grid(padding=(0, 2))
+        for what, where in (
+            ("Open", Text(plan.page_url, "bold underline")),
+            ("", Text(f"in two windows; be {first} in one and {second} in the other")),
+            ("", Text(f"{ADMINS[0]} has Operations in the menu: how the server is, as charts")),
+            ("Terminal", Text(f"{_command()} chat --as {first} --with {second}{_api(plan)}")),
+            ("Gateway", Text(plan.gateway_url)),
+            ("Redis", Text(f"redis://127.0.0.1:{ports.redis}/0")),
+            ("DynamoDB", Text(f"http://127.0.0.1:{ports.dynamodb}")),
+            ("S3", Text(f"http://127.0.0.1:{ports.s3}")),
+            ("Settings", Text(f". {plan.folder / SETTINGS}  (for `{_command()} keys` and so on)")),
+            ("Data", Text(f"{plan.folder}  (kept; --fresh empties it)")),
+            ("Stop", Text("Ctrl-C")),
+        ):
+            table.add_row(Text(what, "dim"), where)
+        self._console.print(Panel(Group(table), title="chatserver is running", expand=False))
+
+
+def _command() -> str:
+    """Return the command for this executable, as typed in this directory."""
+    if shutil.which("chatserver") is not None:
+        return "chatserver"
+    path = Path(sys.argv[0]).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _api(plan: Plan) -> str:
+    return "" if plan.ports.page == 8080 else f" --api {plan.page_url.rstrip('/')}"

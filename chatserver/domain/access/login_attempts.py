@@ -1,0 +1,26 @@
+"""Login attempts: source and account of an attempt, and its rank in the queue. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chatserver.domain.ids import UserId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoginAttempt:
+    """One password to check or to hash.
+
+    `source` is the network of an unknown device, or the known device. `used` counts recent attempts
+    of the source for this account. `is_over_budget`: unknown devices have guessed too often at this
+    account recently, so this attempt has to wait. `is_guess`: they have tried several times
+    already, so this attempt is checked after those for other accounts.
+    """
+
+    account: UserId
+    source: str
+    is_known: bool
+    used: int = 0
+    is_over_budget: bool = False
+    is_guess: bool = False
+    is_counted: bool = False  # toward the budget of the account

@@ -1,0 +1,83 @@
+"""Logins, token claims and revocation marks. No I/O.
+
+A login is one sign-in with a password: one device, one chain of refresh tokens, identified by an
+id. Its access tokens carry that id. Tokens of the host application belong to no login.
+
+Revocation marks are stored per user: a time up to which all tokens without a login are revoked,
+single logins, and a ban of the user. They are kept for as long as a token lives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chatserver.domain.ids import UserId
+from chatserver.errors import Banned, Unauthenticated
+
+ENDED = "token: this login was ended: log in again"
+BANNED = "this user is banned"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a valid token. `login` is None if it belongs to no login."""
+
+    user: UserId
+    expires_at: int  # seconds since 1970
+    jti: str
+    issued_at: int = dataclasses.field(default=0, compare=False)
+    login: str | None = None
+    is_from_host: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marks:
+    """The revocation marks of a user; see the module docstring.
+
+    `before` is in seconds since 1970. A token issued in that very second counts as issued before:
+    the clock has whole seconds. A new login gets a token of the next second.
+    """
+
+    before: int = 0
+    logins: frozenset[str] = frozenset()
+    is_banned: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Login:
+    """A device that logged in. Unused, the login expires at `expires_at` (s).
+
+    `generation` is the number of its newest refresh token, created at `rotated_ms`. `seed` is an
+    input of its refresh tokens, deleted when the login ends.
+    """
+
+    user: str
+    login: str
+    name: str | None
+    created_ms: int
+    seen_ms: int
+    seed: str
+    expires_at: int
+    generation: int = 1
+    rotated_ms: int = 0
+    ended_ms: int | None = None
+
+    def is_live(self, now: float) -> bool:
+        """Return whether the login is still valid."""
+        return self.ended_ms is None and self.expires_at > now
+
+
+def check_marks(claims: Claims, marks: Marks) -> None:
+    """Check that a token is not revoked.
+
+    Raises:
+        Banned: the user is banned.
+        Unauthenticated: the login was ended, or all tokens issued up to then were revoked.
+    """
+    if marks.is_banned:
+        raise Banned(BANNED)
+    if claims.login is not None:
+        if claims.login in marks.logins:
+            raise Unauthenticated(ENDED)
+    elif claims.issued_at <= marks.before:
+        raise Unauthenticated(ENDED)

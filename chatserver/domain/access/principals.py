@@ -1,0 +1,34 @@
+"""Principals: a person with a token, or the host application with an API key. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from chatserver.domain.ids import DeviceId, UserId
+
+# With this scope, a key may act as any user; see `Principal.user`.
+ACT_AS = "act_as"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Principal:
+    """The authenticated caller, and the user on whose behalf it acts.
+
+    `user` is the person; for a key, the user it acts as, or None. `is_admin`: a person who operates
+    this installation (`auth.admins`). `device` is the device that a token was issued for, if any;
+    `key` is the key's id.
+    """
+
+    kind: Literal["user", "key"]
+    user: UserId | None
+    scopes: frozenset[str] = frozenset()
+    device: DeviceId | None = None
+    key: str | None = None
+    issued_at: int = 0  # of a person's token, seconds since 1970
+    is_admin: bool = False
+
+    @property
+    def name(self) -> str:
+        """The caller's name in limits and markers: no user can have the name of a key."""
+        return f"key:{self.key}" if self.kind == "key" else f"user:{self.user}"

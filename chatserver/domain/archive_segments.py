@@ -1,0 +1,80 @@
+"""Archive segments: each holds a run of a chat's entries in one S3 object. No I/O.
+
+Segments of a chat neither overlap nor leave gaps: the first starts with seq 1, and each other one
+where the previous one ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from chatserver.domain.ids import ChatId, Seq, Ts
+
+PREFIX: Final = "archive/v1"
+ARCHIVED_KIND: Final = "archived"  # kind of the placeholder for an archived newest entry
+LOST_KIND: Final = "lost"  # kind of the placeholder for an entry that no tier has
+TRAIL_PREFIX: Final = "archived#"  # prefix of items that list the segments with a user's entries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """Manifest entry of an object, which `decode_segment` checks the object against.
+
+    `tag` identifies one version of the object: rewriting the entries after a change uses a new tag.
+    Objects therefore never change, and keys are never reused.
+    """
+
+    chat: ChatId
+    first: Seq
+    last: Seq
+    first_ts: Ts
+    last_ts: Ts
+    raw_bytes: int  # of the lines
+    stored_bytes: int  # of the object
+    sha256: str  # of the object, in hexadecimal digits
+    tag: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's key."""
+        tag = f".{self.tag}" if self.tag else ""
+        return f"{PREFIX}/{self.chat}/{self.first:020d}-{self.last:020d}{tag}.jsonl.zst"
+
+    @property
+    def count(self) -> int:
+        """The number of entries."""
+        return self.last - self.first + 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restored:
+    """Archived entries that are temporarily restored to the warm tier; both ends included."""
+
+    first: Seq
+    last: Seq
+    first_ts: Ts
+    last_ts: Ts
+    until: int  # seconds since 1970
+    done: int  # restored up to this seq
+    is_ending: bool = False  # the entries are being removed
+
+    def is_kept(self, now_s: float) -> bool:
+        """Return whether the entries are to stay in the warm tier."""
+        return not self.is_ending and self.until > now_s
+
+    def serves(self, seq: int, now_s: float) -> bool:
+        """Return whether the warm tier has a restored entry."""
+        return self.first <= seq <= self.done and self.is_kept(now_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveTop:
+    """The archived position of a chat: the last entry, and the restored ranges."""
+
+    seq: Seq
+    ts: Ts
+    restored: tuple[Restored, ...] = ()
+
+
+NOTHING_ARCHIVED: Final = ArchiveTop(Seq(0), Ts(0))

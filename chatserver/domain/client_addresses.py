@@ -1,0 +1,68 @@
+"""Client addresses of connections, with or without proxies. Pure functions."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def parse_networks(texts: Iterable[str]) -> list[Network]:
+    """Return networks from addresses and ranges. Raises ValueError."""
+    return [ipaddress.ip_network(text.strip(), strict=False) for text in texts]
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address in a hop of X-Forwarded-For, with or without a port; None if invalid."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
+
+
+def is_in(address: str, networks: Sequence[Network]) -> bool:
+    """Return whether an address belongs to one of the networks."""
+    parsed = parse_address(address) if networks else None
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+    """Return the address of the client: the right-most one that is not a trusted proxy.
+
+    `forwarded` holds the values of X-Forwarded-For in the order of their header lines. Each trusted
+    proxy has appended its peer, so addresses to the left of the first untrusted one are unverified.
+    """
+    address = parse_address(peer)
+    if address is None:
+        return peer
+    hops = ",".join(forwarded).split(",") if forwarded else []
+    while hops and any(address in network for network in trusted):
+        hop = parse_address(hops.pop())
+        if hop is None:
+            break  # the proxy before it is the last known one
+        address = hop
+    return str(address)
+
+
+def subject_of(address: str) -> str:
+    """Return the rate limit key of an address; for IPv6, the /64 network of one customer."""
+    parsed = parse_address(address)
+    if parsed is None:
+        return "0"
+    if parsed.version == 6:
+        return f"6-{int(parsed) >> 64:016x}"
+    return f"4-{int(parsed):08x}"
+
+
+def network_of(subject: str) -> str:
+    """Return the network of a `subject_of` key: /24 for IPv4; an IPv6 key is already a /64."""
+    return subject[:-2] if subject.startswith("4-") else subject

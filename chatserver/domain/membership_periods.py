@@ -1,0 +1,80 @@
+"""Membership periods: the seqs of a chat that a user may read because they were a member then.
+
+The current period is open: it begins at the member's `joined` and has no last seq. Earlier periods
+are closed, and stored with the membership. Invariants: periods are ascending, and neither touch nor
+overlap; there are at most `PERIODS_MAX`, the newest ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, NamedTuple
+
+PERIODS_MAX: Final = 20
+
+
+class Period(NamedTuple):
+    """Seqs of a chat, both ends included."""
+
+    first: int
+    last: int
+
+
+Periods = tuple[Period, ...]
+EMPTY: Final = Period(1, 0)
+
+
+def add_period(periods: Periods, period: Period) -> Periods:
+    """Return the periods with a newest one added. An empty one adds nothing."""
+    if period.first > period.last:
+        return periods
+    if periods and period.first <= periods[-1].last + 1:
+        newest = periods[-1]
+        period = Period(min(newest.first, period.first), max(newest.last, period.last))
+        periods = periods[:-1]
+    return (*periods, period)[-PERIODS_MAX:]
+
+
+def format_periods(periods: Periods) -> str:
+    """Return periods as text: ``3-10,20-31``."""
+    return ",".join(f"{first}-{last}" for first, last in periods)
+
+
+def parse_periods(text: str) -> Periods:
+    """Parse periods. Raises ValueError."""
+    pairs = (pair.partition("-") for pair in text.split(",") if pair)
+    return tuple(Period(int(first), int(last)) for first, _, last in pairs)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormerMember:
+    """A membership that ended, kept in case the user rejoins.
+
+    The entry `mid` ended the period `last` at its last seq. The hot tier can lose that entry and
+    assign its seq again, so only entries stored in the warm tier at that time, up to `stored`, are
+    certain.
+    """
+
+    last: Period = EMPTY
+    mid: str = ""
+    stored: int = 0
+    periods: Periods = ()  # before `last`
+    hidden: tuple[int, ...] = ()  # seqs of messages that the user deleted for themselves
+    quiet_until: int | None = None  # ms since 1970; notifications are muted until then
+    muted_until: int | None = None  # seconds since 1970, 0 forever; None: may write
+
+    def close(self, *, is_confirmed: bool, now_s: float) -> FormerMember:
+        """Return the initial state of a new membership: closed periods, and an unexpired mute.
+
+        `is_confirmed`: the chat still has entry `mid` at the end of the last period.
+        """
+        last = self.last
+        if not is_confirmed:
+            last = Period(last.first, min(last.last, self.stored))
+        is_muted = self.muted_until is not None and not 0 < self.muted_until <= now_s
+        return dataclasses.replace(
+            self,
+            last=EMPTY,
+            periods=add_period(self.periods, last),
+            muted_until=self.muted_until if is_muted else None,
+        )

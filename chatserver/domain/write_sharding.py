@@ -1,0 +1,205 @@
+"""Write sharding: distribution of a busy chat's entries over partitions, by time. No I/O.
+
+A DynamoDB partition accepts about 1,000 write units per second. A chat that needs more has a
+*layout*: time ranges (stretches), each with a number of shards, a power of two. Entries of a
+stretch with one shard are in partition ``<chat>``, like those of a chat without a layout; entries
+of a stretch with more are in ``<chat>#<n>``. Ids contain no ``#``.
+
+Invariant: the partition of an entry follows from the layout and its ts alone. A layout only grows,
+by stretches that begin later than any existing entry, so entries never move.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from chatserver.errors import CorruptData
+
+T = TypeVar("T")
+
+SHARDS_MAX: Final = 64
+STRETCHES_MAX: Final = 32  # per chat
+# The last ones are reserved for scaling up: with only these left, a chat cannot scale down.
+STRETCHES_KEPT: Final = 6
+_BITS: Final = 64
+_MASK: Final = (1 << _BITS) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+
+
+class ShardingPeriod(NamedTuple):
+    """The number of shards from a ts on, up to the next stretch."""
+
+    from_ts: int
+    shards: int
+
+
+class Piece(NamedTuple):
+    """A range of ts, both ends included, within the partitions of one stretch."""
+
+    low: int
+    high: int
+    partitions: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """A chat's stretches, in ascending order; before the first one there is one shard."""
+
+    stretches: tuple[ShardingPeriod, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether the chat was ever sharded."""
+        return bool(self.stretches)
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of the last stretch, which may begin in the future."""
+        return self.stretches[-1].shards if self.stretches else 1
+
+    @property
+    def from_ts(self) -> int:
+        """The start of the last stretch."""
+        return self.stretches[-1].from_ts if self.stretches else 0
+
+    def shards_at(self, ts: int) -> int:
+        """Return the number of shards for entries of a ts."""
+        at = bisect.bisect_right(self.stretches, ts, key=lambda stretch: stretch.from_ts)
+        return self.stretches[at - 1].shards if at else 1
+
+    def pieces(self, chat: str, low: int, high: int, *, is_rising: bool) -> list[Piece]:
+        """Return the range ``[low, high]`` as pieces, in ascending or descending order."""
+        stretches = (ShardingPeriod(0, 1), *self.stretches)
+        found: list[Piece] = []
+        for number, (from_ts, shards) in enumerate(stretches):
+            is_last = number + 1 == len(stretches)
+            end = high if is_last else min(high, stretches[number + 1].from_ts - 1)
+            if (begin := max(low, from_ts)) <= end:
+                found.append(Piece(begin, end, partitions(chat, shards)))
+        return found if is_rising else found[::-1]
+
+    def encode(self) -> str:
+        """Return the layout as text."""
+        return ",".join(f"{from_ts}:{shards}" for from_ts, shards in self.stretches)
+
+
+WHOLE: Final = Layout()
+
+
+def parse_layout(text: str) -> Layout:
+    """Parse a layout.
+
+    Raises:
+        CorruptData: the text is not a layout.
+    """
+    try:
+        pairs = [pair.split(":") for pair in text.split(",")]
+        stretches = tuple(ShardingPeriod(int(from_ts), int(shards)) for from_ts, shards in pairs)
+    except ValueError as exc:
+        raise CorruptData(f"shards: {text!r} is no layout") from exc
+    is_rising = all(a.from_ts < b.from_ts for a, b in itertools.pairwise(stretches))
+    are_shards = all(is_shards(stretch.shards) for stretch in stretches)
+    if not (is_rising and are_shards and stretches[0].from_ts > 0):
+        raise CorruptData(f"shards: {text!r} is no layout")
+    return Layout(stretches)
+
+
+def is_shards(number: int) -> bool:
+    """Return whether a number of shards is valid: a power of two."""
+    return 1 <= number <= SHARDS_MAX and number & (number - 1) == 0
+
+
+def shard_of(ts: int, shards: int) -> int:
+    """Return the shard of an entry, a hash of its ts: evenly spread for any write pattern.
+
+    By ts and not by seq: a change stores the ts of its target, so no search is needed.
+    """
+    mixed = ts * _GOLDEN & _MASK
+    mixed = (mixed ^ mixed >> 32) * _GOLDEN & _MASK
+    return mixed * shards >> _BITS
+
+
+def partitions(chat: str, shards: int) -> tuple[str, ...]:
+    """Return the partitions for a number of shards."""
+    return (chat,) if shards == 1 else tuple(f"{chat}#{n}" for n in range(shards))
+
+
+def chat_of(partition: str) -> str:
+    """Return the chat of a partition."""
+    chat, mark, number = partition.rpartition("#")
+    return chat if mark and number.isdecimal() else partition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layouts:
+    """The layouts of all chats that have one."""
+
+    of_chats: Mapping[str, Layout] = dataclasses.field(default_factory=dict)
+
+    def of(self, chat: str) -> Layout:
+        """Return the layout of a chat."""
+        return self.of_chats.get(chat, WHOLE)
+
+    def partition_of(self, chat: str, ts: int) -> str:
+        """Return the partition of the entry with a ts."""
+        layout = self.of_chats.get(chat)
+        if layout is None or (shards := layout.shards_at(ts)) == 1:
+            return chat
+        return f"{chat}#{shard_of(ts, shards)}"
+
+
+class ShardMerge(Generic[T]):
+    """Merges streams of rows, each ordered by ts: a row is returned once no stream can precede it.
+
+    Repeat until `upto` is None: read the `lacking` streams, `feed` their rows, then `take`.
+    """
+
+    def __init__(self, streams: int, *, is_rising: bool) -> None:
+        self._sign = 1 if is_rising else -1
+        self._upto: list[int | None] = [-(1 << _BITS)] * streams  # None: the stream has ended
+        self._held = [0] * streams
+        self._heap: list[tuple[int, int, T]] = []
+
+    @property
+    def upto(self) -> int | None:
+        """The ts up to which all streams are known; None: to their ends."""
+        known = self._known()
+        return None if known is None else known * self._sign
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether `take` can return a row."""
+        known = self._known()
+        return bool(self._heap) and (known is None or self._heap[0][0] <= known)
+
+    def _known(self) -> int | None:
+        return min((upto for upto in self._upto if upto is not None), default=None)
+
+    def lacking(self) -> list[int]:
+        """Return the streams to read next: without buffered rows, and not at their end."""
+        return [
+            n
+            for n, (upto, held) in enumerate(zip(self._upto, self._held, strict=True))
+            if upto is not None and not held
+        ]
+
+    def feed(self, stream: int, rows: Iterable[tuple[int, T]], upto: int | None) -> None:
+        """Add the next rows of a stream, with their ts; it is read up to `upto`, None: all."""
+        for ts, row in rows:
+            heapq.heappush(self._heap, (ts * self._sign, stream, row))
+            self._held[stream] += 1
+        self._upto[stream] = None if upto is None else upto * self._sign
+
+    def take(self, count: int) -> list[tuple[int, T]]:
+        """Return the next rows, at most `count`."""
+        known = self._known()
+        taken: list[tuple[int, T]] = []
+        while self._heap and len(taken) < count and (known is None or self._heap[0][0] <= known):
+            key, stream, row = heapq.heappop(self._heap)
+            self._held[stream] -= 1
+            taken.append((key * self._sign, row))
+        return taken

@@ -1,0 +1,6 @@
+"""Optional features, one package each, built on the core.
+
+A feature has the same modules everywhere, as needed: `model` (values and rules), `service` (use
+cases), `hot`, `warm` and `cold` (its data in Redis, DynamoDB and S3), routes and workers. Start
+with the docstring of the package.
+"""

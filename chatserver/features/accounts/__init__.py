@@ -1,0 +1,5 @@
+"""User accounts with passwords: registration, login, devices and profiles.
+
+A host application with its own accounts does not need this feature. Start with `service` (use
+cases) and `logins` (lifecycle of a login); `warm` holds the DynamoDB rows.
+"""

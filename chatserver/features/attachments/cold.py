@@ -1,0 +1,152 @@
+"""S3 objects of files.
+
+    uploads/<id>             the upload before validation: not readable, expires by itself
+    attachments/<chat>/<id>  the same content after validation
+    thumbs/<chat>/<id>       its thumbnail, encoded by the server
+
+The server makes all keys, from ids that it generated. A client can write only to ``uploads/``: a
+second upload, while its form is valid, does not change the file that others read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from chatserver.cold.bucket import UPLOADS_PREFIX
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.errors import BadRequest, Conflict
+from chatserver.features.attachments.model import (
+    SNIFF_BYTES,
+    THUMB_TYPE,
+    File,
+    check_content,
+    checksum_base64,
+    disposition_of,
+    served_type,
+)
+
+THUMB_BYTES_MAX = 1_048_576
+_CHECKSUM_FIELD = "x-amz-checksum-sha256"
+
+
+class UploadForm(NamedTuple):
+    """The address to post a file to, and the form fields that precede it."""
+
+    url: str
+    fields: dict[str, str]
+
+
+def upload_key(file: File) -> str:
+    """Return the key of a file's upload."""
+    return f"{UPLOADS_PREFIX}{file.id}"
+
+
+def content_key(file: File) -> str:
+    """Return the key of a file's content."""
+    return f"attachments/{file.chat}/{file.id}"
+
+
+def thumb_key(file: File) -> str:
+    """Return the key of a file's thumbnail."""
+    return f"thumbs/{file.chat}/{file.id}"
+
+
+class Files:
+    """Reads and writes the objects of files."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
+        """Return a form that accepts this file only: its size, type and checksum."""
+        fields = {
+            "Content-Type": file.type,
+            "x-amz-checksum-algorithm": "SHA256",
+            _CHECKSUM_FIELD: checksum_base64(file.sha256),
+        }
+        return UploadForm(
+            *await self._store.sign_upload(upload_key(file), fields, file.size, lifetime_s)
+        )
+
+    async def accept(self, file: File) -> None:
+        """Validate an upload, and copy it if it is the announced file.
+
+        Guarantees:
+            The copy is the validated content, even if the client uploads again meanwhile.
+            Idempotent.
+
+        Raises:
+            Conflict: nothing was uploaded yet, or it changed during validation.
+            BadRequest: it has another size or checksum, or is not of its type.
+        """
+        key = upload_key(file)
+        try:
+            head = await self._store.call("head_object", Key=key, ChecksumMode="ENABLED")
+            if head["ContentLength"] != file.size:
+                raise BadRequest(f"content: has {head['ContentLength']} bytes, not {file.size}")
+            await self._check_checksum(file, key, head.get("ChecksumSHA256"))
+            part = f"bytes=0-{SNIFF_BYTES - 1}"
+            check_content(file.type, await self._store.read(key, size_max=SNIFF_BYTES, part=part))
+        except ObjectMissing:
+            raise Conflict("attachment: is not uploaded yet") from None
+        await self._store.call(
+            "copy_object",
+            Key=content_key(file),
+            CopySource={"Bucket": self._store.bucket, "Key": key},
+            CopySourceIfMatch=head["ETag"],
+        )
+
+    async def drop_upload(self, file: File) -> None:
+        """Delete an upload after it was copied. Idempotent."""
+        await self._store.call("delete_object", Key=upload_key(file))
+
+    async def _check_checksum(self, file: File, key: str, reported: str | None) -> None:
+        # AWS verifies the checksum that it reports. Other implementations may ignore the field.
+        if reported is None:
+            digest = hashlib.sha256()
+            async with contextlib.aclosing(self._store.iter_content(key)) as pieces:
+                async for piece in pieces:
+                    digest.update(piece)
+            reported = checksum_base64(digest.hexdigest())
+        if reported != checksum_base64(file.sha256):
+            raise BadRequest("content: has another SHA-256 than was said")
+
+    async def read(self, file: File, size_max: int) -> bytes:
+        """Return the content. Raises ObjectMissing, TooLarge."""
+        return await self._store.read(content_key(file), size_max=size_max)
+
+    def iter_pieces(self, file: File) -> AsyncIterator[bytes]:
+        """Yield the content in pieces. Raises ObjectMissing."""
+        return self._store.iter_content(content_key(file))
+
+    async def put_thumb(self, file: File, content: bytes) -> None:
+        """Store a thumbnail."""
+        await self._store.call(
+            "put_object", Key=thumb_key(file), Body=content, ContentType=THUMB_TYPE
+        )
+
+    async def remove(self, file: File) -> None:
+        """Delete all objects of a file. Idempotent."""
+        for key in (upload_key(file), thumb_key(file), content_key(file)):
+            await self._store.call("delete_object", Key=key)
+
+    async def sign_link(self, file: File, lifetime_s: int) -> str:
+        """Return a URL from which a browser saves the file under its name."""
+        answer = {
+            "content-type": served_type(file.type),
+            "content-disposition": disposition_of(file.name),
+            "cache-control": f"private, max-age={lifetime_s}",
+        }
+        return await self._store.sign_link(content_key(file), answer, lifetime_s)
+
+    async def sign_thumb_link(self, file: File, lifetime_s: int) -> str:
+        """Return a URL of the thumbnail, the only object that is shown inline."""
+        answer = {
+            "content-type": THUMB_TYPE,
+            "content-disposition": "inline",
+            "cache-control": f"private, max-age={lifetime_s}",
+        }
+        return await self._store.sign_link(thumb_key(file), answer, lifetime_s)

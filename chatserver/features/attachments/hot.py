@@ -1,0 +1,181 @@
+"""Redis data of attachments: copies of sendable files, and the queue of the media worker.
+
+Data: ``{pN}:file:<file>`` (string, msgpack, expires when the upload may no longer be sent): a copy
+of the directory's row, only while no message references the upload. If it is missing, the directory
+has to be read. ``{media}:jobs`` and ``{media}:slow-jobs`` (streams, bounded): ids of images, read
+by one consumer group of all `media` workers. An entry is acknowledged and deleted when its job is
+finished. Images that take long are moved to the second stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import redis.exceptions
+
+from chatserver.errors import Unavailable
+from chatserver.features.attachments.model import File
+from chatserver.hot.redis.client import HotClient
+
+JOBS_MAX = 10_000
+_GROUP = "media"
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(File)
+
+
+def encode_file(file: File) -> bytes:
+    """Return a file, encoded for transfer between processes."""
+    return _encode(file)
+
+
+def decode_file(data: bytes) -> File:
+    """Return the file that `encode_file` encoded."""
+    return _decoder.decode(data)
+
+
+class SendableFiles:
+    """Copies of uploads that may be sent."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def find(self, files: Sequence[str]) -> list[File | None]:
+        """Return the copy of each file, or None. Cost: one Redis round trip."""
+        keys = [self._hot.keys.file(file) for file in files]
+        found = await asyncio.gather(*(self._hot.call("GET", key) for key in keys))
+        return [None if data is None else decode_file(data) for data in found]
+
+    async def put(self, file: File, now_s: float, *, is_news: bool) -> None:
+        """Store the copy of a file that may be sent; other files are not stored.
+
+        `is_news`: the file has just changed. Otherwise it may be older than the existing copy and
+        does not replace it. If a changed file may no longer be sent, its copy is deleted; the
+        directory has its current state.
+        """
+        if file.phase != "ready" or file.seqs or file.due is None or file.due <= now_s:
+            if is_news:
+                await self.drop([file.id])
+            return
+        mode = () if is_news else ("NX",)
+        key = self._hot.keys.file(file.id)
+        await self._hot.write("SET", key, encode_file(file), "EXAT", file.due, *mode)
+
+    async def drop(self, files: Iterable[str]) -> None:
+        """Delete copies, so that gateways read the directory. Idempotent."""
+        keys = [self._hot.keys.file(file) for file in files]
+        await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
+
+
+class Job(NamedTuple):
+    """An image to process; `tries` includes this one. `key`: the stream of the job."""
+
+    entry: str
+    file: str
+    tries: int
+    key: str
+
+
+class MediaJobs:
+    """Images to process, in two lanes."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def add(self, file: str) -> None:
+        """Queue an image.
+
+        A job that is trimmed from the bounded stream leaves its image without a thumbnail.
+        """
+        await self._add(self._hot.keys.media_jobs(), file)
+
+    async def defer(self, job: Job) -> None:
+        """Move a job to the slow lane. A crash in between leaves it in both, which is harmless."""
+        await self._add(self._hot.keys.slow_media_jobs(), job.file)
+        await self.finish(job)
+
+    async def _add(self, key: str, file: str) -> None:
+        await self._hot.call("XADD", key, "MAXLEN", "~", JOBS_MAX, "*", "f", file)
+
+    async def finish(self, job: Job) -> None:
+        """Acknowledge and delete a job."""
+        await self._hot.call("XACK", job.key, _GROUP, job.entry)
+        await self._hot.call("XDEL", job.key, job.entry)
+
+    def reader(self, consumer: str, lease_s: float, *, is_slow: bool = False) -> JobReader:
+        """Return a reader of one lane, for one worker."""
+        keys = self._hot.keys
+        key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
+        return JobReader(self._hot, key, consumer, lease_s)
+
+
+class JobReader:
+    """Claims jobs: new ones, and those of workers that crashed."""
+
+    def __init__(self, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
+        self._hot = hot
+        self._key = key
+        self._consumer = consumer
+        self._lease_ms = int(lease_s * 1000)
+        self._client: Any = None
+
+    async def __aenter__(self) -> JobReader:
+        self._client = self._hot.blocking_client(self._key)
+        try:
+            await self._hot.create_group(self._key, _GROUP)
+        except BaseException:
+            await self._client.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def take(self, wait_ms: int) -> Job | None:
+        """Claim a job, waiting up to `wait_ms` for one; return None if there is none.
+
+        Guarantees:
+            No other worker gets the job for `lease_s`; after that, another one may claim it.
+
+        Raises:
+            Unavailable: Redis is unavailable; start again.
+        """
+        try:
+            return await self._take_left() or await self._take_new(wait_ms)
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+
+    async def _take_left(self) -> Job | None:
+        waiting = await self._hot.within(
+            self._client.xpending_range(
+                self._key, _GROUP, min="-", max="+", count=1, idle=self._lease_ms
+            )
+        )
+        if not waiting:
+            return None
+        entry, tries = waiting[0]["message_id"], waiting[0]["times_delivered"]
+        claimed = await self._hot.within(
+            self._client.xclaim(
+                self._key, _GROUP, self._consumer, min_idle_time=self._lease_ms, message_ids=[entry]
+            )
+        )
+        if not claimed:
+            # It was trimmed from the stream, or another worker claimed it first.
+            if not await self._hot.call("XRANGE", self._key, entry, entry):
+                await self._hot.call("XACK", self._key, _GROUP, entry)
+            return None
+        return self._job(claimed[0], tries + 1)
+
+    async def _take_new(self, wait_ms: int) -> Job | None:
+        reply = await self._hot.within(
+            self._client.xreadgroup(
+                _GROUP, self._consumer, {self._key: ">"}, count=1, block=wait_ms
+            )
+        )
+        return self._job(reply[0][1][0], 1) if reply else None
+
+    def _job(self, entry: tuple[bytes, dict[bytes, bytes]], tries: int) -> Job:
+        name, fields = entry
+        return Job(name.decode(), fields.get(b"f", b"").decode(), tries, self._key)

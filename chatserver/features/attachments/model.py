@@ -1,0 +1,235 @@
+"""Attachment rules: file names, media types, sizes and permission to send. No I/O.
+
+A file has one owner and one chat. It is uploaded (`waiting`), validated (`ready`), and then its
+owner may send it to its chat. `seqs` are the messages that reference it. A file that no message
+references, or whose messages are all gone, is removed at `due`.
+
+The declared type of a file is never trusted: it only determines how the file is offered for
+download. Only images that the server has encoded are shown inline.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import unicodedata
+import urllib.parse
+from typing import Literal
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
+
+FILE_NAME_CHARS_MAX = 120
+FILE_NAME_BYTES_MAX = 255  # limit of common file systems
+TYPE_CHARS_MAX = 100
+SNIFF_BYTES = 1024
+SEQS_MAX = 1000  # messages recorded per file
+OCTETS = "application/octet-stream"
+THUMB_TYPE = "image/webp"
+
+Phase = Literal["waiting", "ready"]
+NO_SUCH_FILE = "attachment: there is no such file of yours in this chat"
+
+_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+# Path separators and characters that Windows does not allow in file names.
+_NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|]')
+_HIDDEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_JOINER = "\u200d"  # used within emoji
+
+# Image types that get thumbnails.
+RASTER_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+# Types declared to browsers on download; any other type is declared as octets.
+_PLAIN_TYPES = RASTER_TYPES | {
+    "application/pdf",
+    "application/zip",
+    "audio/mpeg",
+    "audio/mp4",
+    "audio/ogg",
+    "audio/wav",
+    "audio/webm",
+    "text/plain",
+    "video/mp4",
+    "video/webm",
+}
+_SIGNATURES: tuple[tuple[str, int, bytes], ...] = (
+    ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", 0, b"\xff\xd8\xff"),
+    ("image/gif", 0, b"GIF87a"),
+    ("image/gif", 0, b"GIF89a"),
+    ("image/webp", 8, b"WEBP"),
+    ("application/pdf", 0, b"%PDF-"),
+    ("video/mp4", 4, b"ftyp"),
+    ("application/zip", 0, b"PK\x03\x04"),
+)
+_SIGNED_TYPES = RASTER_TYPES | {"application/pdf"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class File:
+    """A file that is uploaded or announced."""
+
+    id: str
+    owner: UserId
+    chat: ChatId
+    name: str
+    type: str
+    size: int
+    sha256: str  # hex
+    created: int  # seconds since 1970
+    due: int | None  # seconds since 1970: time of removal
+    phase: Phase = "waiting"
+    seqs: frozenset[int] = frozenset()
+    width: int | None = None
+    height: int | None = None
+    has_thumb: bool = False
+    is_looked_at: bool = False  # media processing is finished
+    rev: int = 1
+
+    @property
+    def is_unreferenced(self) -> bool:
+        """True while no message references it; it then counts against its owner's limits."""
+        return not self.seqs
+
+    def is_same_request(self, other: File) -> bool:
+        """Return whether both files were requested with the same fields."""
+        names = ("id", "owner", "chat", "name", "type", "size", "sha256")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits on the size of a file, and on the unreferenced files of a user."""
+
+    size_max: int
+    waiting_max: int
+    waiting_bytes_max: int
+
+
+def parse_file_name(text: str) -> str:
+    """Return the display name of a file, stripped and NFC-normalized.
+
+    Raises:
+        BadRequest: it is empty, only dots, or has a separator, a control character or a direction
+            mark.
+        TooLarge: it has more than 120 characters or 255 bytes.
+    """
+    text = text.strip()
+    # Normalization may shorten the text; its cost is quadratic in runs of combining marks.
+    if len(text) <= 4 * FILE_NAME_CHARS_MAX:
+        text = unicodedata.normalize("NFC", text)
+    if len(text) > FILE_NAME_CHARS_MAX:
+        raise TooLarge(f"name: must be at most {FILE_NAME_CHARS_MAX} characters")
+    if not text.strip("."):
+        raise BadRequest("name: must not be empty")
+    if _NOT_IN_NAMES.search(text):
+        raise BadRequest('name: must not contain any of / \\ : * ? " < > |')
+    for char in text:
+        if unicodedata.category(char) in _HIDDEN_CATEGORIES and char != _JOINER:
+            raise BadRequest("name: must not contain control characters or direction marks")
+    if len(text.encode()) > FILE_NAME_BYTES_MAX:
+        raise TooLarge(f"name: must be at most {FILE_NAME_BYTES_MAX} bytes of UTF-8")
+    return text
+
+
+def parse_type(text: str) -> str:
+    """Return a media type in lower case, without parameters.
+
+    Raises:
+        BadRequest: it is not a media type.
+    """
+    text = text.partition(";")[0].strip().lower()
+    if len(text) > TYPE_CHARS_MAX or _TYPE.fullmatch(text) is None:
+        raise BadRequest(f"type: must be a media type of at most {TYPE_CHARS_MAX} characters")
+    return text
+
+
+def parse_checksum(text: str) -> str:
+    """Return a SHA-256 in lower-case hexadecimal digits. Raises BadRequest."""
+    text = text.lower()
+    if _CHECKSUM.fullmatch(text) is None:
+        raise BadRequest("sha256: must be 64 hexadecimal digits")
+    return text
+
+
+def check_size(size: int, bounds: Bounds) -> None:
+    """Check that a file is not too large. Raises TooLarge."""
+    size_max = min(bounds.size_max, bounds.waiting_bytes_max)
+    if size > size_max:
+        raise TooLarge(f"size: must be at most {size_max} bytes")
+
+
+def checksum_base64(sha256: str) -> str:
+    """Return a checksum in the base64 form that S3 uses."""
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
+
+
+def sniff(head: bytes) -> str | None:
+    """Return the type detected from the first bytes of a file, or None if it is unknown."""
+    for name, at, magic in _SIGNATURES:
+        if head[at : at + len(magic)] == magic and (name != "image/webp" or head[:4] == b"RIFF"):
+            return name
+    return None
+
+
+def check_content(type_: str, head: bytes) -> None:
+    """Check the declared type of a file against its first bytes.
+
+    Raises:
+        BadRequest: it is declared as an image or a PDF, and is not one.
+    """
+    if type_ in _SIGNED_TYPES and sniff(head) != type_:
+        raise BadRequest(f"content: is not {type_}")
+
+
+def served_type(type_: str) -> str:
+    """Return the media type declared on download, never one that a browser would run."""
+    return type_ if type_ in _PLAIN_TYPES else OCTETS
+
+
+def disposition_of(name: str) -> str:
+    """Return the ``Content-Disposition`` that saves a file under its name (RFC 6266, RFC 8187)."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    plain = re.sub(r"[^A-Za-z0-9 ._()-]", "_", plain).strip() or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{urllib.parse.quote(name, safe='')}"
+
+
+def check_sendable(file: File | None, sender: UserId, chat: ChatId, now_s: float) -> File:
+    """Return the file if `sender` may send it to `chat` now.
+
+    Raises:
+        NotFound: it no longer exists, or belongs to another user or chat.
+        Conflict: it is not uploaded yet.
+    """
+    if file is None or file.owner != sender or file.chat != chat:
+        raise NotFound(NO_SUCH_FILE)
+    if file.due is not None and file.due <= now_s:
+        raise NotFound(NO_SUCH_FILE)
+    if file.phase != "ready":
+        raise Conflict("attachment: is not uploaded yet")
+    return file
+
+
+def with_message(file: File, seq: int, expires_at: int | None) -> File:
+    """Return the file with a reference from message `seq`, which expires at `expires_at`, if set.
+
+    A file is kept as long as its longest-lived message; with more than `SEQS_MAX` messages,
+    indefinitely.
+    """
+    if seq in file.seqs:
+        return file
+    if len(file.seqs) >= SEQS_MAX:
+        seq = 0  # stands for a message that is never deleted
+    due = expires_at
+    if due is not None and file.seqs:
+        due = None if file.due is None else max(file.due, due)
+    return dataclasses.replace(file, seqs=file.seqs | {seq}, due=due)
+
+
+def without_message(file: File, seq: int, now_s: float) -> File:
+    """Return the file without the reference from message `seq`; without any, it is due now."""
+    if seq not in file.seqs:
+        return file
+    left = file.seqs - {seq}
+    return dataclasses.replace(file, seqs=left, due=file.due if left else int(now_s))

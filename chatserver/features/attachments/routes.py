@@ -1,0 +1,156 @@
+"""Attachment routes: upload to S3 in three steps, and download.
+
+1. ``POST /v1/chats/{chat}/attachments`` announces a file and returns a form for S3.
+2. The client posts the form with the file directly to S3.
+3. ``POST /v1/attachments/{id}/complete`` validates the upload; then its id may be sent.
+
+The API transfers no content. Downloads are redirected to S3, with a URL that is valid for minutes
+and is issued after the check that the user may see the message.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody, QueryParameter
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.idempotency import read_key
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import Actor, user_or_key
+from chatserver.domain.ids import ChatId
+from chatserver.features.attachments.service import Link, attachment_of
+from chatserver.protocol import frames
+
+READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")
+LOOK_WAIT_MS_MAX = 5_000
+
+Seq = Annotated[
+    int | None,
+    QueryParameter(
+        ge=1, le=frames.INT_MAX, required=False, description="the message in which it is seen"
+    ),
+]
+Thumb = Annotated[
+    int, QueryParameter(ge=0, le=1, required=False, description="1: the thumbnail instead")
+]
+WaitMs = Annotated[
+    int,
+    QueryParameter(
+        ge=0,
+        le=LOOK_WAIT_MS_MAX,
+        required=False,
+        description="how long to wait for an image's thumbnail",
+    ),
+]
+
+
+class NewAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file to be uploaded. `sha256` is that of its content, in hexadecimal digits."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    size: Annotated[int, msgspec.Meta(ge=1, le=frames.INT_MAX)]
+    sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "application/octet-stream"
+
+
+class Upload(msgspec.Struct, frozen=True):
+    """A form for S3: post `fields` and then the content, as ``file``, to `url`.
+
+    Without `url`, the upload is already complete.
+    """
+
+    id: str
+    url: str | None
+    fields: dict[str, str]
+    expires_s: int
+
+
+class UploadedFile(msgspec.Struct, frozen=True):
+    """A file that may be sent.
+
+    `looked_at`: processing is finished, whether or not there is a thumbnail.
+    """
+
+    attachment: frames.Attachment
+    looked_at: bool
+
+
+class FileLink(msgspec.Struct, frozen=True):
+    """The download URL of a file, and its current description.
+
+    A message that was sent right after the upload lacks the dimensions of its image; they are here
+    once they are known. `looked_at`: processing is finished.
+    """
+
+    url: str
+    expires_s: int
+    attachment: frames.Attachment
+    looked_at: bool
+
+
+def attachments_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of attachments."""
+    return [*_uploading(parts), *_reading(parts)]
+
+
+def _uploading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    # No stored responses: a retry needs a form that is still valid, not the first one.
+    @post("/v1/chats/{chat:str}/attachments", opt={"rule": WRITE, "takes_key": True})
+    async def begin_upload(
+        chat: PathId, data: JSONBody[NewAttachment], actor: Actor, request: Request[Any, Any, Any]
+    ) -> Upload:
+        """Start the upload of a file to a chat.
+
+        The same `Idempotency-Key` returns the same file.
+        """
+        begun = await parts.uploads.begin(
+            actor, ChatId(chat), data.name, data.type, data.size, data.sha256, read_key(request)
+        )
+        if begun.form is None:
+            return Upload(begun.file.id, None, {}, 0)
+        return Upload(begun.file.id, begun.form.url, begun.form.fields, begun.expires_s)
+
+    @post("/v1/attachments/{file:str}/complete", status_code=200, opt={"rule": WRITE})
+    async def complete_upload(
+        file: PathId,
+        actor: Actor,
+        wait_ms: WaitMs = 0,
+    ) -> UploadedFile:
+        """Validate an uploaded file. May be repeated to wait for the thumbnail."""
+        found = await parts.uploads.finish(actor, file, wait_ms / 1000)
+        return UploadedFile(attachment_of(found), found.is_looked_at)
+
+    return [begin_upload, complete_upload]
+
+
+def _reading(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    async def find_link(actor: Actor, name: str, seq: int | None, thumb: int) -> Link:
+        return await parts.uploads.get_link(actor, name, seq=seq, is_thumb=thumb == 1)
+
+    @get("/v1/attachments/{file:str}", status_code=302, opt={"rule": READ})
+    async def download(
+        file: PathId,
+        actor: Actor,
+        seq: Seq = None,
+        thumb: Thumb = 0,
+    ) -> Response[None]:
+        """Redirect to a file of a message that the user may see, or to its thumbnail."""
+        link = await find_link(actor, file, seq, thumb)
+        return Response(None, status_code=302, headers={"Location": link.url})
+
+    @get("/v1/attachments/{file:str}/link", opt={"rule": READ})
+    async def get_link(
+        file: PathId,
+        actor: Actor,
+        seq: Seq = None,
+        thumb: Thumb = 0,
+    ) -> FileLink:
+        """Return the download URL of a file, for pages, which cannot read a redirect."""
+        link = await find_link(actor, file, seq, thumb)
+        return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_looked_at)
+
+    return [download, get_link]

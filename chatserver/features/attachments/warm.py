@@ -1,0 +1,297 @@
+"""DynamoDB rows of files: owners, references from messages and removal times.
+
+Owns these rows of table `directory`:
+
+| row     | `PK`          | `SK`              | attributes                                         |
+|---------|---------------|-------------------|----------------------------------------------------|
+| file    | `file#<id>`   | `file#<id>`       | `owner chat name type size sha256 created state`   |
+|         |               |                   | `rev due? seqs? width? height? thumb? looked_at?`  |
+| due     | `due#<shard>` | `<due>#<id>`      | none: the file has to be removed at `due`          |
+| owned   | `u#<user>`    | `file#<id>`       | none: the user owns the file                       |
+| uploads | `u#<user>`    | `uploads#<user>`  | `uploads bytes`: count and size of the user's      |
+|         |               |                   | unreferenced files                                 |
+
+Every change of a file is one transaction with its due row and its owner's count, on the condition
+that the file has not changed since it was read. So a file to be removed always has a due row, even
+after a crash, and the count always matches the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from chatserver.config import Warm
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import Conflict, CorruptData, RateLimited, Unavailable
+from chatserver.features.attachments.model import Bounds, File, Phase, check_size
+from chatserver.telemetry import metrics
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
+from chatserver.warm.schema.tables import FileField as Field
+
+SHARDS: Final = 16  # partitions of the due rows
+TRIES_MAX = 8
+_DUE_DIGITS = 12
+
+
+class Due(NamedTuple):
+    """A file that is, or was, to be removed at `at`."""
+
+    file: str
+    at: int
+
+
+class Attachments:
+    """Reads and writes the rows of files."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def create_file(self, file: File, bounds: Bounds) -> File:
+        """Store an announced file, and return the stored one.
+
+        Guarantees:
+            Idempotent: the same request returns the file that the first one stored.
+            The owner's unreferenced files never exceed `bounds`.
+
+        Raises:
+            TooLarge: the file exceeds the maximum size.
+            RateLimited: the owner has too many unreferenced files.
+            Conflict: the id belongs to another file.
+        """
+        check_size(file.size, bounds)
+        actions = [
+            {
+                "Put": {
+                    "TableName": self._table,
+                    "Item": encode_file(file),
+                    "ConditionExpression": "attribute_not_exists(#pk)",
+                    "ExpressionAttributeNames": {"#pk": DirectoryField.PK},
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                }
+            },
+            *self._move_due(file.id, None, file.due),
+            self._count(file, 1, bounds),
+            {"Put": {"TableName": self._table, "Item": _owned_key(file)}},
+        ]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            if exc.stored[0] is None:
+                metrics.RATE_LIMITED.labels("attachments").inc()
+                raise RateLimited(
+                    f"attachments: {bounds.waiting_max} files or {bounds.waiting_bytes_max} bytes "
+                    "wait to be sent; send them, or wait until they are removed",
+                    retry_after_ms=60_000,
+                ) from None
+            known = decode_file(exc.stored[0])
+            if not known.is_same_request(file):
+                raise Conflict("attachment: was asked for with other words before") from None
+            return known
+        return file
+
+    async def find_file(self, file: str) -> File | None:
+        """Return a file. Consistent."""
+        key = file_key(file)
+        answer = await self._client.call(
+            "get_item", {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        )
+        item: Item | None = answer.get("Item")
+        return None if item is None else decode_file(item)
+
+    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None:
+        """Replace a file by the result of `change` and return it; None if it does not exist.
+
+        Guarantees:
+            Atomic: `change` receives the current file. It may be called several times.
+            Cancellation: safe; the change is made or not.
+
+        Raises:
+            Unavailable: the change may have been made.
+        """
+        for _ in range(TRIES_MAX):
+            known = await self.find_file(file)
+            if known is None:
+                return None
+            wanted = change(known)
+            if wanted == known:
+                return known
+            wanted = dataclasses.replace(wanted, rev=known.rev + 1)
+            put = {
+                "TableName": self._table,
+                "Item": encode_file(wanted),
+                **_if_at(known.rev),
+            }
+            actions: list[dict[str, Any]] = [{"Put": put}]
+            actions += self._move_due(file, known.due, wanted.due)
+            if known.is_unreferenced != wanted.is_unreferenced:
+                actions.append(self._count(wanted, 1 if wanted.is_unreferenced else -1))
+            try:
+                await self._client.call("transact_write_items", {"TransactItems": actions})
+            except ConditionFailed:
+                continue
+            return wanted
+        raise Unavailable(f"file {file}: others keep changing it")
+
+    # removal
+
+    async def list_due(self, shard: int, before: int, limit: int) -> list[Due]:
+        """Return files of a shard that are due before a time, oldest first."""
+        request = {
+            "TableName": self._table,
+            "KeyConditionExpression": "#pk = :pk AND #sk < :before",
+            "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#sk": DirectoryField.SK},
+            "ExpressionAttributeValues": {
+                ":pk": {"S": f"due#{shard}"},
+                ":before": {"S": _due_text(before)},
+            },
+            "ConsistentRead": True,
+            "Limit": limit,
+        }
+        rows = (await self._client.call("query", request))["Items"]
+        found = []
+        for row in rows:
+            at, _, file = row[DirectoryField.SK]["S"].partition("#")
+            found.append(Due(file, int(at)))
+        return found
+
+    async def remove_file(self, file: File) -> bool:
+        """Delete the rows of a file; return False if it has changed. Idempotent."""
+        delete = {"TableName": self._table, "Key": file_key(file.id), **_if_at(file.rev)}
+        actions: list[dict[str, Any]] = [{"Delete": delete}]
+        actions.append({"Delete": {"TableName": self._table, "Key": _owned_key(file)}})
+        actions += self._move_due(file.id, file.due, None)
+        if file.is_unreferenced:
+            actions.append(self._count(file, -1))
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return False
+        return True
+
+    async def drop_due(self, due: Due) -> None:
+        """Delete a due row whose file is gone, or is due at another time. Idempotent."""
+        key = _due_key(due.file, due.at)
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    # parts of transactions
+
+    def _move_due(self, file: str, old: int | None, new: int | None) -> list[dict[str, Any]]:
+        if old == new:
+            return []
+        actions: list[dict[str, Any]] = []
+        if old is not None:
+            actions.append({"Delete": {"TableName": self._table, "Key": _due_key(file, old)}})
+        if new is not None:
+            actions.append({"Put": {"TableName": self._table, "Item": _due_key(file, new)}})
+        return actions
+
+    def _count(self, file: File, number: int, bounds: Bounds | None = None) -> dict[str, Any]:
+        names = {"#uploads": Field.UPLOADS, "#bytes": Field.BYTES}
+        values = {":one": {"N": str(number)}, ":size": {"N": str(number * file.size)}}
+        update: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": row_key(user_key(file.owner), f"uploads#{file.owner}"),
+            "UpdateExpression": "ADD #uploads :one, #bytes :size",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        if bounds is not None:
+            update["ConditionExpression"] = (
+                "attribute_not_exists(#uploads) OR (#uploads < :max AND #bytes <= :room)"
+            )
+            values[":max"] = {"N": str(bounds.waiting_max)}
+            values[":room"] = {"N": str(bounds.waiting_bytes_max - file.size)}
+        return {"Update": update}
+
+
+def shard_of(file: str) -> int:
+    """Return the shard of a file's due row."""
+    return zlib.crc32(file.encode()) % SHARDS
+
+
+def file_key(file: str) -> Item:
+    """Return the key of a file's row."""
+    return row_key(f"file#{file}", f"file#{file}")
+
+
+def _owned_key(file: File) -> Item:
+    return row_key(user_key(file.owner), f"file#{file.id}")
+
+
+def _due_text(at: int) -> str:
+    return f"{at:0{_DUE_DIGITS}d}"
+
+
+def _due_key(file: str, at: int) -> Item:
+    return row_key(f"due#{shard_of(file)}", f"{_due_text(at)}#{file}")
+
+
+def _if_at(rev: int) -> dict[str, Any]:
+    return {
+        "ConditionExpression": "#rev = :rev",
+        "ExpressionAttributeNames": {"#rev": Field.REV},
+        "ExpressionAttributeValues": {":rev": {"N": str(rev)}},
+    }
+
+
+def encode_file(file: File) -> Item:
+    """Return the row of a file."""
+    texts = {
+        Field.OWNER: file.owner,
+        Field.CHAT: file.chat,
+        Field.NAME: file.name,
+        Field.TYPE: file.type,
+        Field.SHA256: file.sha256,
+        Field.STATE: file.phase,
+    }
+    numbers = {
+        Field.SIZE: file.size,
+        Field.CREATED: file.created * 1000,
+        Field.REV: file.rev,
+        Field.DUE: file.due,
+        Field.WIDTH: file.width,
+        Field.HEIGHT: file.height,
+    }
+    flags = {Field.THUMB: file.has_thumb, Field.LOOKED_AT: file.is_looked_at}
+    item = file_key(file.id)
+    item |= {name: {"S": text} for name, text in texts.items()}
+    item |= {name: {"N": str(number)} for name, number in numbers.items() if number is not None}
+    item |= {name: {"BOOL": True} for name, flag in flags.items() if flag}
+    if file.seqs:
+        item[Field.SEQS] = {"NS": [str(seq) for seq in sorted(file.seqs)]}
+    return item
+
+
+def decode_file(item: Item) -> File:
+    """Return the file of a row. Raises CorruptData."""
+
+    def find_number(name: str) -> int | None:
+        return int(item[name]["N"]) if name in item else None
+
+    try:
+        return File(
+            id=item[DirectoryField.PK]["S"].removeprefix("file#"),
+            owner=UserId(item[Field.OWNER]["S"]),
+            chat=ChatId(item[Field.CHAT]["S"]),
+            name=item[Field.NAME]["S"],
+            type=item[Field.TYPE]["S"],
+            size=int(item[Field.SIZE]["N"]),
+            sha256=item[Field.SHA256]["S"],
+            created=int(item[Field.CREATED]["N"]) // 1000,
+            due=find_number(Field.DUE),
+            phase=cast(Phase, item[Field.STATE]["S"]),
+            seqs=frozenset(map(int, item.get(Field.SEQS, {"NS": ()})["NS"])),
+            width=find_number(Field.WIDTH),
+            height=find_number(Field.HEIGHT),
+            has_thumb=Field.THUMB in item,
+            is_looked_at=Field.LOOKED_AT in item,
+            rev=int(item[Field.REV]["N"]),
+        )
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {item.get(DirectoryField.PK)} is no file: {exc!r}") from exc

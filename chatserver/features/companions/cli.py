@@ -1,0 +1,157 @@
+"""`chatserver companion`: create, list, show, update and delete AI companions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.companion_ids import CompanionId, parse_companion_id
+from chatserver.errors import ClientError
+from chatserver.features.companions.model import Changes
+
+if TYPE_CHECKING:
+    from chatserver.features.companions.service import Companions
+
+LIST_PAGE = 100
+_PROVIDERS = click.Choice(["bedrock", "openai", "scripted"])
+
+
+@click.group()
+def companion() -> None:
+    """Create, list, update and delete AI companions."""
+
+
+def _of_version(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the fields of a companion version."""
+    for option in reversed(
+        (
+            click.option("--name", help="What users see."),
+            click.option("--provider", type=_PROVIDERS, help="Who runs the model."),
+            click.option("--model", help="The model, or the inference profile."),
+            click.option("--prompt", help="What the model is told before anything else."),
+            click.option(
+                "--prompt-file",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A UTF-8 file that holds the prompt.",
+            ),
+            click.option("--context-tokens", type=int, help="Of one request; prompt included."),
+            click.option("--answer-tokens", type=int, help="Of one answer, at most."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@companion.command()
+@click.argument("id_", metavar="ID")
+@_of_version
+def create(id_: str, **given: Any) -> None:
+    """Create a companion. ID begins with ai- and is the companion's user id in chats."""
+    wanted = _changes_of(given)
+
+    async def work(companions: Companions) -> None:
+        made = await companions.create(id_, wanted)
+        click.echo(f"{made.id}  version {made.version}")
+
+    _do(work)
+
+
+@companion.command(name="list")
+def list_companions() -> None:
+    """List companions: id, newest version, provider, model, name."""
+
+    async def work(companions: Companions) -> None:
+        after: CompanionId | None = None
+        while True:
+            found, after = await companions.list_page(after, LIST_PAGE)
+            for each in found:
+                click.echo(f"{each.id}  {each.version}  {each.provider}  {each.model}  {each.name}")
+            if after is None:
+                return
+
+    _do(work)
+
+
+@companion.command()
+@click.argument("id_", metavar="ID")
+@click.option("--version", type=click.IntRange(1), help="The newest one, unless told.")
+def get(id_: str, version: int | None) -> None:
+    """Print a version of a companion as JSON."""
+
+    async def work(companions: Companions) -> None:
+        found = await companions.get(parse_companion_id(id_, "ID"), version)
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+    _do(work)
+
+
+@companion.command()
+@click.argument("id_", metavar="ID")
+@_of_version
+def update(id_: str, **given: Any) -> None:
+    """Create the next version of a companion; omitted options keep their values."""
+    wanted = _changes_of(given)
+
+    async def work(companions: Companions) -> None:
+        made = await companions.update(parse_companion_id(id_, "ID"), wanted)
+        click.echo(f"{made.id}  version {made.version}")
+
+    _do(work)
+
+
+@companion.command()
+@click.argument("id_", metavar="ID")
+def delete(id_: str) -> None:
+    """Delete a companion: no new sessions can start; existing messages remain."""
+
+    async def work(companions: Companions) -> None:
+        await companions.delete(parse_companion_id(id_, "ID"))
+        click.echo(f"deleted {id_}")
+
+    _do(work)
+
+
+def _changes_of(given: dict[str, Any]) -> Changes:
+    prompt, file = given["prompt"], given["prompt_file"]
+    if prompt is not None and file is not None:
+        raise click.UsageError("--prompt, --prompt-file: give one of them")
+    if file is not None:
+        try:
+            prompt = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise click.UsageError(f"--prompt-file: cannot be read: {exc}") from None
+    return Changes(
+        name=given["name"],
+        prompt=prompt,
+        provider=given["provider"],
+        model=given["model"],
+        context_tokens_max=given["context_tokens"],
+        answer_tokens_max=given["answer_tokens"],
+    )
+
+
+def _do(work: Callable[[Companions], Awaitable[None]]) -> None:
+    settings = prepare("companion")
+    try:
+        run(_with_companions(settings, work))
+    except ClientError as exc:
+        raise click.UsageError(exc.message) from None
+
+
+async def _with_companions(
+    settings: Settings, work: Callable[[Companions], Awaitable[None]]
+) -> None:
+    from chatserver.domain.clock import SystemClock
+    from chatserver.features.companions.service import Companions
+    from chatserver.features.companions.warm.companions import CompanionRows
+    from chatserver.warm.dynamo.client import open_dynamodb
+
+    async with open_dynamodb(settings.warm) as dynamodb:
+        rows = CompanionRows(dynamodb.for_feature("companions"), settings.warm)
+        await work(Companions(rows, SystemClock()))

@@ -1,0 +1,1 @@
+"""Redis data of companions: pending responses, response streams and token budgets."""

@@ -1,0 +1,254 @@
+"""Queue of companion sessions with a pending response, filled from the backlog.
+
+Data, in the partition of the session's chat: ``{pN}:asked`` (zset) holds the pending sessions,
+scored by due time; ``{pN}:asking:<chat>`` (hash) holds the pending work of one session. Both
+entries are removed after the response. ``heard`` in ``{pN}:checkpoint`` is the last backlog entry
+that was scanned.
+
+Invariant: every backlog entry up to `heard`, and every trimmed entry, has been recorded. The
+assistant worker records entries as they arrive. The persist worker records the remaining ones
+before it trims. Trimming therefore never waits for the assistant worker and loses no message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import redis.asyncio
+import redis.exceptions
+
+from chatserver.domain.companion_ids import is_companion, is_session_chat
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import Unavailable
+from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry, HideEntry, parse_entry
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+NOTED_MAX = 200  # sessions in one script call, unless one entry has more
+_CHAT_AT = len(b'"chat":"')  # every entry begins with this
+_CHAT_END = _CHAT_AT + 26  # length of a ULID: no other kind of chat has an id this long
+_AFTER_ALL = f"{2**53 - 1}-0"
+_CHANGES = frozenset({"edit", "delete"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PendingMessage:
+    """Pending work found in a backlog entry: a message to answer, or a changed message."""
+
+    entry: str
+    chat: ChatId
+    newest: int = 0
+    changed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Begun:
+    """Work of a session in progress. `seq` is the message to answer, or 0 if there is none.
+
+    `stop` is the seq of the message whose response is to be stopped. `changed` is the first message
+    that was edited or deleted.
+    """
+
+    chat: ChatId
+    seq: Seq
+    stop: int
+    changed: int
+    tries: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the user stopped the response before it was restarted."""
+        return self.stop >= self.seq > 0
+
+
+class _Head(msgspec.Struct):
+    """The fields of a chat entry that decide whether a companion responds."""
+
+    chat: str
+    sender: str
+    kind: str
+    target: int = 0
+
+
+_decode = msgspec.json.Decoder(_Head).decode
+
+
+def find_asked(entry: BacklogEntry) -> Iterator[PendingMessage]:
+    """Yield the pending work in a backlog entry; usually none, at low cost."""
+    if not isinstance(entry, CommitEntry):
+        return
+    for message in entry.messages:
+        tail = message.tail
+        if tail[_CHAT_END : _CHAT_END + 1] != b'"':
+            continue
+        chat = tail[_CHAT_AT:_CHAT_END].decode("ascii", "replace")
+        if not is_session_chat(chat):
+            continue
+        try:
+            head = _decode(b"{" + tail)
+        except msgspec.MsgspecError:
+            continue  # the persist worker dead-letters it
+        if head.target:
+            if head.kind in _CHANGES:
+                yield PendingMessage(entry.id, ChatId(chat), changed=head.target)
+        elif not is_companion(head.sender) and head.kind not in ("member", "update"):
+            yield PendingMessage(entry.id, ChatId(chat), newest=message.seq)
+
+
+class PendingResponses:
+    """Pending sessions of one partition."""
+
+    def __init__(self, hot: HotClient, partition: int) -> None:
+        self._hot = hot
+        self._partition = partition
+        self._backlog = hot.keys.backlog(partition)
+        self._client: redis.asyncio.Redis | None = None  # created at the first wait for entries
+
+    # Scanning the backlog
+
+    async def get_heard(self) -> str:
+        """Return the id of the last backlog entry that was scanned by any worker."""
+        key = self._hot.keys.checkpoint(self._partition)
+        heard, done = await self._hot.call("HMGET", key, "heard", "id")
+        return _later(heard, done)
+
+    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
+        """Return the remaining entries after `entry_id`, oldest first."""
+        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def wait_after(self, entry_id: str, block_ms: int) -> None:
+        """Wait for an entry after `entry_id`, for at most `block_ms`.
+
+        Raises:
+            Unavailable: Redis became unavailable.
+        """
+        if self._client is None:
+            self._client = self._hot.blocking_client(self._backlog)
+        try:
+            read = self._client.xread({self._backlog: entry_id}, count=1, block=block_ms)
+            await self._hot.within(read)
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._hot.name}: {exc}") from exc
+
+    async def close(self) -> None:
+        """Close the blocking connection."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def note(self, entries: Sequence[BacklogEntry], *, is_whole: bool = True) -> int:
+        """Record pending work found in entries and advance `heard`; return how many were recorded.
+
+        `entries` must follow the last recorded entry without gaps. With `is_whole` False, `heard`
+        does not advance past trailing entries without pending work; the persist worker uses this.
+
+        Guarantees:
+            Idempotent: entries up to `heard` are skipped.
+            Atomic: `heard` advances together with the work it covers.
+        """
+        if not entries:
+            return 0
+        count, batch = 0, list[PendingMessage]()
+        for entry in entries:
+            if isinstance(entry, HideEntry):
+                await self._note_hidden(entry)
+                continue
+            batch += find_asked(entry)
+            if len(batch) >= NOTED_MAX:
+                count += await self._note(entry.id, batch)
+                batch = []
+        if batch or is_whole:
+            count += await self._note(entries[-1].id, batch)
+        return count
+
+    async def _note_hidden(self, entry: HideEntry) -> None:
+        """Record a message that a user deleted only for themself, in the chat's partition."""
+        if is_session_chat(entry.chat):
+            elsewhere = PendingResponses(self._hot, self._hot.keys.partition_of(entry.chat))
+            one = PendingMessage(_AFTER_ALL, entry.chat, changed=entry.seq)
+            await elsewhere._note("0-0", [one])
+
+    async def _note(self, upto: str, batch: Iterable[PendingMessage]) -> int:
+        keys = self._hot.keys
+        noted: int = await self._hot.run(
+            load_script("note_asked"),
+            {
+                "checkpoint": keys.checkpoint(self._partition),
+                "asked": keys.asked(self._partition),
+            },
+            {"upto": upto},
+            [
+                {
+                    "asking": keys.asking(one.chat),
+                    "chat": one.chat,
+                    "id": one.entry,
+                    "newest": one.newest,
+                    "changed": one.changed,
+                }
+                for one in batch
+            ],
+        )
+        return noted
+
+    # Responding
+
+    async def list_due(self, now_ms: int, limit: int) -> list[ChatId]:
+        """Return the sessions that are due, oldest first."""
+        key = self._hot.keys.asked(self._partition)
+        reply = await self._hot.call("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, limit)
+        return [ChatId(name.decode()) for name in reply]
+
+    async def count(self) -> int:
+        """Return the number of sessions that are pending or in progress."""
+        return int(await self._hot.call("ZCARD", self._hot.keys.asked(self._partition)))
+
+    async def begin(self, lease: Lease, chat: ChatId) -> Begun | None:
+        """Start work on a session; None if the lease is lost.
+
+        Guarantees:
+            Work that was started is started again for the same message until `end` is called.
+        """
+        reply = await self._hot.run(
+            load_script("begin_turn"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "assistant"),
+                "asking": self._hot.keys.asking(chat),
+            },
+            {"token": lease.token},
+        )
+        if not reply:
+            return None
+        seq, stop, changed, tries = reply
+        return Begun(chat, Seq(seq), stop, changed, tries)
+
+    async def end(self, begun: Begun) -> bool:
+        """Complete the work of a session; return whether more is pending."""
+        keys = self._hot.keys
+        more: int = await self._hot.run(
+            load_script("end_turn"),
+            {"asking": keys.asking(begun.chat), "asked": keys.asked(self._partition)},
+            {"chat": begun.chat, "seq": begun.seq, "changed": begun.changed},
+        )
+        return bool(more)
+
+    async def postpone(self, begun: Begun, due_ms: int) -> None:
+        """Set a session's next due time and count the attempt."""
+        keys = self._hot.keys
+        await self._hot.transaction(
+            ("ZADD", keys.asked(self._partition), "XX", due_ms, begun.chat),
+            ("HINCRBY", keys.asking(begun.chat), "tries", 1),
+        )
+
+    async def is_stopped(self, begun: Begun) -> bool:
+        """Return whether the user asked to stop the response."""
+        stop = await self._hot.call("HGET", self._hot.keys.asking(begun.chat), "stop")
+        return int(stop or 0) >= begun.seq
+
+
+def _later(*entry_ids: bytes | None) -> str:
+    places = [tuple(map(int, (name or b"0-0").split(b"-"))) for name in entry_ids]
+    ms, n = max(places)
+    return f"{ms}-{n}"

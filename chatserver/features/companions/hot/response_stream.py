@@ -1,0 +1,103 @@
+"""Redis stream of a response in progress, kept for a short time so that devices can join.
+
+Data: ``{pN}:deltas:<chat>`` (stream) holds the current or the last response. Entry ids are
+``<index+1>-0``. Field ``t`` is text. The first entry, index 0, has no text but ``u``, the turn id,
+and ``s``, the seq of the answered message. The last entry has ``e``, how the response ended. A
+restarted response replaces the stream. Bound: `DELTAS_MAX` entries, together at most the maximum
+length of a message. The stream expires some time after the response's deadline, or its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.redis.wire import Reply
+
+log = structlog.get_logger()
+
+DELTAS_MAX = 4_000  # later deltas are merged into the last one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponseSoFar:
+    """Text of a response so far: deltas 0 to `index`. `end` is empty while it continues."""
+
+    turn: str
+    seq: Seq
+    index: int
+    text: str
+    end: str
+
+
+class Deltas:
+    """Streams of responses in progress."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def begin(self, chat: ChatId, turn: str, seq: Seq, ttl_s: float) -> None:
+        """Start a response with delta 0; this replaces the previous stream."""
+        key = self._hot.keys.deltas(chat)
+        await self._hot.transaction(
+            ("DEL", key),
+            ("XADD", key, "1-0", "u", turn, "s", seq),
+            ("PEXPIRE", key, int(ttl_s * 1000)),
+        )
+
+    def append(self, chat: ChatId, index: int, text: str) -> None:
+        """Append a delta; best effort, in call order."""
+        key = self._hot.keys.deltas(chat)
+        # NOMKSTREAM: an expired stream is not recreated without its first entry.
+        call = ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "t", text)
+        self._hot.send(_complain, *call)
+
+    async def end(self, chat: ChatId, index: int, how: str, ttl_s: float) -> None:
+        """Record how the response ended; expire the stream after `ttl_s`."""
+        key = self._hot.keys.deltas(chat)
+        await self._hot.transaction(
+            ("XADD", key, "NOMKSTREAM", f"{index + 1}-0", "e", how),
+            ("PEXPIRE", key, int(ttl_s * 1000)),
+        )
+
+    async def stop(self, chat: ChatId) -> Seq:
+        """Request a stop of the response in progress; return the seq it answers, or 0."""
+        seq: int = await self._hot.run(
+            load_script("stop_turn"), {"asking": self._hot.keys.asking(chat)}
+        )
+        return Seq(seq)
+
+    async def find(self, chat: ChatId) -> ResponseSoFar | None:
+        """Return the text so far of the response in progress, or of the last one.
+
+        Guarantees:
+            Exact: the text consists of deltas 0 to `index`, each once.
+            Cost: one Redis call.
+        """
+        reply = await self._hot.call("XRANGE", self._hot.keys.deltas(chat), "-", "+")
+        if not reply:
+            return None
+        first = dict(zip(reply[0][1][::2], reply[0][1][1::2], strict=True))
+        if b"u" not in first:
+            return None
+        index, text, end = 0, [], ""
+        for name, (field, value) in reply[1:]:
+            place = int(name.partition(b"-")[0]) - 1
+            if place != index + 1:
+                break  # a delta was lost: the text is exact up to here
+            index = place
+            if field == b"t":
+                text.append(value.decode())
+            else:
+                end = value.decode()
+        seq = Seq(int(first[b"s"]))
+        return ResponseSoFar(first[b"u"].decode(), seq, index, "".join(text), end)
+
+
+def _complain(reply: Reply) -> None:
+    if isinstance(reply, Exception):
+        log.warning("deltas.not_kept", error=str(reply))

@@ -1,0 +1,95 @@
+"""Token budgets: limits on tokens per day and concurrent responses per user.
+
+Data: ``{pN}:tokens:<user>`` (hash): ``day`` (days since 1970, UTC), ``used`` (tokens used that
+day), and ``t:<chat>`` for each response in progress: its turn id, the reserved tokens and the
+reservation's expiry. The key expires after two days. Reservations that expire unsettled count as
+used.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from chatserver.config import Assistant
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import RateLimited
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+from chatserver.telemetry import metrics
+
+BUSY_RETRY_MS = 1000
+_TOO_MANY, _USED_UP = 1, 2
+
+
+class TooManyTurns(RateLimited):
+    """The user has reached the limit of concurrent responses."""
+
+
+class TokenBudgets:
+    """Token budgets of all users."""
+
+    def __init__(self, hot: HotClient, settings: Assistant) -> None:
+        self._hot = hot
+        self._settings = settings
+
+    async def check(self, user: UserId, chat: ChatId) -> None:
+        """Check that a message from the user to a companion may be answered now.
+
+        Raises:
+            TooManyTurns: too many responses are in progress in other sessions.
+            RateLimited: the tokens of the day are used up; the error contains the time until reset.
+        """
+        await self._ask(user, chat, "", 0)
+
+    async def reserve(self, user: UserId, chat: ChatId, turn: str, tokens: int) -> None:
+        """Reserve the tokens of a response; a restarted one replaces its own reservation.
+
+        Guarantees:
+            At most `turns_in_flight_max` responses of a user hold a reservation, across all
+            processes.
+            A user exceeds the budget at most by the last responses that started under it.
+
+        Raises: as `check`.
+        """
+        await self._ask(user, chat, turn, tokens)
+
+    async def settle(self, user: UserId, chat: ChatId, turn: str, spent: int) -> bool:
+        """Replace a reservation by the tokens used; False if it was settled before.
+
+        With an empty `turn` the tokens are added without a reservation.
+        """
+        done: int = await self._hot.run(
+            load_script("pay_turn"),
+            {"tokens": self._hot.keys.tokens(user)},
+            {"chat": chat, "turn": turn, "spent": spent},
+        )
+        return bool(done)
+
+    async def _ask(self, user: UserId, chat: ChatId, turn: str, tokens: int) -> None:
+        settings = self._settings
+        why, number = await self._hot.run(
+            load_script("allow_turn"),
+            {"tokens": self._hot.keys.tokens(user)},
+            {
+                "chat": chat,
+                "turn": turn,
+                "wanted": tokens,
+                "turns_max": settings.turns_in_flight_max,
+                "tokens_max": settings.tokens_per_day,
+                "hold_ms": int(settings.answer_s * 2000),
+            },
+        )
+        if why == _TOO_MANY:
+            metrics.RATE_LIMITED.labels("turns").inc()
+            raise TooManyTurns(
+                f"at most {settings.turns_in_flight_max} answers are made for you at once: "
+                "wait for one of them",
+                retry_after_ms=BUSY_RETRY_MS,
+            )
+        if why == _USED_UP:
+            metrics.RATE_LIMITED.labels("tokens").inc()
+            raise RateLimited(
+                f"your {settings.tokens_per_day} tokens of today are used up; there are new ones "
+                f"in {datetime.timedelta(seconds=number // 1000)}, at 00:00 UTC",
+                retry_after_ms=number,
+            )

@@ -1,0 +1,137 @@
+"""AI companions and the sessions that users have with them. No I/O.
+
+A companion is a chat member like a user: its id is a user id with a reserved prefix (`PREFIX`) that
+no account can have. Companions are versioned: a version is immutable, and an update creates the
+next one. A session is one conversation between a user and a companion. It is an ordinary chat of
+the two, with a ULID as its id. Each session records the companion version that responds in it.
+
+Invariant: a user has at most one active (not deleted) session with a companion.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Final, Literal, Protocol
+
+from ulid import ULID
+
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+
+Provider = Literal["bedrock", "openai", "scripted"]
+
+NAME_CHARS_MAX: Final = 64
+PROMPT_CHARS_MAX: Final = 16_000
+MODEL_CHARS_MAX: Final = 256  # the ARN of an inference profile has about 150
+CONTEXT_TOKENS_MIN: Final = 256
+CONTEXT_TOKENS_MAX: Final = 1_000_000
+ANSWER_TOKENS_MAX: Final = 64_000
+
+_TIME_CHARS = 10  # timestamp part of a ULID
+
+NO_COMPANION: Final = "companion: there is no such companion"
+NO_SESSION: Final = "session: there is none with this companion"
+NO_SUCH_CHAT: Final = "chat: is no session of yours"
+OVER: Final = "chat: this session is no longer active"
+CHANGED: Final = "session: another request changed it at the same moment"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Companion:
+    """A version of a companion. Every field except `is_deleted` is immutable.
+
+    `context_tokens_max` limits the model input for one response, prompt included.
+    `answer_tokens_max` limits the response. `is_deleted` belongs to the companion and is therefore
+    the same in all its versions.
+    """
+
+    id: CompanionId
+    version: int  # 1, 2, 3 …
+    name: str
+    prompt: str  # system prompt
+    provider: Provider
+    model: str
+    context_tokens_max: int
+    answer_tokens_max: int
+    created_ms: int  # creation time of this version, in milliseconds since 1970
+    is_deleted: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changes:
+    """Fields to change in the next version; None keeps the previous value."""
+
+    name: str | None = None
+    prompt: str | None = None
+    provider: Provider | None = None
+    model: str | None = None
+    context_tokens_max: int | None = None
+    answer_tokens_max: int | None = None
+
+    def apply(self, before: Companion, now_ms: int) -> Companion:
+        """Return the version that follows `before`."""
+        given = {
+            field.name: value
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) is not None
+        }
+        return dataclasses.replace(before, **given, version=before.version + 1, created_ms=now_ms)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompanionSession:
+    """A session of a user with a companion. Times are milliseconds since 1970."""
+
+    user: UserId
+    companion: CompanionId
+    chat: ChatId
+    ai_version: int
+    create_time: int
+    delete_time: int | None = None  # None: the session is active
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the user may write and the companion responds."""
+        return self.delete_time is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """Stored summary of a session's messages from seq `first` to seq `upto`."""
+
+    first: Seq
+    upto: Seq
+    text: str
+    rev: int  # 1, 2, 3 …: incremented with each summary
+
+
+class CompanionBook(Protocol):
+    """Lookup of companions and sessions for the assistant worker."""
+
+    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
+        """Return a version of a companion, deleted or not. Raises NotFound."""
+
+    async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None:
+        """Return the session of a chat, active or ended; None if the chat is not a session."""
+
+
+def session_chat_id(user: UserId, companion: CompanionId, ref: Ref, now: float) -> ChatId:
+    """Return the chat id, a ULID, of a session that starts at `now` (s).
+
+    The random part of the ULID is a digest of the user, the companion and the reference. Retries at
+    a later time are detected by this digest (`is_same_request`).
+    """
+    asked = f"{user}#{companion}#{ref}".encode()  # no id contains '#'
+    digest = hashlib.blake2b(asked, digest_size=10, person=b"session").digest()
+    return ChatId(str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + digest)))
+
+
+def is_same_request(a: ChatId, b: ChatId) -> bool:
+    """Return whether two session chat ids come from the same reference."""
+    return a[_TIME_CHARS:] == b[_TIME_CHARS:]
+
+
+def describe_active(active: CompanionSession) -> str:
+    """Return the error message for starting a session while another one is active."""
+    return f"session: there is an active one with this companion: chat {active.chat}"

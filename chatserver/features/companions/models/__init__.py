@@ -1,0 +1,1 @@
+"""Providers of language models, each behind the `Provider` protocol of `interface`."""

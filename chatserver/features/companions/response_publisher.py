@@ -1,0 +1,149 @@
+"""Publisher of a response in progress: streams its text to the user's devices.
+
+::
+
+    delta ─► first: at once; later: batched for `flush_ms` ─► stored in Redis ─► signal to gateways
+                                                             (for late joiners)
+
+A delta is stored before it is published, on the same connection. Signals are best effort: a device
+that detects a gap in `index` joins again. The user's gateways are looked up periodically, not for
+each delta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import UNSET
+
+from chatserver.domain.ids import GatewayId, Seq, UserId
+from chatserver.errors import ChatError
+from chatserver.features.companions.hot.response_stream import DELTAS_MAX, Deltas
+from chatserver.features.companions.model import CompanionSession
+from chatserver.protocol import codec, frames
+
+
+class Boxes(Protocol):
+    """Gateways of users."""
+
+    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
+
+
+class DeviceNotifier(Protocol):
+    """Sends signals to devices."""
+
+    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None: ...
+
+
+class ResponsePublisher:
+    """One response in progress."""
+
+    def __init__(
+        self,
+        deltas: Deltas,
+        boxes: Boxes,
+        told: DeviceNotifier,
+        session: CompanionSession,
+        seq: Seq,
+        turn: str,
+        flush_s: float,
+    ) -> None:
+        self._deltas = deltas
+        self._boxes = boxes
+        self._told = told
+        self._session = session
+        self._seq = seq
+        self._turn = turn
+        self._flush_s = flush_s
+        self._gateways: tuple[GatewayId, ...] = ()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[str] = []
+        self._said: list[str] = []
+        self._flushed_at = 0.0
+        self.index = 0
+
+    @property
+    def text(self) -> str:
+        """Text of the response so far."""
+        return "".join(self._said)
+
+    async def begin(self, ttl_s: float) -> None:
+        """Start the response and signal it. Raises Unavailable."""
+        await self._deltas.begin(self._session.chat, self._turn, self._seq, ttl_s)
+        await self.look()
+        self._signal("")
+
+    async def look(self) -> None:
+        """Refresh the user's gateways."""
+        with contextlib.suppress(ChatError):  # retried at the next refresh
+            (self._gateways,) = await self._boxes.list_gateways([self._session.user])
+
+    def say(self, text: str) -> None:
+        """Add a delta."""
+        self._said.append(text)
+        self._waiting.append(text)
+        if self._timer is not None:
+            return
+        due = self._flushed_at + self._flush_s
+        if due <= self._loop.time():
+            self._flush()
+        else:
+            self._timer = self._loop.call_at(due, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self.index >= DELTAS_MAX - 2:
+            return  # the rest is sent when the response ends
+        self._send()
+
+    def _send(self) -> None:
+        text = "".join(self._waiting)
+        self._waiting.clear()
+        if text:
+            self._flushed_at = self._loop.time()
+            self.index += 1
+            self._deltas.append(self._session.chat, self.index, text)
+            self._signal(text)
+
+    def hush(self) -> None:
+        """Flush the buffered text; no delta may follow."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._send()
+
+    async def end(self, how: str, ttl_s: float) -> None:
+        """Signal how the response ended; best effort.
+
+        The message itself is delivered as an event.
+        """
+        self.hush()
+        self.index += 1
+        with contextlib.suppress(ChatError):
+            await self._deltas.end(self._session.chat, self.index, how, ttl_s)
+        self._signal("", how)
+
+    def drop(self) -> None:
+        """Cancel the pending flush."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _signal(self, text: str, end: str | None = None) -> None:
+        if not self._gateways:
+            return
+        frame = frames.AiSignal(
+            "ai.delta",
+            self._session.chat,
+            self._session.companion,
+            self._turn,
+            self._seq,
+            self.index,
+            text,
+            UNSET if end is None else end,
+        )
+        self._told.signal(self._session.user, codec.encode(frame), self._gateways)

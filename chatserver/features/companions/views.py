@@ -1,0 +1,29 @@
+"""Public views of companions and sessions, shared by HTTP and WebSocket."""
+
+from __future__ import annotations
+
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import UserId
+from chatserver.features.companions.model import Companion, CompanionSession
+from chatserver.protocol import frames
+
+
+def describe_companion(companion: Companion) -> frames.CompanionInfo:
+    """Return the public fields of a companion; the prompt is not one of them."""
+    return frames.CompanionInfo(companion.id, companion.name, companion.version)
+
+
+def describe_session(session: CompanionSession) -> frames.SessionInfo:
+    """Return a session as its user sees it."""
+    return frames.SessionInfo(
+        session.companion,
+        session.chat,
+        session.ai_version,
+        session.create_time,
+        session.delete_time,
+    )
+
+
+def list_name(user: UserId, companion: CompanionId | None) -> str:
+    """Return the scope that seals the cursors of a session list."""
+    return f"sessions with {companion or 'any'} of {user}"

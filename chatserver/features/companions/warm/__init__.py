@@ -1,0 +1,1 @@
+"""DynamoDB items of companions: companion versions, sessions and session summaries."""

@@ -1,0 +1,258 @@
+"""Companion items in table `directory`.
+
+| item      | `PK`             | `SK`                   | attributes                          |
+|-----------|------------------|------------------------|-------------------------------------|
+| head      | `companions`     | `companion#<id>`       | `name version created ended?`       |
+| `version` | `companion#<id>` | `version#<id>#<00001>` | `name version created prompt        |
+|           |                  |                        | provider model context_tokens       |
+|           |                  |                        | answer_tokens`                      |
+
+A head holds the newest version number and whether the companion was deleted. All heads share one
+partition, because there are few and lists read all of them. A version item is written once.
+
+Invariant: all versions from 1 to the head's version exist, each unchanged since it was written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast, get_args
+
+from chatserver.config import Warm
+from chatserver.domain.companion_ids import VERSIONS_MAX, CompanionId
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
+from chatserver.features.companions.model import NO_COMPANION, Changes, Companion, Provider
+from chatserver.warm.chats.records import row_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, read_page
+from chatserver.warm.dynamo.row_fields import get_number, get_text
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
+from chatserver.warm.schema.tables import CompanionField as Field
+
+PARTITION: Final = "companions"
+HEAD_PREFIX: Final = "companion#"
+TRIES_MAX: Final = 8
+
+
+def encode_version(companion: Companion) -> Item:
+    """Return the item of a version."""
+    item = _version_key(companion.id, companion.version)
+    item[Field.NAME] = {"S": companion.name}
+    item[Field.VERSION] = {"N": str(companion.version)}
+    item[Field.CREATED] = {"N": str(companion.created_ms)}
+    item[Field.PROMPT] = {"S": companion.prompt}
+    item[Field.PROVIDER] = {"S": companion.provider}
+    item[Field.MODEL] = {"S": companion.model}
+    item[Field.CONTEXT_TOKENS] = {"N": str(companion.context_tokens_max)}
+    item[Field.ANSWER_TOKENS] = {"N": str(companion.answer_tokens_max)}
+    return item
+
+
+def encode_head(companion: Companion) -> Item:
+    """Return the head item for this newest version."""
+    item = _head_key(companion.id)
+    item[Field.NAME] = {"S": companion.name}
+    item[Field.VERSION] = {"N": str(companion.version)}
+    item[Field.CREATED] = {"N": str(companion.created_ms)}
+    return item
+
+
+def decode_version(item: Item, *, is_deleted: bool) -> Companion:
+    """Decode a version item. Raises CorruptData."""
+    provider = get_text(item, Field.PROVIDER)
+    if provider not in get_args(Provider):
+        raise CorruptData(f"directory: {item.get(DirectoryField.PK)} has provider {provider!r}")
+    return Companion(
+        id=CompanionId(UserId(get_text(item, DirectoryField.PK).removeprefix(HEAD_PREFIX))),
+        version=get_number(item, Field.VERSION),
+        name=get_text(item, Field.NAME),
+        prompt=get_text(item, Field.PROMPT),
+        provider=cast(Provider, provider),
+        model=get_text(item, Field.MODEL),
+        context_tokens_max=get_number(item, Field.CONTEXT_TOKENS),
+        answer_tokens_max=get_number(item, Field.ANSWER_TOKENS),
+        created_ms=get_number(item, Field.CREATED),
+        is_deleted=is_deleted,
+    )
+
+
+class CompanionRows:
+    """Reads and writes companion items."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    async def create(self, companion: Companion) -> None:
+        """Write a new companion, at version 1.
+
+        Guarantees:
+            Idempotent: a repeat with identical fields, creation time included, succeeds.
+
+        Raises:
+            Conflict: the id is or was in use.
+        """
+        try:
+            await self._write(companion, "attribute_not_exists(#pk)", {})
+        except ConditionFailed:
+            if await self._find_version(companion.id, 1) != companion:
+                raise Conflict(f"companion {companion.id}: exists, or did once") from None
+
+    async def update(
+        self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
+    ) -> Companion:
+        """Write the next version of a companion and return it.
+
+        `before` makes the write conditional on the newest version.
+
+        Guarantees:
+            Concurrency: each of several concurrent updates creates its own version on top of the
+            previous one; no version is written twice.
+
+        Raises:
+            NotFound: there is no such companion.
+            Conflict: the newest version is not `before`.
+            BadRequest: the companion has the maximum number of versions.
+            Unavailable: concurrent updates keep winning.
+        """
+        for _ in range(TRIES_MAX):
+            newest = await self.get_newest(companion)
+            if before is not None and newest.version != before:
+                raise Conflict(f"version: the newest is {newest.version}")
+            if newest.version >= VERSIONS_MAX:
+                raise BadRequest(f"companion: has {VERSIONS_MAX} versions, as many as one may have")
+            following = changes.apply(newest, now_ms)
+            values = {":before": {"N": str(newest.version)}}
+            condition = "#version = :before AND attribute_not_exists(#ended)"
+            try:
+                await self._write(following, condition, values)
+            except ConditionFailed:
+                # If a reply was lost, the stored item equals the one just written. Another request
+                # can only have written an equal item with the same time and text; then one version
+                # is enough.
+                if await self._find_version(companion, following.version) == following:
+                    return following
+            else:
+                return following
+        raise Unavailable(f"companion {companion}: others keep changing it; try again")
+
+    async def delete(self, companion: CompanionId, now_ms: int) -> None:
+        """Mark a companion as deleted; its versions remain. Idempotent. Raises NotFound."""
+        request = {
+            "TableName": self._table,
+            "Key": _head_key(companion),
+            "UpdateExpression": "SET #ended = if_not_exists(#ended, :now)",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#ended": DirectoryField.ENDED,
+                "#pk": DirectoryField.PK,
+            },
+            "ExpressionAttributeValues": {":now": {"N": str(now_ms)}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise NotFound(NO_COMPANION) from None
+
+    async def get_newest(self, companion: CompanionId) -> Companion:
+        """Return the newest version of a companion that was not deleted. Consistent.
+
+        Raises:
+            NotFound: there is no such companion, or it was deleted.
+        """
+        request = {"TableName": self._table, "Key": _head_key(companion), "ConsistentRead": True}
+        head = (await self._client.call("get_item", request)).get("Item")
+        if head is None or DirectoryField.ENDED in head:
+            raise NotFound(NO_COMPANION)
+        found = await self._find_version(companion, get_number(head, Field.VERSION))
+        if found is None:
+            raise CorruptData(f"companion {companion}: lacks its newest version")
+        return found
+
+    async def get_companion(self, companion: CompanionId, version: int) -> Companion:
+        """Return a version of a companion, deleted or not. Consistent. Raises NotFound."""
+        keys = [_head_key(companion), _version_key(companion, version)]
+        items = await get_items(self._client, self._table, keys)
+        by_partition = {item[DirectoryField.PK]["S"]: item for item in items}
+        head, row = by_partition.get(PARTITION), by_partition.get(HEAD_PREFIX + companion)
+        if head is None or row is None:
+            raise NotFound(
+                NO_COMPANION if head is None else f"version: there is no version {version}"
+            )
+        return decode_version(row, is_deleted=DirectoryField.ENDED in head)
+
+    async def list_page(
+        self, *, limit: int, after: CompanionId | None = None
+    ) -> tuple[list[Companion], CompanionId | None]:
+        """Return a page of companions that were not deleted, by id, each at its newest version.
+
+        Guarantees:
+            Cost: a Query, and a BatchGetItem for 100 companions.
+        """
+        span = Span(DIRECTORY, PARTITION, prefix=HEAD_PREFIX)
+        query = {**span.query(self._settings), "ConsistentRead": True}
+        start = None
+        if after is not None:
+            start = {name: value["S"] for name, value in _head_key(after).items()}
+
+        async def load(rows: list[Item]) -> list[Companion | None]:
+            live = [row for row in rows if DirectoryField.ENDED not in row]
+            keys = [_version_key(_id_of(row), get_number(row, Field.VERSION)) for row in live]
+            items = await get_items(self._client, self._table, keys) if keys else []
+            found = [decode_version(item, is_deleted=False) for item in items]
+            by_id = {each.id: each for each in found}
+            return [None if DirectoryField.ENDED in row else by_id.get(_id_of(row)) for row in rows]
+
+        page: Page[Companion] = await read_page(
+            self._client, span, query, load, limit=limit, start=start
+        )
+        following = None
+        if page.next is not None:
+            name = str(page.next[DirectoryField.SK]).removeprefix(HEAD_PREFIX)
+            following = CompanionId(UserId(name))
+        return page.items, following
+
+    async def _write(self, companion: Companion, condition: str, values: dict[str, Any]) -> None:
+        names = {"#pk": DirectoryField.PK}
+        if values:
+            names = {"#version": Field.VERSION, "#ended": DirectoryField.ENDED}
+        head = {
+            "TableName": self._table,
+            "Item": encode_head(companion),
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+        }
+        if values:
+            head["ExpressionAttributeValues"] = values
+        row = {
+            "TableName": self._table,
+            "Item": encode_version(companion),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": DirectoryField.PK},
+        }
+        actions = [{"Put": head}, {"Put": row}]
+        await self._client.call("transact_write_items", {"TransactItems": actions})
+
+    async def _find_version(self, companion: CompanionId, version: int) -> Companion | None:
+        request = {
+            "TableName": self._table,
+            "Key": _version_key(companion, version),
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else decode_version(item, is_deleted=False)
+
+
+def _head_key(companion: CompanionId) -> Item:
+    return row_key(PARTITION, HEAD_PREFIX + companion)
+
+
+def _version_key(companion: CompanionId, version: int) -> Item:
+    # SK repeats the id: one SK for all companions would be one partition of index `by_member`.
+    return row_key(HEAD_PREFIX + companion, f"version#{companion}#{version:05d}")
+
+
+def _id_of(head: Item) -> CompanionId:
+    return CompanionId(UserId(get_text(head, DirectoryField.SK).removeprefix(HEAD_PREFIX)))

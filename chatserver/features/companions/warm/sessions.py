@@ -1,0 +1,360 @@
+"""Companion session items: table `chat_session`.
+
+| item   | `PK`     | `SK`              | attributes                                       |
+|--------|----------|-------------------|--------------------------------------------------|
+| active | `<user>` | `#ACTIVE#<ai>`    | `chat_id ai_version create_time GSI1PK`          |
+| ended  | `<user>` | `<ai>#OLD#<chat>` | the same, `delete_time`                          |
+
+`GSI1PK` is the chat id; the index `GSI1_chat` maps a chat to its session. No id contains `#`, and
+`#` sorts before every first character of an id. Active sessions therefore come first, followed by
+ended ones grouped by companion, by time, because a chat id is a ULID.
+
+The transaction that ends a session also marks the chat's item (table `directory`) as read-only.
+
+Invariant: a user has at most one active session with a companion, and every session that was active
+once and no longer is has its ended item.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.companion_ids import CompanionId
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import Conflict, CorruptData, LostRace
+from chatserver.features.companions.model import CHANGED, OVER, CompanionSession, describe_active
+from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.dynamo.row_fields import find_number, get_number, get_text
+from chatserver.warm.schema.tables import (
+    CHAT_SESSION,
+    DIRECTORY,
+    SESSION_CHAT_INDEX,
+    DirectoryField,
+)
+from chatserver.warm.schema.tables import SessionField as Field
+
+ACTIVE_PREFIX: Final = "#ACTIVE#"
+OLD: Final = "#OLD#"
+
+
+def active_key(companion: str) -> str:
+    """Return the sort key of the active session."""
+    return f"{ACTIVE_PREFIX}{companion}"
+
+
+def old_key(companion: str, chat: str) -> str:
+    """Return the sort key of an ended session."""
+    return f"{companion}{OLD}{chat}"
+
+
+def encode_session(session: CompanionSession) -> Item:
+    """Return the item of a session."""
+    is_old = session.delete_time is not None
+    sort = old_key(session.companion, session.chat) if is_old else active_key(session.companion)
+    item: Item = {
+        Field.PK: {"S": session.user},
+        Field.SK: {"S": sort},
+        Field.GSI1_PK: {"S": session.chat},
+        Field.CHAT: {"S": session.chat},
+        Field.VERSION: {"N": str(session.ai_version)},
+        Field.CREATED: {"N": str(session.create_time)},
+    }
+    if is_old:
+        item[Field.DELETED] = {"N": str(session.delete_time)}
+    return item
+
+
+def decode_session(item: Item) -> CompanionSession:
+    """Decode a session item. Raises CorruptData."""
+    sort = get_text(item, Field.SK)
+    name, is_old, _ = sort.partition(OLD)
+    if not is_old:
+        name = sort.removeprefix(ACTIVE_PREFIX)
+    deleted = find_number(item, Field.DELETED)
+    if bool(is_old) == (deleted is None) or "#" in name:
+        raise CorruptData(f"chat_session: {item.get(Field.PK)} has a row {sort!r}")
+    return CompanionSession(
+        user=UserId(get_text(item, Field.PK)),
+        companion=CompanionId(UserId(name)),
+        chat=ChatId(get_text(item, Field.CHAT)),
+        ai_version=get_number(item, Field.VERSION),
+        create_time=get_number(item, Field.CREATED),
+        delete_time=deleted,
+    )
+
+
+class CompanionSessions:
+    """Reads and writes table `chat_session`. Times are milliseconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = CHAT_SESSION.name_in(settings)
+        self._directory = DIRECTORY.name_in(settings)
+
+    # The five access patterns
+
+    async def create(self, session: CompanionSession) -> None:
+        """Start a session.
+
+        Guarantees:
+            Idempotent: a repeat with the same chat succeeds.
+
+        Raises:
+            Conflict: there is an active session; the error contains its chat.
+        """
+        request = {
+            "TableName": self._table,
+            "Item": encode_session(session),
+            "ConditionExpression": "attribute_not_exists(#pk) AND attribute_not_exists(#sk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            stored = exc.stored[0]
+            active = decode_session(stored) if stored else None
+            if active is None:
+                active = await self.find_active(session.user, session.companion)
+            if active is None:
+                raise LostRace(CHANGED) from None
+            if active.chat != session.chat:
+                raise Conflict(describe_active(active)) from None
+
+    async def find_active(self, user: UserId, companion: CompanionId) -> CompanionSession | None:
+        """Return the active session of a user with a companion. Consistent."""
+        return await self._find(user, active_key(companion))
+
+    async def find_old(
+        self, user: UserId, companion: CompanionId, chat: ChatId
+    ) -> CompanionSession | None:
+        """Return an ended session. Consistent."""
+        return await self._find(user, old_key(companion, chat))
+
+    async def delete(self, active: CompanionSession, now_ms: int) -> CompanionSession:
+        """End the session that was read as `active`; return it as stored.
+
+        Guarantees:
+            Atomic: the active item is deleted, the ended item is written, the chat becomes
+            read-only.
+            Idempotent: an identical repeat succeeds.
+
+        Raises:
+            Conflict: the session is no longer active, or it has no chat yet.
+        """
+        old = _ended(active, now_ms)
+        delete = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            **_while_as_read(active),
+        }
+        return await self._end(old, {"Delete": delete})
+
+    async def renew(self, active: CompanionSession, following: CompanionSession) -> None:
+        """End the session that was read as `active` and start `following`.
+
+        Guarantees:
+            Atomic, as `delete`; there is exactly one active session at any moment.
+            Idempotent: an identical repeat succeeds.
+
+        Raises:
+            Conflict: the session is no longer active, or it has no chat yet.
+        """
+        old = _ended(active, following.create_time)
+        condition = _while_as_read(active)
+        values = {
+            Field.CHAT: {"S": following.chat},
+            Field.GSI1_PK: {"S": following.chat},
+            Field.VERSION: {"N": str(following.ai_version)},
+            Field.CREATED: {"N": str(following.create_time)},
+        }
+        condition["ExpressionAttributeNames"] |= {f"#{name}": name for name in values}
+        condition["ExpressionAttributeValues"] |= {
+            f":{name}": value for name, value in values.items()
+        }
+        update = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            **condition,
+        }
+        await self._end(old, {"Update": update})
+
+    async def update_version(self, active: CompanionSession, version: int) -> CompanionSession:
+        """Change the companion version that responds from now on.
+
+        Guarantees:
+            Idempotent.
+
+        Raises:
+            Conflict: the session is no longer active.
+        """
+        condition = _while_chat_is(active.chat)
+        condition["ExpressionAttributeNames"]["#version"] = Field.VERSION
+        condition["ExpressionAttributeValues"][":version"] = {"N": str(version)}
+        request = {
+            "TableName": self._table,
+            "Key": row_key(active.user, active_key(active.companion)),
+            "UpdateExpression": "SET #version = :version",
+            "ReturnValues": "ALL_NEW",
+            **condition,
+        }
+        try:
+            answer = await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise Conflict(OVER) from None
+        return decode_session(answer["Attributes"])
+
+    # Lookup by chat, and lists
+
+    async def find_by_chat(self, chat: ChatId) -> CompanionSession | None:
+        """Return the session of a chat, active or ended.
+
+        Guarantees:
+            A returned session is read consistently. A None is not: a session that started a moment
+            ago may be missing from the index.
+            Cost: a Query of the index and a GetItem; one more if the session is just ending.
+        """
+        span = Span(CHAT_SESSION, chat, SESSION_CHAT_INDEX)
+        request = {**span.query(self._settings), "Limit": 1}
+        rows = (await self._client.call("query", request))["Items"]
+        if not rows:
+            return None
+        user, sort = UserId(get_text(rows[0], Field.PK)), get_text(rows[0], Field.SK)
+        name, is_old, _ = sort.partition(OLD)
+        companion = CompanionId(UserId(name if is_old else sort.removeprefix(ACTIVE_PREFIX)))
+        return await self.find(user, companion, chat)
+
+    async def find(
+        self, user: UserId, companion: CompanionId, chat: ChatId
+    ) -> CompanionSession | None:
+        """Return the session with this user, companion and chat, active or ended. Consistent."""
+        active = await self.find_active(user, companion)
+        if active is not None and active.chat == chat:
+            return active
+        # Ending is one transaction: a session that is no longer active has its ended item.
+        return await self.find_old(user, companion, chat)
+
+    async def list_all(
+        self, user: UserId, *, limit: int, start: Token | None = None
+    ) -> Page[CompanionSession]:
+        """Return a page of a user's sessions: active ones first, then by companion and time.
+
+        Guarantees:
+            Consistent. Cost: one Query.
+        """
+        return await self._list(Span(CHAT_SESSION, user), limit, start)
+
+    async def list_old(
+        self, user: UserId, companion: CompanionId, *, limit: int, start: Token | None = None
+    ) -> Page[CompanionSession]:
+        """Return a page of the ended sessions with one companion, newest first."""
+        span = Span(CHAT_SESSION, user, prefix=companion + OLD)
+        return await self._list(span, limit, start, newest_first=True)
+
+    async def remove_all(self, user: UserId) -> int:
+        """Delete all items of a user permanently; return how many there were. Idempotent."""
+        request = {**Span(CHAT_SESSION, user).query(self._settings), "ConsistentRead": True}
+        removed = 0
+        while True:
+            rows = (await self._client.call("query", request))["Items"]
+            for row in rows:
+                key = {name: row[name] for name in CHAT_SESSION.key.names}
+                await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+            removed += len(rows)
+            if not rows:
+                return removed
+
+    async def _list(
+        self, span: Span, limit: int, start: Token | None, *, newest_first: bool = False
+    ) -> Page[CompanionSession]:
+        query = {
+            **span.query(self._settings),
+            "ConsistentRead": True,
+            "ScanIndexForward": not newest_first,
+        }
+
+        async def load(rows: list[Item]) -> list[CompanionSession | None]:
+            return [decode_session(row) if _is_session(row) else None for row in rows]
+
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
+
+    async def _end(self, old: CompanionSession, move: dict[str, Any]) -> CompanionSession:
+        """Write the ended item and apply `move` to the active item, in one transaction."""
+        keep = {"TableName": self._table, "Item": encode_session(old)}
+        actions = [{"Put": keep}, move, self._close_chat(old)]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            # If a reply was lost, this very item exists; with another time it is another request's.
+            kept = await self.find_old(old.user, old.companion, old.chat)
+            if kept != old:
+                raise LostRace(CHANGED) from None
+        return old
+
+    def _close_chat(self, old: CompanionSession) -> dict[str, Any]:
+        key = chat_key(old.chat)
+        update = {
+            "TableName": self._directory,
+            "Key": row_key(key, key),
+            "UpdateExpression": "SET #ended = :now, #version = #version + :one",
+            "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#ended)",
+            "ExpressionAttributeNames": {
+                "#pk": DirectoryField.PK,
+                "#ended": DirectoryField.ENDED,
+                "#version": DirectoryField.VERSION,
+            },
+            "ExpressionAttributeValues": {
+                ":now": {"N": str(old.delete_time)},
+                ":one": {"N": "1"},
+            },
+        }
+        return {"Update": update}
+
+    async def _find(self, user: UserId, sort: str) -> CompanionSession | None:
+        request = {
+            "TableName": self._table,
+            "Key": row_key(user, sort),
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else decode_session(item)
+
+
+def _is_session(row: Item) -> bool:
+    """Return whether a row is a session and not another kind of item."""
+    sort = get_text(row, Field.SK)
+    return sort.startswith(ACTIVE_PREFIX) or OLD in sort
+
+
+def _ended(active: CompanionSession, now_ms: int) -> CompanionSession:
+    return CompanionSession(
+        active.user,
+        active.companion,
+        active.chat,
+        active.ai_version,
+        active.create_time,
+        now_ms,
+    )
+
+
+def _while_chat_is(chat: ChatId) -> dict[str, Any]:
+    """Return the condition that the active session is still the one that was read."""
+    return {
+        "ConditionExpression": "#chat = :read",
+        "ExpressionAttributeNames": {"#chat": Field.CHAT},
+        "ExpressionAttributeValues": {":read": {"S": chat}},
+    }
+
+
+def _while_as_read(active: CompanionSession) -> dict[str, Any]:
+    """Return the same condition, extended to the version that was read."""
+    condition = _while_chat_is(active.chat)
+    condition["ConditionExpression"] += " AND #kept = :kept"
+    condition["ExpressionAttributeNames"]["#kept"] = Field.VERSION
+    condition["ExpressionAttributeValues"][":kept"] = {"N": str(active.ai_version)}
+    return condition

@@ -1,0 +1,86 @@
+"""Session summaries: items of table `directory`, one per session.
+
+    PK "c#<chat>"  SK "summary#<chat>"  first N  upto N (chat seqs)  text S  rev N
+
+Invariant: `text` summarizes the messages from `first` to `upto`, none of which was edited or
+deleted since; such a change drops the item (`chatserver.features.companions.memory`). A write is
+conditional on the `rev` that was read, so a repeated or delayed write has no effect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chatserver.config import Warm
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import CorruptData
+from chatserver.features.companions.model import Memory
+from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.migrated_attributes import SummaryField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+
+PREFIX: Final = "summary#"
+
+
+class Summaries:
+    """Reads and writes summary items."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def find(self, chat: ChatId) -> Memory | None:
+        """Return the summary of a session. Consistent, one GetItem."""
+        request = {"TableName": self._table, "Key": _key(chat), "ConsistentRead": True}
+        item = (await self._client.call("get_item", request)).get("Item")
+        if item is None:
+            return None
+        try:
+            return Memory(
+                Seq(int(item[Field.FIRST]["N"])),
+                Seq(int(item[Field.UPTO]["N"])),
+                item[Field.TEXT]["S"],
+                int(item[Field.REV]["N"]),
+            )
+        except (KeyError, ValueError) as exc:
+            raise CorruptData(f"directory: the summary of {chat} is none: {exc!r}") from exc
+
+    async def put(self, chat: ChatId, memory: Memory) -> bool:
+        """Write a summary that replaces the one with the previous `rev`.
+
+        Returns False and writes nothing if another summary was written in the meantime.
+        """
+        item = _key(chat) | {
+            Field.FIRST: {"N": str(memory.first)},
+            Field.UPTO: {"N": str(memory.upto)},
+            Field.TEXT: {"S": memory.text},
+            Field.REV: {"N": str(memory.rev)},
+        }
+        request = {
+            "TableName": self._table,
+            "Item": item,
+            # An identical item also satisfies the condition, because this call may be a retry.
+            "ConditionExpression": "#rev = :before OR (#rev = :rev AND #text = :text)"
+            if memory.rev > 1
+            else "attribute_not_exists(#rev) OR (#rev = :rev AND #text = :text)",
+            "ExpressionAttributeNames": {"#rev": Field.REV, "#text": Field.TEXT},
+            "ExpressionAttributeValues": {
+                ":rev": {"N": str(memory.rev)},
+                ":text": {"S": memory.text},
+            }
+            | ({":before": {"N": str(memory.rev - 1)}} if memory.rev > 1 else {}),
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def drop(self, chat: ChatId) -> None:
+        """Delete the summary of a session. Idempotent."""
+        await self._client.call("delete_item", {"TableName": self._table, "Key": _key(chat)})
+
+
+def _key(chat: ChatId) -> Item:
+    return row_key(chat_key(chat), f"{PREFIX}{chat}")

@@ -1,0 +1,80 @@
+"""S3 objects of exports: ``exports/<job>.zip``, named for the unguessable id of the job."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import IO, Final
+
+from chatserver.cold.bucket import EXPORTS_PREFIX
+from chatserver.cold.client import ObjectStore
+from chatserver.errors import NotFound
+from chatserver.features.attachments.model import disposition_of
+from chatserver.features.privacy.model import Job
+
+PART_BYTES: Final = 8_388_608  # S3 accepts at most 10,000 parts, of at least 5 MiB
+
+
+def export_key(job: str) -> str:
+    """Return the key of an export's ZIP."""
+    return f"{EXPORTS_PREFIX}{job}.zip"
+
+
+def part_bytes_for(size: int) -> int:
+    """Return a part size with which an upload stays below the part limit of S3."""
+    return max(PART_BYTES, -(-size // 9_000))
+
+
+class ExportFiles:
+    """Reads and writes the ZIPs."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def put(self, job: str, content: IO[bytes], size: int) -> None:
+        """Upload a ZIP in parts; parts from an earlier attempt are removed.
+
+        Guarantees:
+            Atomic. Memory: one part.
+            Cancellation: no object is created; S3 removes the uploaded parts within a day.
+        """
+        key, parts = export_key(job), []
+        await self._abort_others(key)
+        answer = await self._store.call(
+            "create_multipart_upload", Key=key, ContentType="application/zip"
+        )
+        upload, part_bytes = answer["UploadId"], part_bytes_for(size)
+        number = 0
+        while piece := await asyncio.to_thread(content.read, part_bytes):
+            number += 1
+            answer = await self._store.call(
+                "upload_part", Key=key, UploadId=upload, PartNumber=number, Body=piece
+            )
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        await self._store.call(
+            "complete_multipart_upload",
+            Key=key,
+            UploadId=upload,
+            MultipartUpload={"Parts": parts},
+        )
+
+    async def _abort_others(self, key: str) -> None:
+        answer = await self._store.call("list_multipart_uploads", Prefix=key)
+        for each in answer.get("Uploads") or ():
+            try:
+                await self._store.call("abort_multipart_upload", Key=key, UploadId=each["UploadId"])
+            except NotFound:
+                continue
+
+    async def remove(self, job: str) -> None:
+        """Delete a ZIP, and unfinished uploads of it. Idempotent."""
+        await self._abort_others(export_key(job))
+        await self._store.call("delete_object", Key=export_key(job))
+
+    async def sign_link(self, job: Job, lifetime_s: int) -> str:
+        """Return a URL from which a browser saves the ZIP."""
+        answer = {
+            "content-type": "application/zip",
+            "content-disposition": disposition_of(f"chat-export-{job.user}.zip"),
+            "cache-control": "private, no-store",
+        }
+        return await self._store.sign_link(export_key(job.id), answer, lifetime_s)

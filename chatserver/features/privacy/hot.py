@@ -1,0 +1,168 @@
+"""Deletion of an erased user's data from Redis, where it does not expire by itself.
+
+Owns no keys; other modules own them. Streams keep entries after they are read, until they are
+trimmed, so an old push or call still contains its text. A stream is scanned in pages; an entry that
+contains data of the user is deleted as a whole. An entry of a mailbox may also contain pushes for
+others, so entries younger than `read_s` are kept: their gateway may not have read them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.domain.ids import ChatId, GatewayId, UserId
+from chatserver.hot.bus.rpc import find_author
+from chatserver.hot.redis.client import HotClient
+from chatserver.protocol import webhook_messages as messages
+
+PAGE_MAX: Final = 500
+
+
+class Traces:
+    """Deletes data of a user. Every method is idempotent and returns the number of deletions.
+
+    `chats`: chats that belong to the user alone, whose messages from others are deleted as well.
+    """
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def remove_mail(self, user: UserId, read_s: float, chats: Collection[ChatId] = ()) -> int:
+        """Delete pushes of the user's entries from the mailboxes of all gateways."""
+        keys, gateways = self._hot.keys, set[bytes]()
+        for partition in range(keys.partitions):
+            found = await self._hot.call("ZRANGE", keys.gateways(partition), 0, -1)
+            gateways.update(found)
+        # Pushes contain entries as JSON; responses to calls of gateways, as msgpack.
+        packed = msgspec.msgpack.encode({"sender": user})[1:]
+        marks, count = [_sender_mark(user), packed], 0
+        for chat in chats:
+            marks += [_chat_mark(chat), msgspec.msgpack.encode({"chat": chat})[1:]]
+
+        def is_meant(fields: list[bytes]) -> bool:
+            return any(mark in fields[1] for mark in marks)
+
+        for gateway in gateways:
+            key = keys.mail(GatewayId(gateway.decode()))
+            (now_s, _), _ = await self._hot.snapshot(("TIME",), ("XLEN", key))
+            before = str(int((int(now_s) - read_s) * 1000))
+            count += await self._sift(key, is_meant, before)
+        return count
+
+    async def remove_calls(self, user: UserId) -> int:
+        """Delete calls from gateways to workers on behalf of the user, including their text."""
+        count = 0
+        for key in (self._hot.keys.rpc_calls(), self._hot.keys.hook_calls()):
+            count += await self._sift(key, lambda fields: find_author(fields[1]) == user)
+        return count
+
+    async def remove_dead_letters(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
+        """Delete dead letters of the persist worker that contain entries of the user."""
+        marks, count = [_sender_mark(user), *map(_chat_mark, chats)], 0
+
+        def is_meant(fields: list[bytes]) -> bool:
+            return any(mark in _field(fields, b"m") for mark in marks)
+
+        for partition in range(self._hot.keys.partitions):
+            key = self._hot.keys.dead(partition)
+            count += await self._sift(key, is_meant)
+        return count
+
+    async def remove_events(self, user: UserId, chats: Collection[ChatId] = ()) -> int:
+        """Delete webhook events that contain text of the user, from all queues."""
+
+        def is_meant(event: bytes) -> bool:
+            return holds_words(event, user, chats)
+
+        count, keys = 0, self._hot.keys
+        for partition in range(keys.partitions):
+            for key in (keys.hooks(partition), keys.hooks_dead(partition)):
+                count += await self._sift(key, lambda fields: is_meant(_field(fields, b"e")))
+            count += await self._sift_late(keys.hooks_late(partition), is_meant)
+        return count
+
+    async def remove_box(self, user: UserId) -> None:
+        """Delete the user state: later requests that name the user fail with NotFound."""
+        await self._hot.call("DEL", self._hot.keys.box(user))
+
+    async def remove_keys(self, user: UserId) -> int:
+        """Delete the keys of the user except the ban mark."""
+        keys = self._hot.keys
+        others: list[bytes] = await self._hot.call("SMEMBERS", keys.blocks(user))
+        for other in others:
+            await self._hot.call("SREM", keys.blocks(UserId(other.decode())), user)
+        of_user = (
+            keys.inbox, keys.box, keys.hidden, keys.blocks, keys.seen, keys.watched, keys.online,
+            keys.pushing, keys.pushed, keys.large,
+        )  # fmt: skip
+        count = 0
+        for make in of_user:
+            count += int(await self._hot.call("DEL", make(user)))
+        for kind in ("sends", "requests", "logins"):
+            count += int(await self._hot.call("DEL", keys.limit(kind, user)))
+        partition = keys.partition_of(user)
+        await self._hot.call("HDEL", keys.where(partition), user)
+        return count
+
+    # scanning
+
+    async def _sift(
+        self, key: str, is_meant: Callable[[list[bytes]], bool], before: str = "+"
+    ) -> int:
+        count = 0
+        async for entries in self._iter_pages(key, before):
+            meant = [name for name, fields in entries if is_meant(fields)]
+            if meant:
+                count += int(await self._hot.call("XDEL", key, *meant))
+        return count
+
+    async def _iter_pages(self, key: str, before: str) -> AsyncIterator[list[Any]]:
+        start = "-"
+        while True:
+            page: list[Any] = await self._hot.call("XRANGE", key, start, before, "COUNT", PAGE_MAX)
+            if page:
+                yield page
+            if len(page) < PAGE_MAX:
+                return
+            start = f"({page[-1][0].decode()}"
+
+    async def _sift_late(self, key: str, is_meant: Callable[[bytes], bool]) -> int:
+        count, cursor = 0, b"0"
+        while True:
+            cursor, found = await self._hot.call("ZSCAN", key, cursor, "COUNT", PAGE_MAX)
+            for packed in found[::2]:
+                _, event = msgspec.msgpack.decode(packed, type=tuple[int, bytes])
+                if is_meant(event):
+                    count += int(await self._hot.call("ZREM", key, packed))
+            if cursor in (b"0", 0):
+                return count
+
+
+def holds_words(event: bytes, user: UserId, chats: Collection[ChatId] = ()) -> bool:
+    """Return whether a webhook event contains text of the user, or a message in `chats`."""
+    try:
+        found = messages.decode_event(event)
+    except msgspec.MsgspecError:
+        return False
+    message, data = found.message, found.data or {}
+    if message is not None:
+        is_told = message.sender == user or message.chat in chats
+        return is_told and bool(message.body or message.attachments)
+    return data.get("reporter") == user and bool(data.get("reason"))
+
+
+def _sender_mark(user: UserId) -> bytes:
+    # As our encoder writes it; within a text, the quotation marks would be escaped.
+    return b'"sender":"%b"' % user.encode()
+
+
+def _chat_mark(chat: ChatId) -> bytes:
+    return b'"chat":"%b"' % chat.encode()
+
+
+def _field(fields: list[bytes], name: bytes) -> bytes:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs.get(name, b"")

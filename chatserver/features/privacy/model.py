@@ -1,0 +1,55 @@
+"""Export and erasure jobs. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import Literal
+
+Kind = Literal["export", "erasure"]
+State = Literal["waiting", "running", "ready", "done", "failed"]
+
+FINISHED: frozenset[State] = frozenset({"ready", "done", "failed"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """A line of an erasure receipt: kind, location and number of the deleted items."""
+
+    step: str
+    where: str
+    what: str
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """An export or an erasure. `steps`: the completed steps of an erasure, in order.
+
+    `until_ms`: the lease of `holder` ends then. `why`: error text for the requesting user.
+    """
+
+    id: str
+    kind: Kind
+    user: str
+    created_ms: int
+    changed_ms: int
+    state: State = "waiting"
+    progress: int = 0  # percent
+    steps: tuple[Done, ...] = ()
+    why: str = ""
+    size: int = 0  # bytes
+    tries: int = 0
+    holder: str = ""
+    until_ms: int = 0
+    expires_at: int | None = None  # seconds since 1970
+
+    @property
+    def is_finished(self) -> bool:
+        """True if no worker has anything left to do."""
+        return self.state in FINISHED
+
+
+def new_job_id() -> str:
+    """Return an unguessable id: its possession grants access to the job."""
+    return secrets.token_hex(24)

@@ -1,0 +1,140 @@
+"""Routes for the export and the erasure of a user's data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api import cookies
+from chatserver.api.container import ApiContainer
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import ANYONE, USER, Actor, Asker, key
+from chatserver.domain.ids import UserId
+from chatserver.features.accounts.routes import Password
+from chatserver.features.privacy.model import Job
+
+
+class Export(msgspec.Struct, frozen=True):
+    """A copy of all data of a user. `progress` in percent; times in ms since 1970.
+
+    `state`: `waiting`, `running`, `ready`, or `failed` with the reason in `why`. While it is ready,
+    `url` is the address of the ZIP, valid for `url_expires_s`; until `expires`, a new address can
+    be requested.
+    """
+
+    export: str
+    state: Literal["waiting", "running", "ready", "failed"]
+    progress: int
+    created: int
+    why: str = ""
+    size: int | None = None
+    expires: int | None = None
+    url: str | None = None
+    url_expires_s: int | None = None
+
+
+class AccountDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The password, required if the user has one here."""
+
+    password: Password | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Data deleted by one step: location, kind and number."""
+
+    step: str
+    where: str
+    what: str
+    count: int
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Progress of an erasure: `state` is `waiting`, `running` or `done`; times in ms since 1970.
+
+    `why`: the error that delays it, if there is one.
+    """
+
+    receipt: str
+    user: str
+    state: str
+    created: int
+    changed: int
+    steps: list[Step]
+    why: str = ""
+
+
+def privacy_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of exports and erasures."""
+    return [*_exports(parts), *_erasures(parts)]
+
+
+def _exports(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    privacy, settings = parts.privacy, parts.settings.privacy
+
+    def shown(job: Job, url: str | None = None) -> Export:
+        assert job.state != "done"
+        is_ready = job.state == "ready"
+        return Export(
+            job.id,
+            job.state,
+            100 if is_ready else job.progress,
+            job.created_ms,
+            job.why if job.state == "failed" else "",
+            job.size if is_ready else None,
+            None if job.expires_at is None or not is_ready else job.expires_at * 1000,
+            url,
+            settings.link_s if url is not None else None,
+        )
+
+    @post("/v1/me/export", status_code=202, opt={"rule": USER, "creates": True})
+    async def start_export(actor: Actor) -> Export:
+        """Start an export of all of the user's data.
+
+        One export at a time, and a limited number per day.
+        """
+        return shown(await privacy.start_export(actor))
+
+    @get("/v1/me/export", opt={"rule": USER})
+    async def get_export(actor: Actor) -> Export:
+        """Return the progress of the user's newest export, and its download address."""
+        return shown(*await privacy.get_export(actor))
+
+    return [start_export, get_export]
+
+
+def _erasures(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    privacy, accounts = parts.privacy, parts.people.accounts
+    auth = parts.settings.auth
+
+    def shown(job: Job) -> Receipt:
+        steps = [Step(each.step, each.where, each.what, each.count) for each in job.steps]
+        return Receipt(job.id, job.user, job.state, job.created_ms, job.changed_ms, steps, job.why)
+
+    @delete("/v1/me", status_code=202, opt={"rule": USER})
+    async def erase_me(data: JSONBody[AccountDeletion], principal: Asker) -> Response[Receipt]:
+        """Permanently erase the user's account, files and the texts of all messages.
+
+        Requires the password or, if the user has none here, a token that is at most a few minutes
+        old.
+        """
+        assert principal.user is not None
+        if not await accounts.check_password(principal.user, data.password):
+            privacy.check_fresh(principal.issued_at)
+        receipt = shown(await privacy.erase(principal.user))
+        return Response(receipt, status_code=202, cookies=[cookies.no_cookie(auth)])
+
+    @delete("/v1/admin/users/{user:str}", status_code=202, opt={"rule": key("users:erase")})
+    async def erase_user(user: PathId) -> Receipt:
+        """Permanently erase a user. A repeated request returns the same erasure."""
+        return shown(await privacy.erase(UserId(user)))
+
+    @get("/v1/erasures/{receipt:str}", opt={"rule": ANYONE})
+    async def get_erasure(receipt: PathId) -> Receipt:
+        """Return the progress of an erasure and its completed steps, by its receipt."""
+        return shown(await privacy.get_receipt(receipt))
+
+    return [erase_me, erase_user, get_erasure]

@@ -1,0 +1,188 @@
+"""Use cases of data export and account erasure; workers run the jobs.
+
+An erasure starts with the parts that cannot wait. One transaction turns the user's row into a
+tombstone and creates the job; then every login ends and every connection is closed (`Closing`).
+From then on no token of any kind gives access as this user: the tombstone is permanent and banned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from chatserver.config import Privacy as Settings
+from chatserver.domain.access.logins import Marks
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.errors import Forbidden, NotFound
+from chatserver.features.privacy.model import Job, new_job_id
+from chatserver.service.access.revocation import MarkWriter, SessionEnder
+
+log = structlog.get_logger()
+
+NO_EXPORT = "export: none was asked for, or its time is over"
+
+
+class JobStore(Protocol):
+    """Storage of jobs."""
+
+    async def create_export(self, job: Job, per_day_max: int) -> None: ...
+
+    async def create_erasure(self, job: Job) -> str: ...
+
+    async def find(self, id_: str) -> Job | None: ...
+
+    async def find_export_of(self, user: str) -> Job | None: ...
+
+
+class AccountRows(Protocol):
+    """User directory."""
+
+    async def list_logins(self, user: str) -> Sequence[Any]: ...
+
+
+class Boxes(Protocol):
+    """User state in Redis."""
+
+    async def remove_box(self, user: UserId) -> None: ...
+
+
+class Closing:
+    """Permanent lockout of a user whose row is already a tombstone."""
+
+    def __init__(
+        self,
+        rows: AccountRows,
+        marks: MarkWriter,
+        ender: SessionEnder,
+        boxes: Boxes,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._marks = marks
+        self._ender = ender
+        self._boxes = boxes
+        self._clock = clock
+
+    async def close(self, user: UserId) -> int:
+        """End all access of the user; return the number of logins.
+
+        Guarantees:
+            Idempotent. On return, every request and `hello` frame of the user is rejected, and each
+            gateway has a mailbox entry to close the user's connections.
+
+        Raises:
+            Unavailable: some access may remain; retry.
+        """
+        now = self._clock.time()
+        logins = frozenset(row.login for row in await self._rows.list_logins(user))
+        await self._marks.put(user, before=int(now), logins=logins, is_banned=True)
+        await self._ender.end(user, Marks(int(now), logins, is_banned=True), "erased")
+        # From now on, requests on behalf of the user fail: the user does not exist.
+        await self._boxes.remove_box(user)
+        return len(logins)
+
+
+class Privacy:
+    """Use cases of the API. `reserved`: users that the installation itself needs.
+
+    `sign`: returns a URL of an export's ZIP.
+    """
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        closing: Closing,
+        sign: Callable[[Job, int], Awaitable[str]],
+        settings: Settings,
+        clock: Clock,
+        reserved: Collection[str] = (),
+    ) -> None:
+        self._jobs = jobs
+        self._closing = closing
+        self._sign = sign
+        self._settings = settings
+        self._clock = clock
+        self._reserved = frozenset(reserved)
+
+    # exports
+
+    async def start_export(self, user: UserId) -> Job:
+        """Start an export of the user's data.
+
+        Raises:
+            Conflict: an export is in progress.
+            RateLimited: the daily limit is reached.
+        """
+        now_ms = self._now_ms()
+        job = Job(new_job_id(), "export", user, now_ms, now_ms)
+        await self._jobs.create_export(job, self._settings.exports_per_day_max)
+        log.info("privacy.export_asked_for", user=user)
+        return job
+
+    async def get_export(self, user: UserId) -> tuple[Job, str | None]:
+        """Return the newest export of a user, and its download URL if it is ready.
+
+        Raises:
+            NotFound: there is none, or it has expired.
+        """
+        job = await self._jobs.find_export_of(user)
+        is_over = job is not None and job.expires_at is not None
+        if job is None or (is_over and (job.expires_at or 0) <= self._clock.time()):
+            raise NotFound(NO_EXPORT)
+        if job.state != "ready":
+            return job, None
+        return job, await self._sign(job, self._settings.link_s)
+
+    # erasures
+
+    def check_fresh(self, issued_at: int) -> None:
+        """Check that a token was issued at most `fresh_s` ago.
+
+        Raises:
+            Forbidden: it is older.
+        """
+        if self._clock.time() - issued_at > self._settings.fresh_s:
+            seconds = self._settings.fresh_s
+            raise Forbidden(f"token: must be at most {seconds} s old for this: get a new one")
+
+    async def erase(self, user: UserId) -> Job:
+        """Start the erasure of a user's data, and end the user's access at once.
+
+        Guarantees:
+            Idempotent: for a user who is already erased, it returns the existing job.
+
+        Raises:
+            NotFound: the user does not exist.
+            Forbidden: the installation needs this user.
+            Unavailable: the erasure may have started; then workers complete it.
+        """
+        if user in self._reserved:
+            raise Forbidden("user: belongs to the installation and cannot be erased")
+        now_ms = self._now_ms()
+        receipt = await self._jobs.create_erasure(
+            Job(new_job_id(), "erasure", user, now_ms, now_ms)
+        )
+        job = await self._jobs.find(receipt)
+        if job is None:  # erased long ago; the receipt has expired
+            raise NotFound("user: does not exist")
+        if not job.is_finished:
+            await self._closing.close(user)
+        log.info("privacy.erasure_asked_for", user=user)
+        return job
+
+    async def get_receipt(self, receipt: str) -> Job:
+        """Return the progress of an erasure and its completed steps.
+
+        Raises:
+            NotFound: the receipt does not exist, or has expired.
+        """
+        job = await self._jobs.find(receipt)
+        if job is None or job.kind != "erasure":
+            raise NotFound("receipt: does not exist")
+        return job
+
+    def _now_ms(self) -> int:
+        return int(self._clock.time() * 1000)

@@ -1,0 +1,166 @@
+"""DynamoDB data of one user, for exports and erasures.
+
+Owns no rows; other modules own them. Rows below ``u#<user>`` are found by a Query. Data stored
+elsewhere has a pointer row there: a file ``file#<id>``, a report ``reported#<chat>#<seq>``.
+Messages of the user are found by the index `sender`, which is eventually consistent: to find all of
+them, query it again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.archive_segments import TRAIL_PREFIX
+from chatserver.protocol.frames import Message
+from chatserver.warm.chats.moderation import REPORT_PREFIX
+from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages.chat_rows import ChatRows
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies
+from chatserver.warm.messages.store import decode_items
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, SENDER_INDEX, DirectoryField
+from chatserver.warm.schema.tables import MessageField as Field
+
+PAGE_MAX: Final = 100
+FILE_PREFIX: Final = "file#"
+REPORTED_PREFIX: Final = "reported#"
+
+
+class PersonalRows:
+    """Reads and deletes the rows of one user."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
+        self._client = client
+        self._bodies = bodies or NoBodies()
+        self._settings = settings
+        self._rows = ChatRows(client, settings, None, shards)
+        self._directory = DIRECTORY.name_in(settings)
+        self._messages = MESSAGES.name_in(settings)
+
+    # the directory
+
+    async def list_names(self, user: str, prefix: str) -> list[str]:
+        """Return the suffixes of the user's sort keys that start with `prefix`. Consistent."""
+        rows = await self._list_rows(user, prefix)
+        return [row[DirectoryField.SK]["S"].removeprefix(prefix) for row in rows]
+
+    async def remove_row(self, user: str, sort: str) -> None:
+        """Delete one row below the user. Idempotent."""
+        key = row_key(user_key(user), sort)
+        await self._client.call("delete_item", {"TableName": self._directory, "Key": key})
+
+    async def remove_rows(self, user: str) -> int:
+        """Delete all rows below the user except the user's own; return their number. Idempotent.
+
+        Pointers to the user's archived messages are kept until `remove_trails`.
+        """
+        rows = await self._list_rows(user, "")
+        sorts = [row[DirectoryField.SK]["S"] for row in rows]
+        kept = (user_key(user), TRAIL_PREFIX)
+        gone = [sort for sort in sorts if not sort.startswith(kept)]
+        for sort in gone:
+            await self.remove_row(user, sort)
+        return len(gone)
+
+    async def remove_trails(self, user: str) -> None:
+        """Delete the pointers to archived messages, once those are erased. Idempotent."""
+        for name in await self.list_names(user, TRAIL_PREFIX):
+            await self.remove_row(user, TRAIL_PREFIX + name)
+
+    async def _list_rows(self, user: str, prefix: str) -> list[Item]:
+        span = Span(DIRECTORY, user_key(user), prefix=prefix or None)
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        found: list[Item] = []
+        while True:
+            answer = await self._client.call("query", request)
+            found += answer["Items"]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return found
+            request["ExclusiveStartKey"] = last
+
+    async def strip_membership(self, chat: str, user: str) -> None:
+        """Remove the user's own settings from a membership that is kept. Idempotent."""
+        request = {
+            "TableName": self._directory,
+            "Key": row_key(chat_key(chat), member_key(user)),
+            "UpdateExpression": "REMOVE #hidden, #quiet",
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": {
+                "#hidden": DirectoryField.HIDDEN,
+                "#quiet": DirectoryField.QUIET,
+                "#role": DirectoryField.ROLE,
+            },
+        }
+        await self._update(request)
+
+    async def blank_report(self, reported: str, user: str) -> None:
+        """Remove the reason from a report of the user, named ``<chat>#<seq>``. Idempotent."""
+        chat, _, seq = reported.partition("#")
+        request = {
+            "TableName": self._directory,
+            "Key": row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}"),
+            "UpdateExpression": "REMOVE #reason",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#reason": DirectoryField.REASON,
+                "#pk": DirectoryField.PK,
+            },
+        }
+        await self._update(request)
+
+    async def find_reason(self, reported: str, user: str) -> str:
+        """Return the reason of a report of the user."""
+        chat, _, seq = reported.partition("#")
+        key = row_key(chat_key(chat), f"{REPORT_PREFIX}{seq}#{user}")
+        answer = await self._client.call("get_item", {"TableName": self._directory, "Key": key})
+        reason: str = answer.get("Item", {}).get(DirectoryField.REASON, {"S": ""})["S"]
+        return reason
+
+    async def _update(self, request: dict[str, Any]) -> None:
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return  # the row does not exist
+
+    # messages
+
+    async def iter_entries(self, user: str) -> AsyncIterator[list[Message]]:
+        """Yield all entries that the user sent, oldest first, including expired ones, by page.
+
+        The index provides the keys; the entries are read consistently from the table.
+        """
+        span = Span(MESSAGES, user, SENDER_INDEX)
+        request: dict[str, Any] = {**span.query(self._settings), "Limit": PAGE_MAX}
+        while True:
+            answer = await self._client.call("query", request)
+            keys = [{name: row[name] for name in MESSAGES.key.names} for row in answer["Items"]]
+            items = await get_items(self._client, self._messages, keys)
+            own = [item for item in items if item[Field.SENDER]["S"] == user]
+            found = await decode_items(own, self._bodies)
+            if found:
+                yield sorted(found, key=lambda message: message.ts)
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def find_entry(self, chat: str, ts: int) -> Message | None:
+        """Return an entry from the table. Consistent."""
+        request = {
+            "TableName": self._messages,
+            "Key": await self._rows.key_of(chat, ts),
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        found = [] if item is None else await decode_items([item], self._bodies)
+        return found[0] if found else None

@@ -1,0 +1,255 @@
+"""Redis data of pushes: chats that are due, absent users and claims.
+
+Data, each in the partition of its chat or user: ``{pN}:due`` (zset), when the pushes of a chat are
+due, and ``{pN}:since`` (hash), its first message that needs any. ``told`` in ``{pN}:checkpoint`` is
+the last backlog entry read for pushes; the trim of persisted entries waits for it for at most a
+minute. ``{pN}:pushing:<user>`` caches whether a user has devices to push to; ``{pN}:pushed:<user>``
+holds the claimed pushes, so that none is sent twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.companion_ids import is_companion
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.moderation import parse_standing
+from chatserver.hot.chats.backlog import BacklogEntry, parse_entry
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+CLAIM_TTL_S = 86_400
+NONE_TTL_S = 3_600  # after this time a user without devices is checked again
+SOME_TTL_S = 30 * 86_400
+USERS_AT_ONCE = 100  # one call of this size blocks Redis for a third of a millisecond
+
+
+class Need(enum.IntEnum):
+    """Whether a user needs a push."""
+
+    NO = 0
+    YES = 1
+    IF_DEVICES = 2  # not cached whether the user has devices
+    IN_FRONT = 3  # a client is, or was a moment ago, in the foreground
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Due:
+    """A chat with pushes that are due.
+
+    `time` identifies this claim; `taken_ms` is when it was made, on Redis's clock.
+    """
+
+    chat: ChatId
+    since: Seq
+    time: int
+    taken_ms: int
+
+
+class DueChats:
+    """Chats of one partition with pushes that are due."""
+
+    def __init__(self, hot: HotClient, lease: Lease) -> None:
+        self._hot = hot
+        self._lease = lease
+        self._partition = lease.partition
+        self._backlog = hot.keys.backlog(self._partition)
+
+    async def get_place(self) -> str:
+        """Return the last backlog entry read for pushes; initially the last persisted one."""
+        key = self._hot.keys.checkpoint(self._partition)
+        told, done = await self._hot.call("HMGET", key, "told", "id")
+        return bytes(told or done or b"0-0").decode()
+
+    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
+        """Return the remaining entries after `entry_id`, oldest first."""
+        reply = await self._hot.call("XRANGE", self._backlog, f"({entry_id}", "+", "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def note(self, upto: str, firsts: Mapping[ChatId, Seq], delay_s: float) -> bool:
+        """Schedule chats to be due in `delay_s`, and checkpoint the backlog at `upto`.
+
+        Guarantees:
+            Atomic: after a crash, an entry is read again only if nothing of it was recorded.
+            A chat that is already due keeps its time and its first seq.
+
+        Returns False if the lease is lost; nothing is recorded.
+        """
+        keys = self._hot.keys
+        noted: int = await self._hot.run(
+            load_script("note_due"),
+            {
+                "lease": keys.lease(self._partition, "notify"),
+                "checkpoint": keys.checkpoint(self._partition),
+                "backlog": self._backlog,
+                "due": keys.due(self._partition),
+                "since": keys.since(self._partition),
+            },
+            {"token": self._lease.token, "id": upto, "delay_ms": int(delay_s * 1000)},
+            [{"chat": chat, "seq": seq} for chat, seq in firsts.items()],
+        )
+        return bool(noted)
+
+    async def take(self, limit: int, hold_s: float) -> list[Due]:
+        """Return chats that are due; each is due again in `hold_s` unless it is finished."""
+        keys, hold_ms = self._hot.keys, int(hold_s * 1000)
+        reply = await self._hot.run(
+            load_script("take_due"),
+            {
+                "lease": keys.lease(self._partition, "notify"),
+                "due": keys.due(self._partition),
+                "since": keys.since(self._partition),
+            },
+            {"token": self._lease.token, "hold_ms": hold_ms, "limit": limit},
+        )
+        return [
+            Due(ChatId(chat.decode()), Seq(int(since)), int(time), int(time) - hold_ms)
+            for chat, since, time in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        ]
+
+    async def end(self, due: Due, next_seq: Seq, again_s: float | None = None) -> None:
+        """Finish a chat up to before `next_seq`, or make it due once more in `again_s`.
+
+        Guarantees:
+            A message that was committed since the chat was taken keeps it due.
+        """
+        keys = self._hot.keys
+        delay_ms = -1 if again_s is None else int(again_s * 1000)
+        await self._hot.run(
+            load_script("end_due"),
+            {"due": keys.due(self._partition), "since": keys.since(self._partition)},
+            {"chat": due.chat, "time": due.time, "next": next_seq, "delay_ms": delay_ms},
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChatFacts:
+    """State of an open chat in Redis."""
+
+    top: Seq
+    name: str
+    is_direct: bool  # its title is the name of the other user
+    is_large: bool
+
+
+class PushState:
+    """Absent users and claimed pushes."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def find_chat(self, chat: ChatId) -> ChatFacts | None:
+        """Return a chat's state; None if it is not open in this epoch."""
+        key, epoch = (
+            self._hot.keys.chat(chat),
+            self._hot.epoch_of(self._hot.keys.partition_of(chat)),
+        )
+        gate, seq, name, kind, large = await self._hot.call(
+            "HMGET", key, "gate", "seq", "name", "kind", "large"
+        )
+        if gate is None or not gate.startswith(f"{epoch}:".encode()):
+            return None
+        return ChatFacts(
+            Seq(int(seq or 0)), (name or b"").decode(), kind != b"group", large not in (None, b"0")
+        )
+
+    async def find_joined(self, chat: ChatId, users: Sequence[UserId] | None) -> dict[UserId, Seq]:
+        """Return the members, all or those in `users`, with the first seq each may read."""
+        key = self._hot.keys.members(chat)
+        if users is None:
+            reply = await self._hot.call("HGETALL", key)
+            pairs = list(zip(reply[::2], reply[1::2], strict=True))
+        else:
+            values = await self._hot.call("HMGET", key, *users) if users else []
+            pairs = [(user.encode(), value) for user, value in zip(users, values, strict=True)]
+        return {
+            UserId(name.decode()): Seq(parse_standing(value).joined)
+            for name, value in pairs
+            if value is not None
+        }
+
+    async def count_fields(self, user: UserId) -> int:
+        """Return the number of fields in the user state hash; it grows with the number of chats."""
+        return int(await self._hot.call("HLEN", self._hot.keys.box(user)))
+
+    async def is_box_known(self, user: UserId) -> bool:
+        """Return whether the user's chats and marks were loaded from the directory."""
+        epoch = self._hot.epoch_of(self._hot.keys.partition_of(user))
+        known = await self._hot.call("HGET", self._hot.keys.box(user), "known")
+        return bool(known == epoch.encode())
+
+    async def find(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, tuple[Need, Seq]]:
+        """Return the users who may need a push for a chat, and up to which seq each has read it.
+
+        Guarantees:
+            Cost: one call per partition and 100 users; for those without devices one key each.
+        """
+        groups: dict[int, list[UserId]] = {}
+        for user in users:
+            if not is_companion(user):  # companions have no devices
+                groups.setdefault(self._hot.keys.partition_of(user), []).append(user)
+        found: dict[UserId, tuple[Need, Seq]] = {}
+        for partition, group in groups.items():
+            for start in range(0, len(group), USERS_AT_ONCE):
+                chunk = group[start : start + USERS_AT_ONCE]
+                found |= await self._find(partition, chat, chunk)
+        return found
+
+    async def _find(
+        self, partition: int, chat: ChatId, users: Sequence[UserId]
+    ) -> dict[UserId, tuple[Need, Seq]]:
+        keys = self._hot.keys
+        reply = await self._hot.run(
+            load_script("absent"),
+            {"gateways": keys.gateways(partition)},
+            {"chat_id": chat},
+            [
+                {"seen": keys.seen(user), "box": keys.box(user), "pushing": keys.pushing(user)}
+                for user in users
+            ],
+        )
+        return {
+            user: (Need(reply[2 * i]), Seq(int(reply[2 * i + 1])))
+            for i, user in enumerate(users)
+            if reply[2 * i] != Need.NO
+        }
+
+    async def note_devices(self, user: UserId) -> None:
+        """Record that the user may have devices; call this before the first one is written."""
+        await self._hot.write("SET", self._hot.keys.pushing(user), "1", "EX", SOME_TTL_S)
+
+    async def note_none(self, user: UserId) -> None:
+        """Record that the user has no devices, after a lookup found none.
+
+        Guarantees:
+            Safe under a concurrent registration: a value written by `note_devices` is kept.
+        """
+        await self._hot.write("SET", self._hot.keys.pushing(user), "0", "NX", "EX", NONE_TTL_S)
+
+    async def claim(
+        self, user: UserId, subscription: str, chat: ChatId, seq: Seq, *, is_retry: bool = False
+    ) -> bool:
+        """Claim the push of a message to a device; False if it must not be sent.
+
+        `is_retry`: this caller has claimed it before, and it was certainly not sent.
+
+        Guarantees:
+            At most once: across all workers and at any delay, one call returns True.
+            Returns False for a message that the user has read.
+        """
+        keys = self._hot.keys
+        answer: int = await self._hot.run(
+            load_script("claim_push"),
+            {"pushed": keys.pushed(user), "box": keys.box(user)},
+            {
+                "field": f"{subscription}:{chat}",
+                "chat_id": chat,
+                "seq": seq,
+                "ttl_s": CLAIM_TTL_S,
+                "is_retry": "1" if is_retry else "",
+            },
+        )
+        return bool(answer)

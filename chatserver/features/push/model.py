@@ -1,0 +1,147 @@
+"""Push subscriptions and notices. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import json
+import re
+from typing import Literal
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.errors import BadRequest
+
+Kind = Literal["web", "fcm", "apns"]
+
+ENDPOINT_CHARS_MAX = 1_024
+TOKEN_CHARS_MAX = 512
+# Length of APNs tokens, sent in hexadecimal: 32 bytes today; Apple does not guarantee it.
+APNS_BYTES_MIN = 32
+APNS_BYTES_MAX = 100
+P256DH_BYTES = 65  # an uncompressed point of P-256
+AUTH_BYTES = 16
+PREVIEW_CHARS_MAX = 200
+TITLE_CHARS_MAX = 80
+# Push services accept 4,096 bytes; encryption adds 103 (RFC 8291: header 86, tag 16, delimiter 1).
+PAYLOAD_BYTES_MAX = 3_900
+MENTIONS_MAX = 50  # of one message
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * APNS_BYTES_MIN},{2 * APNS_BYTES_MAX}}}")
+_MENTION = re.compile(r"(?<![A-Za-z0-9_@-])@([A-Za-z0-9_-]{1,64})")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subscription:
+    """One browser or application of a user. `target` is a secret: never log it."""
+
+    id: str
+    user: UserId
+    kind: Kind
+    target: str = dataclasses.field(repr=False)  # endpoint of a browser, token of an application
+    p256dh: str = dataclasses.field(default="", repr=False)
+    auth: str = dataclasses.field(default="", repr=False)
+    device: str | None = None
+    created_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Content of a push: the newest unread message of a chat."""
+
+    chat: ChatId
+    seq: Seq
+    ts: int
+    sender: UserId
+    name: str  # of the sender
+    title: str  # of the chat; empty: a direct chat
+    text: str = dataclasses.field(repr=False)  # empty: no preview
+    unread: int  # in this chat
+    badge: int | None  # over all chats; None: not counted
+
+    @property
+    def topic(self) -> str:
+        """Collapse key: a later notice of the same chat replaces this one."""
+        # Push services accept 32 characters of the URL-safe alphabet (RFC 8030).
+        digest = hashlib.blake2b(self.chat.encode(), digest_size=24).digest()
+        return base64.urlsafe_b64encode(digest).decode()
+
+    @property
+    def headline(self) -> str:
+        """Name of the sender, with the chat's title if it is not a direct chat."""
+        name, title = (shorten(part, TITLE_CHARS_MAX) for part in (self.name, self.title))
+        return f"{name} in {title}" if title else name
+
+    @property
+    def preview(self) -> str:
+        """Beginning of the text; empty if previews are off."""
+        return shorten(self.text, PREVIEW_CHARS_MAX)
+
+    def encode(self) -> bytes:
+        """Return the notice as JSON of at most `PAYLOAD_BYTES_MAX`."""
+        fields = {
+            "v": 1,
+            "chat": self.chat,
+            "seq": self.seq,
+            "ts": self.ts,
+            "sender": self.sender,
+            "name": shorten(self.name, TITLE_CHARS_MAX),
+            "title": shorten(self.title, TITLE_CHARS_MAX),
+            "text": self.preview,
+            "unread": self.unread,
+            "badge": self.badge,
+        }
+        encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(encoded) > PAYLOAD_BYTES_MAX:
+            raise AssertionError("the bounds of the fields keep it below")
+        return encoded
+
+
+def shorten(text: str, chars_max: int) -> str:
+    """Return the text on one line, truncated with an ellipsis to `chars_max` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= chars_max else line[: chars_max - 1].rstrip() + "…"
+
+
+def mentions_of(body: str) -> list[UserId]:
+    """Return the users mentioned as ``@user``, each once, at most `MENTIONS_MAX`."""
+    found = dict.fromkeys(UserId(name) for name in _MENTION.findall(body))
+    return list(found)[:MENTIONS_MAX]
+
+
+def subscription_id(kind: Kind, target: str) -> str:
+    """Return the id of a subscription; the same browser always gets the same id."""
+    return hashlib.blake2b(f"{kind}#{target}".encode(), digest_size=16).hexdigest()
+
+
+def parse_token(token: str) -> str:
+    """Validate the registration token of an application. Raises BadRequest."""
+    if len(token) > TOKEN_CHARS_MAX or _TOKEN.fullmatch(token) is None:
+        raise BadRequest(f"token: must be 1 to {TOKEN_CHARS_MAX} printable ASCII characters")
+    return token
+
+
+def parse_apns_token(token: str) -> str:
+    """Validate an APNs token and return it in lower case. Raises BadRequest."""
+    shortest, longest = APNS_BYTES_MIN, APNS_BYTES_MAX
+    if len(token) % 2 or _HEX.fullmatch(token) is None:
+        raise BadRequest(f"token: of APNs must be {shortest} to {longest} bytes in hexadecimal")
+    return token.lower()
+
+
+def parse_key(text: str, field: str, size: int) -> str:
+    """Validate a browser's key and return it as base64url without padding.
+
+    Raises:
+        BadRequest: the key does not decode to `size` bytes.
+    """
+    bare = text.rstrip("=")
+    try:
+        raw = base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != size or (size == P256DH_BYTES and raw[0] != 4):
+        raise BadRequest(f"{field}: must be {size} bytes, base64url")
+    return bare

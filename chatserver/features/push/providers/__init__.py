@@ -1,0 +1,1 @@
+"""Push providers: Web Push for browsers, FCM and APNs for applications."""

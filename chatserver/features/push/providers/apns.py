@@ -1,0 +1,280 @@
+"""APNs (Apple's provider API, HTTP/2): applications on iOS, iPadOS, macOS and watchOS, without FCM.
+
+A key of the developer's account (.p8) signs a provider token. Apple requires a renewal no earlier
+than after 20 minutes and no later than after an hour. Messages are encrypted in transit only: Apple
+can read the preview. `notify.preview` omits it.
+
+A response is classified by Apple's reason, not by its status alone: `TooManyRequests` concerns one
+device, `BadDeviceToken` and `Unregistered` end a subscription, any other 400 or 403 needs a fix by
+the operator. https://developer.apple.com/documentation/usernotifications
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import jwt
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from chatserver.config import Notify
+from chatserver.domain.clock import Clock
+from chatserver.errors import BadRequest, ConfigError, Unavailable
+from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.providers.interface import Outcome, Verdict, judge, judge_failure
+from chatserver.outbound.http2_client import Http2, parse_origin
+from chatserver.outbound.http_client import Answer
+from chatserver.telemetry.metrics import PUSH_REFUSALS
+
+log = structlog.get_logger()
+
+PAYLOAD_BYTES_MAX: Final = 4_096
+ANSWER_BYTES_MAX: Final = 4_096
+RENEW_S: Final = 2_400.0  # Apple: not before 20 minutes, and within an hour
+FORCED_S: Final = 1_200.0  # minimum interval between replacements of expired tokens
+WARN_S: Final = 60.0  # minimum interval between log entries with the same reason
+WITHOUT_PREVIEW: Final = "New message"
+
+GONE: Final = frozenset({"BadDeviceToken", "Unregistered", "ExpiredToken"})
+# Allowed values of the metric label; any other reason is counted as "other".
+REASONS: Final = GONE | {
+    "BadCollapseId",
+    "BadEnvironmentKeyIdInToken",
+    "BadExpirationDate",
+    "BadPath",
+    "BadPriority",
+    "BadTopic",
+    "DeviceTokenNotForTopic",
+    "ExpiredProviderToken",
+    "Forbidden",
+    "InternalServerError",
+    "InvalidProviderToken",
+    "InvalidPushType",
+    "MissingProviderToken",
+    "PayloadTooLarge",
+    "ServiceUnavailable",
+    "Shutdown",
+    "TooManyProviderTokenUpdates",
+    "TooManyRequests",
+    "TopicDisallowed",
+    "UnrelatedKeyIdInToken",
+}
+
+_ID = re.compile(r"[A-Z0-9]{10}")
+_TOPIC = re.compile(r"[A-Za-z0-9.-]{1,255}")
+
+
+def is_apns_wanted(settings: Notify) -> bool:
+    """Return whether any APNs setting is present."""
+    return bool(
+        settings.apns_key.get_secret_value()
+        or settings.apns_key_id
+        or settings.apns_team_id
+        or settings.apns_topic
+    )
+
+
+def check_apns(settings: Notify) -> None:
+    """Check that a worker can push with these settings, of which at least one is present.
+
+    Raises:
+        ConfigError: lists all problems; the key is not shown.
+    """
+    problems = []
+    text = settings.apns_key.get_secret_value()
+    if not text:
+        problems.append("notify.apns_key: is missing, but other settings of APNs are there")
+    else:
+        try:
+            load_apns_key(text)
+        except ValueError:
+            problems.append("notify.apns_key: is not the text of a .p8 key (EC, P-256)")
+    for name, value in (
+        ("apns_key_id", settings.apns_key_id),
+        ("apns_team_id", settings.apns_team_id),
+    ):
+        if not value:
+            problems.append(f"notify.{name}: is missing, but other settings of APNs are there")
+        elif _ID.fullmatch(value) is None:
+            problems.append(f"notify.{name}: must be 10 capital letters and digits")
+    if not settings.apns_topic:
+        problems.append("notify.apns_topic: is missing; it is the bundle id of the application")
+    elif _TOPIC.fullmatch(settings.apns_topic) is None:
+        problems.append("notify.apns_topic: must be a bundle id, like com.example.chat")
+    try:
+        parse_origin(settings.apns_url)
+    except BadRequest as exc:
+        problems.append(f"notify.apns_url: {exc.message}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def load_apns_key(text: str) -> ec.EllipticCurvePrivateKey:
+    r"""Parse the key of a .p8 file; line breaks may be written as ``\n``, as in variables.
+
+    Raises:
+        ValueError: the text is not such a key.
+    """
+    try:
+        key = load_pem_private_key(text.replace("\\n", "\n").encode(), password=None)
+    except TypeError as exc:  # the key is encrypted
+        raise ValueError("a password is needed") from exc
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise ValueError("another kind of key")
+    return key
+
+
+class ProviderToken:
+    """Provider token: a signed token that identifies this server to Apple, used for `RENEW_S`."""
+
+    def __init__(
+        self, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
+    ) -> None:
+        self._key = key
+        self._key_id = key_id
+        self._team_id = team_id
+        self._clock = clock
+        self._token = ""
+        self._made_at = 0.0
+        self._forced_at: float | None = None
+
+    def get(self) -> str:
+        """Return the token; sign a new one when it is due."""
+        now = self._clock.time()
+        if not self._token or not 0 <= now - self._made_at < RENEW_S:
+            claims = {"iss": self._team_id, "iat": int(now)}
+            self._token = jwt.encode(claims, self._key, "ES256", headers={"kid": self._key_id})
+            self._made_at = now
+        return self._token
+
+    def expire(self, token: str) -> None:
+        """Discard a token that Apple calls expired, so that the next push uses a new one.
+
+        Of many pushes with one token only the first one has an effect, at most once in `FORCED_S`.
+        Otherwise a server with a wrong clock would sign a token for each push, which Apple rejects,
+        too.
+        """
+        now = self._clock.monotonic()
+        if token != self._token:
+            return
+        if self._forced_at is None or now - self._forced_at >= FORCED_S:
+            self._forced_at = now
+            self._token = ""
+
+
+class Apns:
+    """Push provider for applications on Apple systems. A `Provider`."""
+
+    def __init__(self, server: Http2, settings: Notify, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+        self._token = ProviderToken(
+            load_apns_key(settings.apns_key.get_secret_value()),
+            settings.apns_key_id,
+            settings.apns_team_id,
+            clock,
+        )
+        self._lane = parse_origin(settings.apns_url).authority
+        self._topic = settings.apns_topic
+        self._sound = settings.apns_sound
+        self._timeout_s = settings.timeout_s
+        self._ttl_s = settings.ttl_s
+        self._warned: dict[str, float] = {}
+
+    def lane_of(self, subscription: Subscription) -> str:
+        """Return the host of APNs."""
+        return self._lane
+
+    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+        """Send a notice; see `Provider`."""
+        token = self._token.get()
+        # 0: deliver now or never.
+        expires = int(self._clock.time()) + self._ttl_s if self._ttl_s else 0
+        headers = {
+            "authorization": f"bearer {token}",
+            "apns-topic": self._topic,
+            "apns-push-type": "alert",
+            "apns-priority": "10",
+            "apns-expiration": str(expires),
+            "apns-collapse-id": notice.topic,
+            "content-type": "application/json",
+        }
+        try:
+            answer = await self._server.post(
+                f"/3/device/{subscription.target}",
+                body=self.payload_of(notice),
+                headers=headers,
+                timeout_s=self._timeout_s,
+                answer_bytes_max=ANSWER_BYTES_MAX,
+            )
+        except (BadRequest, Unavailable) as exc:
+            return judge_failure(exc)
+        return self._judge(answer, token)
+
+    def payload_of(self, notice: Notice) -> bytes:
+        """Return the payload of a notice: JSON of at most `PAYLOAD_BYTES_MAX`."""
+        aps: dict[str, Any] = {
+            "alert": {"title": notice.headline, "body": notice.preview or WITHOUT_PREVIEW},
+            "thread-id": notice.chat,
+        }
+        if notice.badge is not None:
+            aps["badge"] = notice.badge
+        if self._sound:
+            aps["sound"] = self._sound
+        fields = {
+            "aps": aps,
+            "v": 1,
+            "chat": notice.chat,
+            "seq": notice.seq,
+            "ts": notice.ts,
+            "sender": notice.sender,
+            "unread": notice.unread,
+        }
+        encoded = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(encoded) > PAYLOAD_BYTES_MAX:
+            raise AssertionError("the bounds of the fields keep it below")
+        return encoded
+
+    def _judge(self, answer: Answer, token: str) -> Verdict:
+        if answer.is_ok:
+            return Verdict(Outcome.SENT)
+        reason, at_ms = _read(answer)
+        known = reason if reason in REASONS else "other"
+        PUSH_REFUSALS.labels("apns", known).inc()
+        why = f"status {answer.status} {known}"
+        if reason in GONE or answer.status == 410:
+            return Verdict(Outcome.GONE, why=why, gone_ms=at_ms)
+        if reason == "ExpiredProviderToken":
+            self._token.expire(token)
+            return Verdict(Outcome.DOWN, why=why)  # may succeed with a new token
+        verdict = judge(answer)
+        if verdict.outcome is Outcome.GONE:
+            # An unknown path or topic is no reason to remove a subscription.
+            verdict = Verdict(Outcome.REFUSED)
+        if verdict.outcome is Outcome.REFUSED:
+            self._warn(known, answer.status)
+        is_alone = reason == "TooManyRequests"  # for this device
+        return Verdict(verdict.outcome, verdict.retry_after_s, why, is_alone=is_alone)
+
+    def _warn(self, reason: str, status: int) -> None:
+        """Log a problem that the operator must fix, at most once in `WARN_S` per reason."""
+        now = self._clock.monotonic()
+        if now - self._warned.get(reason, -WARN_S) >= WARN_S:
+            self._warned[reason] = now
+            log.warning("push.apns_refuses", reason=reason, status=status, topic=self._topic)
+
+
+def _read(answer: Answer) -> tuple[str, int | None]:
+    """Return Apple's error reason, and since when (ms) the device is unregistered."""
+    try:
+        fields = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return "", None
+    if not isinstance(fields, dict) or not isinstance(reason := fields.get("reason"), str):
+        return "", None
+    at_ms = fields.get("timestamp")
+    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < 2**53
+    return reason, at_ms if is_time else None

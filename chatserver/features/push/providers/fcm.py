@@ -1,0 +1,191 @@
+"""FCM (HTTP v1): applications on Android, and on iOS through FCM's connection to APNs.
+
+The service account's key is exchanged for an access token, valid for an hour. Messages are
+encrypted in transit only: Google can read the preview. `notify.preview` omits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import jwt
+
+from chatserver.domain.clock import Clock
+from chatserver.errors import BadRequest, ConfigError, Unavailable
+from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.providers.interface import Outcome, Verdict, judge, judge_failure
+from chatserver.outbound.http_client import Answer, Outbound
+
+SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ANSWER_BYTES_MAX = 16_384
+TOKEN_S = 3_600
+EARLY_S = 120  # a token this close to its expiry is not used
+WITHOUT_PREVIEW = "New message"
+
+
+class ServiceAccount:
+    """Google service account, parsed from its JSON key file."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            fields = json.loads(text)
+            self.project = str(fields["project_id"])
+            self.email = str(fields["client_email"])
+            self.token_url = str(fields["token_uri"])
+            self._key = str(fields["private_key"])
+            self._key_id = str(fields.get("private_key_id", ""))
+            self.sign("", 0)
+        except (ValueError, KeyError, TypeError, jwt.PyJWTError):
+            raise ConfigError(
+                ["notify.fcm_account: is not the JSON of a Google service account"]
+            ) from None
+
+    def sign(self, audience: str, now: int) -> str:
+        """Return the signed assertion that is exchanged for an access token."""
+        claims = {
+            "iss": self.email,
+            "scope": SCOPE,
+            "aud": audience,
+            "iat": now,
+            "exp": now + TOKEN_S,
+        }
+        return jwt.encode(claims, self._key, "RS256", headers={"kid": self._key_id})
+
+
+class Fcm:
+    """Push provider for applications. A `Provider`."""
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        account: ServiceAccount,
+        clock: Clock,
+        *,
+        url: str,
+        timeout_s: float,
+        ttl_s: int,
+    ) -> None:
+        self._outbound = outbound
+        self._account = account
+        self._clock = clock
+        self._url = f"{url.rstrip('/')}/v1/projects/{account.project}/messages:send"
+        self._timeout_s = timeout_s
+        self._ttl_s = ttl_s
+        self._token = ""
+        self._token_until = 0.0
+        self._asking = asyncio.Lock()
+
+    def lane_of(self, subscription: Subscription) -> str:
+        """Return the host of FCM."""
+        return urlsplit(self._url).netloc
+
+    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+        """Send a notice; see `Provider`."""
+        try:
+            token = await self._get_token()
+        except (BadRequest, Unavailable) as exc:
+            return Verdict(Outcome.DOWN, why=exc.message)  # the push itself was not sent
+        body = json.dumps(self.message_of(subscription, notice), ensure_ascii=False).encode()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        try:
+            answer = await self._outbound.post(
+                self._url,
+                body=body,
+                headers=headers,
+                timeout_s=self._timeout_s,
+                answer_bytes_max=ANSWER_BYTES_MAX,
+            )
+        except (BadRequest, Unavailable) as exc:
+            return judge_failure(exc)
+        return self._judge(answer)
+
+    def message_of(self, subscription: Subscription, notice: Notice) -> dict[str, Any]:
+        """Return the FCM message of a notice."""
+        android: dict[str, Any] = {"tag": notice.chat}
+        aps: dict[str, Any] = {"sound": "default", "thread-id": notice.chat}
+        if notice.badge is not None:
+            android["notification_count"] = aps["badge"] = notice.badge
+        expires = int(self._clock.time()) + self._ttl_s
+        message = {
+            "token": subscription.target,
+            "notification": {
+                "title": notice.headline,
+                "body": notice.preview or WITHOUT_PREVIEW,
+            },
+            "data": {"chat": notice.chat, "seq": str(notice.seq), "sender": notice.sender},
+            "android": {
+                "collapse_key": notice.topic,
+                "priority": "HIGH",
+                "ttl": f"{self._ttl_s}s",
+                "notification": android,
+            },
+            "apns": {
+                "headers": {
+                    "apns-collapse-id": notice.topic,
+                    "apns-priority": "10",
+                    "apns-expiration": str(expires),
+                },
+                "payload": {"aps": aps},
+            },
+        }
+        return {"message": message}
+
+    def _judge(self, answer: Answer) -> Verdict:
+        verdict = judge(answer)
+        code = _error_code(answer)
+        if code in ("UNREGISTERED", "SENDER_ID_MISMATCH"):
+            return Verdict(Outcome.GONE, why=code)
+        if verdict.outcome is Outcome.GONE:
+            # An unknown project is no reason to remove a subscription.
+            return Verdict(Outcome.REFUSED, why=code or verdict.why)
+        if answer.status == 401:
+            self._token = ""
+            return Verdict(Outcome.DOWN, why="the access token was not accepted")
+        return verdict
+
+    async def _get_token(self) -> str:
+        async with self._asking:
+            now = self._clock.time()
+            if self._token and now < self._token_until:
+                return self._token
+            asked = {
+                "grant_type": GRANT,
+                "assertion": self._account.sign(self._account.token_url, int(now)),
+            }
+            answer = await self._outbound.post(
+                self._account.token_url,
+                body=urlencode(asked).encode(),
+                headers={"Content-Type": "application/x-www-form-urlencoded"},
+                timeout_s=self._timeout_s,
+                answer_bytes_max=ANSWER_BYTES_MAX,
+            )
+            fields = _fields_of(answer)
+            token = fields.get("access_token")
+            if not answer.is_ok or not isinstance(token, str):
+                raise Unavailable(f"Google gave no access token: status {answer.status}")
+            lasts_s = fields.get("expires_in")
+            self._token = token
+            self._token_until = now + (lasts_s if isinstance(lasts_s, int) else TOKEN_S) - EARLY_S
+            return token
+
+
+def _fields_of(answer: Answer) -> dict[str, Any]:
+    try:
+        fields = json.loads(answer.body)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _error_code(answer: Answer) -> str:
+    """Return FCM's error code, or an empty string."""
+    error = _fields_of(answer).get("error")
+    details = error.get("details") if isinstance(error, dict) else None
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and isinstance(detail.get("errorCode"), str):
+            return str(detail["errorCode"])
+    return ""

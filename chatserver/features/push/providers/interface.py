@@ -1,0 +1,90 @@
+"""Interface of push providers, and classification of their responses.
+
+The classification has one criterion: is it certain that the device will not show this push? Only
+then is a retry allowed; otherwise the user could get the push twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import email.utils
+import enum
+import time
+from typing import Protocol
+
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.features.push.model import Notice, Subscription
+from chatserver.outbound.http_client import Answer, NotReached
+
+RETRY_AFTER_S_MAX = 3_600.0
+
+
+class Outcome(enum.Enum):
+    """Outcome of a push."""
+
+    SENT = "sent"
+    GONE = "gone"  # the device is unregistered: remove the subscription
+    REFUSED = "refused"  # permanent error
+    BUSY = "busy"  # throttled: certainly not accepted; the service sets the retry time
+    DOWN = "down"  # certainly not accepted
+    UNKNOWN = "unknown"  # may have been accepted: no retry
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Outcome of a push, retry delay and reason for the log."""
+
+    outcome: Outcome
+    retry_after_s: float = 0.0
+    why: str = ""
+    gone_ms: int | None = None  # unregistered since; a device registered after that is valid again
+    is_alone: bool = False  # concerns only this device, not the whole service
+
+
+class Provider(Protocol):
+    """A push service."""
+
+    def lane_of(self, subscription: Subscription) -> str:
+        """Return the failure domain of a subscription: the address of its service."""
+
+    async def send(self, subscription: Subscription, notice: Notice) -> Verdict:
+        """Send a notice once.
+
+        Guarantees:
+            Bounded by `notify.timeout_s`. Never raises for errors of the service.
+        """
+
+
+def judge(answer: Answer) -> Verdict:
+    """Classify a response by its status; providers check the body first."""
+    status, why = answer.status, f"status {answer.status}"
+    if answer.is_ok:
+        return Verdict(Outcome.SENT)
+    if status in (404, 410):
+        return Verdict(Outcome.GONE, why=why)
+    if status == 429:
+        return Verdict(Outcome.BUSY, read_retry_after(answer), why)
+    if status == 503:
+        return Verdict(Outcome.DOWN, read_retry_after(answer), why)
+    # After any other server error the push may have been accepted.
+    return Verdict(Outcome.UNKNOWN if status >= 500 else Outcome.REFUSED, why=why)
+
+
+def judge_failure(failure: BadRequest | Unavailable) -> Verdict:
+    """Classify a call without a response."""
+    if isinstance(failure, BadRequest):
+        return Verdict(Outcome.REFUSED, why=failure.message)
+    is_sure = isinstance(failure, NotReached)
+    return Verdict(Outcome.DOWN if is_sure else Outcome.UNKNOWN, why=failure.message)
+
+
+def read_retry_after(answer: Answer) -> float:
+    """Return the Retry-After of a response in seconds, at most an hour; 0 if absent."""
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isdecimal() and len(text) < 10:
+        return min(float(text), RETRY_AFTER_S_MAX)
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return 0.0
+    return min(max(0.0, at.timestamp() - time.time()), RETRY_AFTER_S_MAX)

@@ -1,0 +1,95 @@
+"""VAPID (RFC 8292): the key pair that identifies this installation to push services.
+
+A pair is two base64url texts: the private key's 32 bytes and the public key's 65. Browsers are
+bound to the public key when they subscribe, so after a change all of them must subscribe again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from py_vapid import Vapid02  # type: ignore[import-untyped]  # no type information
+
+from chatserver.domain.clock import Clock
+from chatserver.errors import ConfigError
+
+TOKEN_S = 12 * 3600  # push services accept at most a day
+RENEW_S = 6 * 3600
+ORIGINS_MAX = 1_000
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
+
+
+def make_vapid_pair() -> tuple[str, str]:
+    """Return a new private key and its public key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_numbers().private_value.to_bytes(32, "big")
+    return _encode(private), _public_of(key)
+
+
+def derive_vapid_pair(secret: str) -> tuple[str, str]:
+    """Derive a key pair deterministically from a secret, for development."""
+    digest = hashlib.sha512(b"vapid:" + secret.encode()).digest()
+    number = int.from_bytes(digest, "big") % (_ORDER - 1) + 1
+    key = ec.derive_private_key(number, ec.SECP256R1())
+    return _encode(number.to_bytes(32, "big")), _public_of(key)
+
+
+def check_vapid_pair(private: str, public: str, subject: str) -> None:
+    """Check that a worker can sign with these settings.
+
+    Raises:
+        ConfigError: lists all problems.
+    """
+    problems = []
+    try:
+        derived = _public_of(_load(private))
+    except (ValueError, TypeError):
+        problems.append("notify.vapid_private: is not a key; try: chatserver vapid")
+    else:
+        if derived != public.rstrip("="):
+            problems.append("notify.vapid_public: does not belong to notify.vapid_private")
+    if not subject.startswith(("mailto:", "https://")):
+        problems.append("notify.subject: must be mailto:… or https://…, push services ask for it")
+    if problems:
+        raise ConfigError(problems)
+
+
+class VapidSigner:
+    """Signs tokens for the origins of push services; each is reused for `RENEW_S`."""
+
+    def __init__(self, private: str, subject: str, clock: Clock) -> None:
+        self._vapid = Vapid02(_load(private))
+        self._subject = subject
+        self._clock = clock
+        self._made: dict[str, tuple[float, str]] = {}
+
+    def authorize(self, endpoint: str) -> str:
+        """Return the Authorization header for an endpoint."""
+        parts = urlsplit(endpoint)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        now = self._clock.time()
+        made_at, header = self._made.get(origin, (0.0, ""))
+        if not header or not 0 <= now - made_at < RENEW_S:
+            claims = {"aud": origin, "exp": int(now) + TOKEN_S, "sub": self._subject}
+            header = str(self._vapid.sign(claims)["Authorization"])
+            if len(self._made) >= ORIGINS_MAX:
+                self._made.clear()
+            self._made[origin] = (now, header)
+        return header
+
+
+def _load(private: str) -> ec.EllipticCurvePrivateKey:
+    raw = base64.urlsafe_b64decode(private + "=" * (-len(private) % 4))
+    return ec.derive_private_key(int.from_bytes(raw, "big"), ec.SECP256R1())
+
+
+def _public_of(key: ec.EllipticCurvePrivateKey) -> str:
+    return _encode(key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint))
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -1,0 +1,159 @@
+"""HTTP routes of push subscriptions and muted chats."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import delete, get, post, put
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.paging import Cursor, Limit, Page
+from chatserver.api.request_bodies import PathId
+from chatserver.api.security import USER, Actor, Asker
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest
+from chatserver.features.push.model import (
+    Kind,
+    Subscription,
+    parse_apns_token,
+    parse_token,
+    subscription_id,
+)
+from chatserver.features.push.providers.webpush import check_endpoint, check_keys
+from chatserver.features.push.warm.muted_chats import FOR_EVER_MS
+from chatserver.outbound.destinations import Destinations
+
+
+class PushKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Encryption keys of a browser, as in `PushSubscription.toJSON()`."""
+
+    p256dh: str
+    auth: str
+
+
+class NewPushSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A browser, by `endpoint` and `keys`, or an application, by its `token`.
+
+    `kind` is the token's service: `fcm`, the default, or `apns` (hexadecimal). The result of
+    `PushSubscription.toJSON()` is a valid body; `expirationTime` is ignored.
+    """
+
+    endpoint: str | None = None
+    keys: PushKeys | None = None
+    token: str | None = None
+    kind: Kind | None = None
+    expirationTime: float | None = None  # noqa: N815  # the browser's name
+
+
+class PushDevice(msgspec.Struct, frozen=True):
+    """A device that receives pushes. `service` is, for a browser, the host of its push service."""
+
+    id: str
+    kind: Kind
+    service: str
+    created: int
+
+
+class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the chat is muted; `until` (s since 1970) is the end, null: until changed."""
+
+    quiet: bool
+    until: int | None = None
+
+
+def push_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of push subscriptions and muted chats."""
+    return [*_subscriptions(parts), *_quiet_chats(parts)]
+
+
+def _subscriptions(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    outbound = parts.settings.outbound
+    allowed = Destinations(outbound.allow_private, outbound.ports)
+    sends_to_browsers = bool(parts.settings.notify.vapid_public)
+
+    @post("/v1/me/push-subscriptions", opt={"rule": USER, "creates": True})
+    async def subscribe(
+        data: JSONBody[NewPushSubscription], actor: Actor, principal: Asker
+    ) -> PushDevice:
+        """Register a browser or an application. Idempotent."""
+        subscription = _parse(data, actor, principal.device, allowed)
+        if subscription.kind == "web" and not sends_to_browsers:
+            raise BadRequest("endpoint: this installation does not push to browsers")
+        now = parts.clock.time()
+        await parts.absence.note_devices(actor)
+        await parts.subscriptions.put(subscription, now)
+        return _describe(subscription, int(now * 1000))
+
+    @get("/v1/me/push-subscriptions", opt={"rule": USER})
+    async def list_subscriptions(
+        actor: Actor, limit: Limit = 50, cursor: Cursor = None
+    ) -> Page[PushDevice]:
+        """List the devices that receive pushes, oldest first."""
+        found, following = parts.cursors.cut(
+            f"push subscriptions of {actor}",
+            await parts.subscriptions.list_of(actor, parts.clock.time()),
+            lambda one: (one.created_ms, one.id),
+            cursor,
+            limit,
+        )
+        return Page([_describe(one, one.created_ms) for one in found], following)
+
+    @delete("/v1/me/push-subscriptions/{subscription:str}", opt={"rule": USER})
+    async def unsubscribe(subscription: PathId, actor: Actor) -> None:
+        """Stop pushes to a device."""
+        await parts.subscriptions.remove(actor, subscription)
+
+    return [subscribe, list_subscriptions, unsubscribe]
+
+
+def _quiet_chats(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    @get("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
+    async def get_notifications(chat: PathId, actor: Actor) -> ChatNotifications:
+        """Get whether a chat is muted."""
+        until_ms = await parts.quiet.get_until(ChatId(chat), actor)
+        if until_ms <= parts.clock.time() * 1000:
+            return ChatNotifications(quiet=False)
+        is_for_ever = until_ms >= FOR_EVER_MS
+        return ChatNotifications(quiet=True, until=None if is_for_ever else until_ms // 1000)
+
+    @put("/v1/chats/{chat:str}/notifications", opt={"rule": USER})
+    async def set_notifications(
+        chat: PathId, data: JSONBody[ChatNotifications], actor: Actor
+    ) -> ChatNotifications:
+        """Mute a chat until a given time or indefinitely, or unmute it."""
+        if data.until is not None and not 0 < data.until <= FOR_EVER_MS // 1000:
+            raise BadRequest("until: must be a time in seconds since 1970")
+        until_ms = FOR_EVER_MS if data.until is None else data.until * 1000
+        await parts.quiet.set_until(ChatId(chat), actor, until_ms if data.quiet else 0)
+        return ChatNotifications(data.quiet, data.until if data.quiet else None)
+
+    return [get_notifications, set_notifications]
+
+
+def _parse(
+    data: NewPushSubscription, user: UserId, device: str | None, allowed: Destinations
+) -> Subscription:
+    """Validate a subscription request. Raises BadRequest."""
+    if (data.endpoint is None) == (data.token is None):
+        raise BadRequest("a subscription has either an endpoint or a token")
+    kind = data.kind or ("web" if data.token is None else "fcm")
+    if (kind == "web") != (data.token is None):
+        raise BadRequest("kind: web has an endpoint, fcm and apns have a token")
+    if data.token is not None:
+        token = parse_apns_token(data.token) if kind == "apns" else parse_token(data.token)
+        return Subscription(subscription_id(kind, token), user, kind, token, device=device)
+    if data.endpoint is None or data.keys is None:
+        raise BadRequest("keys: a browser has p256dh and auth")
+    endpoint = check_endpoint(data.endpoint, allowed)
+    p256dh, auth = check_keys(data.keys.p256dh, data.keys.auth)
+    name = subscription_id("web", endpoint)
+    return Subscription(name, user, "web", endpoint, p256dh, auth, device)
+
+
+def _describe(subscription: Subscription, created_ms: int) -> PushDevice:
+    is_web = subscription.kind == "web"
+    service = urlsplit(subscription.target).netloc if is_web else subscription.kind
+    return PushDevice(subscription.id, subscription.kind, service, created_ms)

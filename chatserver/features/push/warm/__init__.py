@@ -1,0 +1,1 @@
+"""DynamoDB items of pushes: subscriptions and muted chats."""

@@ -1,0 +1,86 @@
+"""Muted chats: attribute `quiet` of a member's item in table `directory`.
+
+Its value is the time (ms since 1970) until which the chat is muted. It is deleted with the
+membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from chatserver.config import Warm
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId, UserId
+from chatserver.domain.membership import NOT_A_MEMBER
+from chatserver.errors import NotFound
+from chatserver.warm.chats import records
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+FOR_EVER_MS: Final = 2**53  # muted until changed
+
+
+class MutedChats:
+    """Reads and writes until when chats are muted."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def get_until(self, chat: ChatId, user: UserId) -> int:
+        """Return until when the chat is muted for the user, in ms since 1970; 0 if it is not.
+
+        Raises:
+            NotFound: there is no such chat, or the user is not a member.
+        """
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
+            "ConsistentRead": True,
+        }
+        row = (await self._client.call("get_item", request)).get("Item")
+        if row is None:
+            raise NotFound(NOT_A_MEMBER)
+        return int(row[Field.QUIET]["N"]) if Field.QUIET in row else 0
+
+    async def set_until(self, chat: ChatId, user: UserId, until_ms: int) -> None:
+        """Mute the chat for the user until `until_ms`; 0 unmutes it.
+
+        Raises:
+            NotFound: there is no such chat, or the user is not a member.
+        """
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(records.chat_key(chat), records.member_key(user)),
+            "UpdateExpression": "SET #quiet = :until" if until_ms else "REMOVE #quiet",
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": {"#quiet": Field.QUIET, "#role": Field.ROLE},
+        }
+        if until_ms:
+            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise NotFound(NOT_A_MEMBER) from None
+
+    async def find_listening(
+        self, chat: ChatId, users: Sequence[UserId], now: float
+    ) -> set[UserId]:
+        """Return those of `users` who are members and have not muted the chat. Consistent.
+
+        In a direct chat all `users` count as members, because a new one may have no items yet.
+        `now` is in seconds since 1970. Cost: one BatchGetItem for each 100 users.
+        """
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, records.member_key(user)) for user in users]
+        rows = await get_items(self._client, self._table, keys)
+        members: set[UserId] = set()
+        quiet: set[UserId] = set()
+        for row in rows:
+            user = UserId(row[Field.SK]["S"].removeprefix(records.MEMBER_PREFIX))
+            members.add(user)
+            if Field.QUIET in row and int(row[Field.QUIET]["N"]) > now * 1000:
+                quiet.add(user)
+        return (set(users) if chat.startswith(DIRECT_PREFIX) else members) - quiet

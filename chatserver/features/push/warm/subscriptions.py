@@ -1,0 +1,208 @@
+"""Push subscriptions of users' browsers and applications.
+
+Owns, in table `directory`:
+
+    PK u#<user>   SK push#<id>  kind S  target S  p256dh S?  auth S?  device S?  created N
+                                expires_at N
+    PK push#<id>  SK push#<id>  user S  expires_at N
+
+The id is derived from the target, so a browser that registers again writes the same item. The
+second item is the owner of a target: a browser belongs to the user who registered it last.
+Otherwise the previous user's messages would be shown to the next one. Both items are written in one
+transaction. A client registers again at each start; a subscription that is not renewed expires
+after `KEPT_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, get_args
+
+from chatserver.config import Warm
+from chatserver.domain.ids import UserId
+from chatserver.errors import CorruptData, NotFound, Unavailable
+from chatserver.features.push.model import Kind, Subscription
+from chatserver.warm.chats import records
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Key
+from chatserver.warm.schema.tables import PushField as Field
+
+KEPT_S: Final = 90 * 86_400
+_PREFIX: Final = "push#"
+_TRIES_MAX: Final = 4
+_READ_MAX: Final = 100
+_REMOVALS_AT_ONCE: Final = 8
+
+
+class PushSubscriptions:
+    """Reads and writes push subscriptions. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, per_user_max: int) -> None:
+        self._client = client
+        self._settings = settings
+        self._per_user_max = per_user_max
+        self._table = DIRECTORY.name_in(settings)
+
+    async def list_of(self, user: UserId, now: float) -> list[Subscription]:
+        """Return the user's subscriptions, oldest registration first. Consistent."""
+        span = Span(DIRECTORY, records.user_key(user), prefix=_PREFIX)
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": _READ_MAX}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        live = [row for row in rows if int(row[Field.EXPIRES_AT]["N"]) > now]
+        found = [_decode(row, user) for row in live]
+        return sorted(found, key=lambda one: (one.created_ms, one.id))
+
+    async def put(self, subscription: Subscription, now: float) -> None:
+        """Register a subscription, or register it again.
+
+        Guarantees:
+            Atomic and idempotent.
+            A previous owner of the same target loses it.
+            Bounded: beyond the maximum per user the oldest registrations are removed.
+
+        Raises:
+            Unavailable: the subscription may have been registered.
+        """
+        for _ in range(_TRIES_MAX):
+            owner = await self._find_owner(subscription.id)
+            others = [
+                one
+                for one in await self.list_of(subscription.user, now)
+                if one.id != subscription.id
+            ]
+            actions = self._puts(subscription, owner, now)
+            if owner not in (None, subscription.user):
+                actions.append(self._delete(records.user_key(owner or ""), subscription.id))
+            spare = len(others) + 1 - self._per_user_max
+            for old in others[: max(0, spare)]:
+                actions.append(self._delete(records.user_key(subscription.user), old.id))
+                actions.append(self._delete(_PREFIX + old.id, old.id))
+            try:
+                await self._client.call("transact_write_items", {"TransactItems": actions})
+            except ConditionFailed:
+                continue  # another user just registered the same target
+            return
+        raise Unavailable("push subscription: others register it at the same time, try again")
+
+    def _puts(
+        self, subscription: Subscription, owner: UserId | None, now: float
+    ) -> list[dict[str, Any]]:
+        expires = {"N": str(int(now) + KEPT_S)}
+        row = _encode(subscription, int(now * 1000))
+        row[Field.EXPIRES_AT] = expires
+        owned = records.row_key(_PREFIX + subscription.id, _PREFIX + subscription.id)
+        owned[Field.USER] = {"S": subscription.user}
+        owned[Field.EXPIRES_AT] = expires
+        claim: dict[str, Any] = {
+            "TableName": self._table,
+            "Item": owned,
+            "ExpressionAttributeNames": {"#user": Field.USER},
+            "ConditionExpression": "attribute_not_exists(#user)",
+        }
+        if owner is not None:
+            claim["ConditionExpression"] = "#user = :owner"
+            claim["ExpressionAttributeValues"] = {":owner": {"S": owner}}
+        return [{"Put": claim}, {"Put": {"TableName": self._table, "Item": row}}]
+
+    def _delete(self, partition: str, subscription: str) -> dict[str, Any]:
+        key = records.row_key(partition, _PREFIX + subscription)
+        return {"Delete": {"TableName": self._table, "Key": key}}
+
+    async def _find_owner(self, subscription: str) -> UserId | None:
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(_PREFIX + subscription, _PREFIX + subscription),
+            "ConsistentRead": True,
+        }
+        row = (await self._client.call("get_item", request)).get("Item")
+        return UserId(row[Field.USER]["S"]) if row else None
+
+    # Removal
+
+    async def remove(self, user: UserId, subscription: str, *, until_ms: int | None = None) -> None:
+        """Remove a subscription of the user; with `until_ms`, only if it was registered by then.
+
+        Raises:
+            NotFound: the user has no such subscription, or has registered it again since.
+        """
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": records.row_key(records.user_key(user), _PREFIX + subscription),
+            "ReturnValues": "ALL_OLD",
+        }
+        if until_ms is not None:
+            request["ConditionExpression"] = "#created <= :until"
+            request["ExpressionAttributeNames"] = {"#created": Field.CREATED}
+            request["ExpressionAttributeValues"] = {":until": {"N": str(until_ms)}}
+        # First, because pushes stop without this item. The other one expires if its removal fails.
+        try:
+            removed = (await self._client.call("delete_item", request)).get("Attributes")
+        except ConditionFailed:
+            raise NotFound("push subscription: there is none that was registered by then") from None
+        if not removed:
+            raise NotFound("push subscription: there is none of this id")
+        try:
+            await self._client.call(
+                "delete_item",
+                {
+                    "TableName": self._table,
+                    "Key": records.row_key(_PREFIX + subscription, _PREFIX + subscription),
+                    "ConditionExpression": "#user = :user",
+                    "ExpressionAttributeNames": {"#user": Field.USER},
+                    "ExpressionAttributeValues": {":user": {"S": user}},
+                },
+            )
+        except ConditionFailed:
+            return  # another user owns the target now
+
+    async def remove_of_device(self, user: UserId, device: str, now: float) -> int:
+        """Remove the subscriptions of a device at logout; return how many were removed."""
+        return await self._remove_those(user, now, lambda one: one.device == device)
+
+    async def remove_all(self, user: UserId, now: float, *, but: str | None = None) -> int:
+        """Remove the user's subscriptions except one device's; return how many were removed."""
+        return await self._remove_those(user, now, lambda one: but is None or one.device != but)
+
+    async def _remove_those(self, user: UserId, now: float, is_meant: Any) -> int:
+        meant = [one for one in await self.list_of(user, now) if is_meant(one)]
+        for start in range(0, len(meant), _REMOVALS_AT_ONCE):
+            batch = meant[start : start + _REMOVALS_AT_ONCE]
+            removals = [self.remove(user, one.id) for one in batch]
+            for outcome in await asyncio.gather(*removals, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
+                    raise outcome
+        return len(meant)
+
+
+def _encode(subscription: Subscription, created_ms: int) -> Item:
+    row = records.row_key(records.user_key(subscription.user), _PREFIX + subscription.id)
+    row[Field.KIND] = {"S": subscription.kind}
+    row[Field.TARGET] = {"S": subscription.target}
+    row[Field.CREATED] = {"N": str(created_ms)}
+    if subscription.kind == "web":
+        row[Field.P256DH] = {"S": subscription.p256dh}
+        row[Field.AUTH] = {"S": subscription.auth}
+    if subscription.device is not None:
+        row[Field.DEVICE] = {"S": subscription.device}
+    return row
+
+
+def _decode(row: Item, user: UserId) -> Subscription:
+    try:
+        kind = row[Field.KIND]["S"]
+        if kind not in get_args(Kind):
+            raise CorruptData(f"directory: a push subscription of {user} has kind {kind!r}")
+        return Subscription(
+            id=row[Key.SK]["S"].removeprefix(_PREFIX),
+            user=user,
+            kind=kind,
+            target=row[Field.TARGET]["S"],
+            p256dh=row[Field.P256DH]["S"] if kind == "web" else "",
+            auth=row[Field.AUTH]["S"] if kind == "web" else "",
+            device=row[Field.DEVICE]["S"] if Field.DEVICE in row else None,
+            created_ms=int(row[Field.CREATED]["N"]),
+        )
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: a push subscription of {user} lacks {exc}") from exc

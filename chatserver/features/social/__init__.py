@@ -1,0 +1,5 @@
+"""Social graph: profiles, follows, posts, likes and timelines.
+
+Start with `model.py` and `service.py`. `timeline_worker.py` fans posts out to timelines,
+`like_counter.py` counts likes, `hot.py` holds the Redis data and `warm/` the DynamoDB items.
+"""

@@ -1,0 +1,108 @@
+"""Redis queues of the social graph: uncounted likes, and the wake-up of timeline workers.
+
+Data, per partition: ``{pN}:likes`` (stream, entry ``p`` the post, ``d`` 1 or -1), oldest first.
+`chatserver.features.social.like_counter` reads the stream from its start and trims entries after
+they are counted, so none is lost in between. Bound: `queue_max` entries; when the queue is full,
+likes are refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId
+from chatserver.errors import Overloaded
+from chatserver.features.social.model import Liking, PostId
+from chatserver.hot.redis.client import HotClient
+
+RETRY_MS = 1000
+PAGE = 1000
+
+
+class LikeEntry(NamedTuple):
+    """A like or unlike. `place` sorts as text in queue order."""
+
+    place: str
+    post: PostId
+    change: int
+
+
+class LikeQueue:
+    """Queue of uncounted likes, for all partitions."""
+
+    def __init__(self, hot: HotClient, queue_max: int) -> None:
+        self._hot = hot
+        self._queue_max = queue_max
+
+    async def check_room(self, post: PostId) -> None:
+        """Check that the queue accepts a like.
+
+        Raises:
+            Overloaded: the queue is full.
+        """
+        if int(await self._hot.call("XLEN", self._key_of(post))) >= self._queue_max:
+            raise Overloaded("likes: too many wait to be counted", retry_after_ms=RETRY_MS)
+
+    async def add(self, post: PostId, change: Liking) -> None:
+        """Append a like. Concurrent calls may exceed `queue_max` slightly."""
+        await self._hot.call("XADD", self._key_of(post), "*", "p", post, "d", change)
+
+    async def is_waiting(self, post: PostId) -> bool:
+        """Return whether a like of a post is uncounted. Reads the queue of a partition."""
+        start, wanted = "-", post.encode()
+        while True:
+            reply = await self._hot.call("XRANGE", self._key_of(post), start, "+", "COUNT", PAGE)
+            if any(fields[1] == wanted for _, fields in reply):
+                return True
+            if len(reply) < PAGE:
+                return False
+            start = f"({reply[-1][0].decode()}"
+
+    def _key_of(self, post: PostId) -> str:
+        return self._hot.keys.likes(self._hot.keys.partition_of(ChatId(post)))
+
+
+class LikeBatches:
+    """Uncounted likes of one partition, for its worker."""
+
+    def __init__(self, hot: HotClient, partition: int) -> None:
+        self._hot = hot
+        self._key = hot.keys.likes(partition)
+
+    async def list_waiting(self, limit: int) -> list[LikeEntry]:
+        """Return the oldest entries."""
+        reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
+        found = []
+        for name, fields in reply:
+            ms, _, number = name.decode().partition("-")
+            place = f"{int(ms):016d}-{int(number):010d}"
+            found.append(LikeEntry(place, PostId(fields[1].decode()), int(fields[3])))
+        return found
+
+    async def forget(self, upto: LikeEntry) -> None:
+        """Trim all entries up to and including `upto`. Idempotent."""
+        ms, _, number = upto.place.partition("-")
+        await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")
+
+
+def waited_s(oldest: LikeEntry, now_s: float) -> float:
+    """Return the age of an entry."""
+    return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
+
+
+class PostWakeUp:
+    """Wake-up counter for timeline workers; polling covers missed wake-ups.
+
+    Data: ``{social}:posts`` (string): incremented by each wake-up.
+    """
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def ring(self) -> None:
+        """Wake the workers up."""
+        await self._hot.call("INCR", self._hot.keys.social_posts())
+
+    async def read(self) -> int:
+        """Return a number that changes with each wake-up."""
+        return int(await self._hot.call("GET", self._hot.keys.social_posts()) or 0)

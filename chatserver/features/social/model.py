@@ -1,0 +1,133 @@
+"""Social graph: users, follow edges, posts and timeline entries. No I/O.
+
+A post's id is a ULID: sorted as text, a later one is greater. `PostIds` keeps that order within a
+millisecond and when the clock goes backward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import Final, Literal, NewType
+
+from ulid import ULID
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.domain.text import BodyBounds, parse_body
+from chatserver.errors import BadRequest
+
+PostId = NewType("PostId", str)  # a ULID
+
+POST_CHARS_MAX: Final = 2_000
+POST_BYTES_MAX: Final = 8_192
+FOLLOWING_MAX: Final = 10_000  # maximum number of users that one user follows
+_CONTENT: Final = BodyBounds(POST_CHARS_MAX, POST_BYTES_MAX)
+_RANDOM_BITS: Final = 80
+# In the syntax of JSON Schema and msgspec, like `chatserver.domain.ids.ID_PATTERN`.
+POST_PATTERN: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}(?![\s\S])"
+_POST = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+Liking = Literal[1, -1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Info:
+    """Public profile of a user."""
+
+    user: str
+    name: str | None = None
+    about: str | None = None
+    avatar: str | None = None  # key of an attachment
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """Numbers of a user's followers, followed users and posts."""
+
+    followers: int = 0
+    following: int = 0
+    posts: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """The other user of a follow or like edge, and its creation time (ms)."""
+
+    user: str
+    since_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Post:
+    """A post. Times are milliseconds since 1970."""
+
+    id: PostId
+    author: str
+    content: str
+    created_ms: int
+    image: str | None = None  # key of an attachment
+    edited_ms: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Line:
+    """Timeline entry: the id of a post and its author. Sorts chronologically."""
+
+    post: PostId
+    author: str
+
+
+class PostIds:
+    """Generates post ids, each greater than the one before. One instance per process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._newest = 0
+
+    def next(self) -> PostId:
+        """Return the next id."""
+        now_ms = int(self._clock.time() * 1000)
+        if now_ms > self._newest >> _RANDOM_BITS:
+            # The highest random bit stays 0, so that increments do not overflow into the timestamp.
+            random = int.from_bytes(os.urandom(10), "big") >> 1
+            self._newest = now_ms << _RANDOM_BITS | random
+        else:
+            self._newest += 1
+        return PostId(str(ULID.from_int(self._newest)))
+
+
+def parse_post_id(text: str, field: str = "post") -> PostId:
+    """Validate a post id. Raises BadRequest."""
+    if _POST.fullmatch(text) is None:
+        raise BadRequest(f"{field}: must be the id of a post, 26 characters")
+    return PostId(text)
+
+
+def first_post_id(at_s: float) -> PostId:
+    """Return an id below those of all posts created at `at_s` (s since 1970) or later."""
+    return PostId(str(ULID.from_int(max(0, int(at_s * 1000)) << _RANDOM_BITS)))
+
+
+def made_at_ms(post: PostId) -> int:
+    """Return the creation time of an id."""
+    return int(ULID.from_str(post)) >> _RANDOM_BITS
+
+
+def parse_content(text: str) -> str:
+    """Validate the text of a post; return it NFC-normalized.
+
+    Raises:
+        BadRequest: the text is empty or only whitespace, or has control characters.
+        TooLarge: the text is too long.
+    """
+    if not text.strip():
+        raise BadRequest("content: must not be empty")
+    return parse_body(text, _CONTENT, "content")
+
+
+def check_other(user: UserId, other: UserId) -> None:
+    """Raises BadRequest if both are the same user."""
+    if user == other:
+        raise BadRequest("user: must be somebody else")

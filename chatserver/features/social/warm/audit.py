@@ -1,0 +1,212 @@
+"""Audit of table `social`: edges exist in both directions, counts equal the numbers of rows.
+
+The audit scans the whole table once. A suspected mismatch is read again until it is stable, because
+the table changes meanwhile and likes are counted some seconds later. Repairs are conditional on the
+values that were read: counts are set to the numbers of rows, and a one-sided edge is deleted.
+
+Cost: the table is read twice, once by Scan and once by counting; memory for one page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.features.social.model import Counts, PostId
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.tables import SocialField as Field
+
+LOOKS_MAX: Final = 5
+_OTHER_SIDE: Final = {"follower": "following", "following": "follower"}
+
+
+class SocialFinding(NamedTuple):
+    """A mismatch. `what` is the kind of row, `key` its location."""
+
+    what: str
+    key: str
+    stored: str
+    counted: str
+    is_mended: bool
+
+
+class Progress(NamedTuple):
+    """Number of rows checked, and of rows that kept changing and could not be checked."""
+
+    rows: int
+    unsteady: int
+
+
+class SocialAudit:
+    """One scan of the table.
+
+    `is_waiting` returns whether a post has uncounted likes. `settle_s` is the maximum time from
+    writing a like's edge to queueing the like.
+    """
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        is_waiting: Callable[[PostId], Awaitable[bool]],
+        settle_s: float,
+        *,
+        is_mending: bool,
+    ) -> None:
+        self._table = SocialTable(client, settings)
+        self._likes = SocialLikes(client, settings)
+        self._is_waiting = is_waiting
+        self._settle_s = settle_s
+        self._is_mending = is_mending
+        self._rows = self._unsteady = 0
+
+    @property
+    def progress(self) -> Progress:
+        """Progress of the scan."""
+        return Progress(self._rows, self._unsteady)
+
+    async def iter_findings(self) -> AsyncIterator[SocialFinding]:
+        """Yield mismatches.
+
+        Raises:
+            Unavailable: DynamoDB did not respond.
+        """
+        request: dict[str, Any] = {"TableName": self._table.name, "ConsistentRead": True}
+        run = ""
+        while True:
+            answer = await self._table.client.call("scan", request)
+            for row in answer["Items"]:
+                self._rows += 1
+                partition, sort = row[Field.PK]["S"], row[Field.SK]["S"]
+                found = await self._look(partition, sort)
+                if found is None and partition != run and partition.startswith("u#"):
+                    found = await self._look_for_count(partition)
+                run = partition
+                if found is not None:
+                    yield found
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def _look(self, partition: str, sort: str) -> SocialFinding | None:
+        match partition.split("#"):
+            case ["u", user] if sort == social.COUNT:
+                return await self._look_at_counts(user)
+            case ["u", user, ("follower" | "following") as side]:
+                return await self._look_at_edge(user, side, sort.removeprefix("u#"))
+            case ["p", post, "likecount"]:
+                return await self._look_at_likes(PostId(post))
+        return None
+
+    async def _look_for_count(self, partition: str) -> SocialFinding | None:
+        """Check the counts of a user who may have rows but no count row."""
+        _, user, *kind = partition.split("#")
+        if kind and kind[0] in ("follower", "following", "post"):
+            known = await self._table.find(social.user_key(user), social.COUNT)
+            if known is None:
+                return await self._look_at_counts(user)
+        return None
+
+    async def _look_at_edge(self, user: str, side: str, other: str) -> SocialFinding | None:
+        here = f"u#{user}#{side}", social.user_key(other)
+        there = f"u#{other}#{_OTHER_SIDE[side]}", social.user_key(user)
+        for look in range(LOOKS_MAX):
+            keys = [
+                {"Get": {"TableName": self._table.name, "Key": social.row_key(*key)}}
+                for key in (here, there)
+            ]
+            answer = await self._table.client.call("transact_get_items", {"TransactItems": keys})
+            one, two = (response.get("Item") for response in answer["Responses"])
+            if one is None or two is not None:
+                return None
+            if look == 1:  # a repeated mismatch is real: edges are written together
+                break
+        if self._is_mending:
+            key = social.row_key(*here)
+            request = {"TableName": self._table.name, "Key": key}
+            await self._table.client.call("delete_item", request)
+        name = f"{here[0]}/{here[1]}"
+        return SocialFinding("edge", name, "one side", "none", self._is_mending)
+
+    async def _look_at_counts(self, user: str) -> SocialFinding | None:
+        before: tuple[Counts, Counts] | None = None
+        for _ in range(LOOKS_MAX):
+            stored = await self._find_counts(user)
+            numbers = [
+                await self._table.count_rows(key(user))
+                for key in (social.follower_key, social.following_key, social.posts_key)
+            ]
+            counted = Counts(*numbers)
+            if counted == stored or await self._find_counts(user) != stored:
+                if counted == stored:
+                    return None
+                before = None
+                continue
+            if before == (stored, counted):
+                is_mended = self._is_mending and await self._put_counts(user, stored, counted)
+                name = f"{social.user_key(user)}/{social.COUNT}"
+                return SocialFinding("count", name, _shown(stored), _shown(counted), is_mended)
+            before = stored, counted
+        self._unsteady += 1
+        return None
+
+    async def _look_at_likes(self, post: PostId) -> SocialFinding | None:
+        before: tuple[object, int] | None = None
+        for _ in range(LOOKS_MAX):
+            tally = await self._likes.find_tally(post)
+            counted = await self._likes.count_likes(post)
+            if tally is None or tally.n == counted:
+                return None
+            if await self._is_waiting(post):
+                before = None
+            elif before == (tally, counted):
+                is_mended = self._is_mending and await self._likes.set_count(post, counted, tally)
+                name = f"{social.likecount_key(post)}/{social.COUNT}"
+                return SocialFinding("likecount", name, str(tally.n), str(counted), is_mended)
+            else:
+                before = tally, counted
+            await asyncio.sleep(self._settle_s)
+        self._unsteady += 1
+        return None
+
+    async def _find_counts(self, user: str) -> Counts:
+        item = await self._table.find(social.user_key(user), social.COUNT)
+        return social.decode_counts(item or {})
+
+    async def _put_counts(self, user: str, seen: Counts, wanted: Counts) -> bool:
+        """Repair a user's counts if they are unchanged since they were read."""
+        names = {"#a": Field.FOLLOWERS, "#b": Field.FOLLOWING, "#c": Field.POSTS}
+        values: Item = {}
+        conditions = []
+        for letter, was, is_ in zip("abc", _numbers(seen), _numbers(wanted), strict=True):
+            values[f":{letter}"] = {"N": str(is_)}
+            values[f":{letter}0"] = {"N": str(was)}
+            condition = f"#{letter} = :{letter}0"
+            missing = f" OR attribute_not_exists(#{letter})" if was == 0 else ""
+            conditions.append(f"({condition}{missing})")
+        request = {
+            "TableName": self._table.name,
+            "Key": social.row_key(social.user_key(user), social.COUNT),
+            "UpdateExpression": "SET #a = :a, #b = :b, #c = :c",
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        try:
+            await self._table.client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int]:
+    return counts.followers, counts.following, counts.posts
+
+
+def _shown(counts: Counts) -> str:
+    return "{} followers, {} following, {} posts".format(*_numbers(counts))

@@ -1,0 +1,143 @@
+"""Fan-out jobs of posts, and like removal jobs of deleted posts: items of table `directory`.
+
+    PK "fanout#<shard>"  SK "<ulid>#<kind>#<author>"  created N (ms)  place? S
+    PK "merged"          SK "merged#<author>"         last S
+
+The first kind are jobs: `post` writes a post to the timelines of its author's followers, `gone`
+removes the likes of a deleted one. A job is written in the transaction that creates or deletes the
+post, and deleted when it is done. `place` is its checkpoint, the last follower processed, from
+which another worker resumes after a crash.
+
+The second kind are authors with too many followers for fan-out on write. Readers merge their posts
+at read time; `last` is the newest one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import Any, Final, Literal, cast
+
+from chatserver.config import Warm
+from chatserver.errors import CorruptData
+from chatserver.features.social.model import Line, PostId
+from chatserver.warm.chats.records import row_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.migrated_attributes import FanoutField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+
+SHARDS: Final = 8
+MERGED: Final = "merged"
+MERGED_MAX: Final = 1_000  # authors whose posts are merged
+JobKind = Literal["post", "gone"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A job for a post and its checkpoint (`place`)."""
+
+    kind: JobKind
+    line: Line
+    created_ms: int
+    place: str | None = None
+
+
+def shard_of(post: PostId) -> int:
+    """Return the shard of a post's jobs."""
+    return zlib.crc32(post.encode()) % SHARDS
+
+
+def job_key(kind: JobKind, line: Line) -> Item:
+    """Return the key of a job."""
+    return row_key(f"fanout#{shard_of(line.post)}", f"{line.post}#{kind}#{line.author}")
+
+
+def encode_job(kind: JobKind, line: Line, now_ms: int) -> Item:
+    """Return the item of a new job."""
+    return job_key(kind, line) | {Field.CREATED: {"N": str(now_ms)}}
+
+
+def decode_job(item: Item) -> Job:
+    """Decode a job. Raises CorruptData."""
+    try:
+        post, kind, author = item[Field.SK]["S"].split("#")
+        created_ms = int(item[Field.CREATED]["N"])
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {item.get(Field.SK)} is no fan-out") from exc
+    place = item[Field.PLACE]["S"] if Field.PLACE in item else None
+    return Job(cast(JobKind, kind), Line(PostId(post), author), created_ms, place)
+
+
+class Fanouts:
+    """Reads and writes fan-out items."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    async def list_jobs(self, shard: int, limit: int) -> list[Job]:
+        """Return jobs of a shard, oldest posts first. Consistent."""
+        span = Span(DIRECTORY, f"fanout#{shard}")
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit}
+        return [decode_job(item) for item in (await self._client.call("query", request))["Items"]]
+
+    async def note(self, job: Job, place: str) -> None:
+        """Checkpoint a job; never move the checkpoint backward or recreate a finished job."""
+        await self._update(
+            {
+                "Key": job_key(job.kind, job.line),
+                "UpdateExpression": "SET #place = :place",
+                "ConditionExpression": (
+                    "attribute_exists(#pk) AND (attribute_not_exists(#place) OR #place < :place)"
+                ),
+                "ExpressionAttributeNames": {"#pk": Field.PK, "#place": Field.PLACE},
+                "ExpressionAttributeValues": {":place": {"S": place}},
+            }
+        )
+
+    async def finish(self, job: Job) -> None:
+        """Delete a finished job. Idempotent."""
+        key = job_key(job.kind, job.line)
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    async def put_merged(self, line: Line) -> None:
+        """Record that a post is merged at read time. Idempotent."""
+        await self._update(
+            {
+                "Key": row_key(MERGED, f"{MERGED}#{line.author}"),
+                "UpdateExpression": "SET #last = :last",
+                "ConditionExpression": "attribute_not_exists(#last) OR #last < :last",
+                "ExpressionAttributeNames": {"#last": Field.LAST},
+                "ExpressionAttributeValues": {":last": {"S": line.post}},
+            }
+        )
+
+    async def list_merged(self, since: PostId) -> list[str]:
+        """Return authors with merged posts from `since` on, at most `MERGED_MAX`."""
+        span = Span(DIRECTORY, MERGED)
+        request: dict[str, Any] = {**span.query(self._settings), "Limit": MERGED_MAX}
+        found: list[str] = []
+        while len(found) < MERGED_MAX:
+            answer = await self._client.call("query", request)
+            found += [
+                item[Field.SK]["S"].removeprefix(f"{MERGED}#")
+                for item in answer["Items"]
+                if item[Field.LAST]["S"] >= since
+            ]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                break
+            request["ExclusiveStartKey"] = last
+        return found[:MERGED_MAX]
+
+    async def remove_author(self, author: str) -> None:
+        """Delete an author's merge record. Idempotent."""
+        key = row_key(MERGED, f"{MERGED}#{author}")
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    async def _update(self, request: dict[str, Any]) -> None:
+        try:
+            await self._client.call("update_item", {"TableName": self._table, **request})
+        except ConditionFailed:
+            return  # the checkpoint is already further, or the job is finished

@@ -1,0 +1,191 @@
+"""Follow edges in table `social`; see `chatserver.features.social.warm.rows`.
+
+A follow is one transaction that writes four items, both edges and both counts. Its conditions are
+that no edge exists and that neither user blocks the other (items of `directory`, checked but not
+written). A repeat therefore changes nothing, and counts always equal the numbers of edges. After a
+block has removed the existing edges, no new edge can appear.
+
+Cost: 12 write units to follow (four items and two checks, doubled as in all transactions), 8 to
+unfollow. Concurrent follows of one user write the same count: DynamoDB accepts one at a time and
+the client retries the others. Those that still fail raise `Unavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import Conflict, Forbidden
+from chatserver.features.social.model import FOLLOWING_MAX, GraphEdge
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.chats.moderation import block_key
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import SOCIAL, DirectoryField
+from chatserver.warm.schema.tables import SocialField as Field
+
+# Indexes of the actions in the transaction of `follow` that may fail.
+_EDGE, _COUNT, _BLOCKS = 0, 3, slice(4, 6)
+FOLLOWERS_READ_MAX: Final = 500  # per page of `iter_edges`
+
+
+class SocialGraph:
+    """Reads and writes follow edges."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def follow(self, user: str, other: str, now_ms: int) -> bool:
+        """Make `user` follow `other`; False if the edge exists already.
+
+        Guarantees:
+            Atomic, also under concurrency. A repeat changes nothing.
+            Cost: one transaction, 12 write units.
+
+        Raises:
+            Forbidden: one of the two blocks the other.
+            Conflict: the user follows the maximum number of users.
+            Unavailable: the follow may or may not have been written.
+        """
+        table, since = self._table, {Field.SINCE: {"N": str(now_ms)}}
+        follower, following = _edge_keys(user, other)
+        mine = table.count(user, Field.FOLLOWING, 1)
+        mine["Update"] |= {
+            "ConditionExpression": "attribute_not_exists(#count) OR #count < :max",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        mine["Update"]["ExpressionAttributeValues"] |= {":max": {"N": str(FOLLOWING_MAX)}}
+        actions = [
+            table.put(follower | since),
+            table.put(following | since),
+            table.count(other, Field.FOLLOWERS, 1),
+            mine,
+            self._unless_blocked(user, other),
+            self._unless_blocked(other, user),
+        ]
+        try:
+            await table.transact(actions)
+        except ConditionFailed as exc:
+            if exc.stored[_EDGE] is not None:
+                return False
+            if any(exc.stored[_BLOCKS]):
+                raise Forbidden(f"{other}: you and this user cannot be brought together") from None
+            if exc.stored[_COUNT] is not None:
+                raise Conflict(f"following: a user follows at most {FOLLOWING_MAX:,}") from None
+            raise
+        return True
+
+    async def unfollow(self, user: str, other: str) -> bool:
+        """Make `user` unfollow `other`; False if there was no edge. As `follow`, 8 write units."""
+        table = self._table
+        follower, following = _edge_keys(user, other)
+        actions = [
+            table.delete(follower),
+            table.delete(following),
+            table.count(other, Field.FOLLOWERS, -1),
+            table.count(user, Field.FOLLOWING, -1),
+        ]
+        try:
+            await table.transact(actions)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def part(self, user: str, other: str) -> None:
+        """Remove the edges between two users, in both directions. Idempotent."""
+        await self.unfollow(user, other)
+        await self.unfollow(other, user)
+
+    async def find_followed(self, user: str, others: Collection[str]) -> set[str]:
+        """Return those of `others` whom `user` follows. Consistent; one call for up to 100."""
+        rows = [
+            social.row_key(social.following_key(user), social.user_key(other))
+            for other in sorted(set(others))
+        ]
+        found = await get_items(self._table.client, self._table.name, rows)
+        return {social.decode_edge(item).user for item in found}
+
+    async def find_followers(self, user: str, others: Collection[str]) -> set[str]:
+        """Return those of `others` who follow `user`. Consistent; one call for up to 100."""
+        rows = [
+            social.row_key(social.follower_key(user), social.user_key(other))
+            for other in sorted(set(others))
+        ]
+        found = await get_items(self._table.client, self._table.name, rows)
+        return {social.decode_edge(item).user for item in found}
+
+    async def list_followers(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+        """Return a page of a user's followers, by id. Eventually consistent, one Query."""
+        return await self._list(social.follower_key(user), start, limit)
+
+    async def list_following(self, user: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+        """Return a page of a user's followed users, by id. Eventually consistent, one Query."""
+        return await self._list(social.following_key(user), start, limit)
+
+    async def _list(self, partition: str, start: Token | None, limit: int) -> Page[GraphEdge]:
+        span = Span(SOCIAL, partition)
+
+        async def load(rows: list[Item]) -> Sequence[GraphEdge]:
+            return [social.decode_edge(row) for row in rows]
+
+        query = span.query(self._table.settings)
+        return await read_page(self._table.client, span, query, load, limit=limit, start=start)
+
+    async def list_followers_after(self, user: str, after: str | None, limit: int) -> list[str]:
+        """Return up to `limit` followers by id, after a given one.
+
+        Guarantees:
+            Consistent: a user who follows from before the first page until after the last one is on
+            a page, regardless of concurrent changes. Fewer than `limit`: there are no more.
+        """
+        return [edge.user for edge in await self._after(social.follower_key(user), after, limit)]
+
+    async def _after(self, partition: str, after: str | None, limit: int) -> list[GraphEdge]:
+        span = Span(SOCIAL, partition)
+        request: dict[str, Any] = {**span.query(self._table.settings), "ConsistentRead": True}
+        place = after
+        found: list[GraphEdge] = []
+        while len(found) < limit:
+            request["Limit"] = limit - len(found)
+            if place is not None:
+                request["ExclusiveStartKey"] = social.row_key(partition, social.user_key(place))
+            answer = await self._table.client.call("query", request)
+            found += [social.decode_edge(item) for item in answer["Items"]]
+            if "LastEvaluatedKey" not in answer:
+                break
+            place = social.decode_edge(answer["LastEvaluatedKey"]).user
+        return found
+
+    async def iter_edges(self, user: str, *, is_follower: bool) -> AsyncIterator[list[GraphEdge]]:
+        """Yield all followers, or all followed users, page by page. Consistent."""
+        key = social.follower_key(user) if is_follower else social.following_key(user)
+        after: str | None = None
+        while True:
+            page = await self._after(key, after, FOLLOWERS_READ_MAX)
+            if page:
+                yield page
+            if len(page) < FOLLOWERS_READ_MAX:
+                return
+            after = page[-1].user
+
+    def _unless_blocked(self, user: str, other: str) -> dict[str, Any]:
+        check = {
+            "TableName": self._table.directory,
+            "Key": row_key(user_key(user), block_key(other)),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": DirectoryField.PK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"ConditionCheck": check}
+
+
+def _edge_keys(user: str, other: str) -> tuple[Item, Item]:
+    """Return the keys of both edges when `user` follows `other`."""
+    return (
+        social.row_key(social.follower_key(other), social.user_key(user)),
+        social.row_key(social.following_key(user), social.user_key(other)),
+    )

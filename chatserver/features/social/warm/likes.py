@@ -1,0 +1,209 @@
+"""Likes and their counts in table `social`; see `chatserver.features.social.warm.rows`.
+
+A like is an edge, written in one transaction with a link in the user's own partition of
+`directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. Likes are stored under other users' posts;
+the links find them when the user is erased. The count is not part of the transaction, because a
+post with thousands of likes in a second would have one item written thousands of times. Likes go
+into a queue (`chatserver.features.social.hot`), and `chatserver.features.social.like_counter` adds
+many at once.
+
+`batch` of the count is the newest queue entry included in `n`. An update is conditional on `batch`
+being older than all entries that it adds. If a worker crashes after the write and another one
+repeats it, the entries count once. Entries have a fixed width and therefore sort as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final, Literal, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.errors import ChatError
+from chatserver.features.social.model import GraphEdge, Line, PostId
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import LIKED_PREFIX, SocialTable
+from chatserver.warm.chats.records import row_key, user_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import SOCIAL
+from chatserver.warm.schema.tables import SocialField as Field
+
+REMOVALS_IN_FLIGHT_MAX: Final = 8
+
+
+class Fold(NamedTuple):
+    """Result of `fold`: counted, already counted at least partly (`upto`), or no such post."""
+
+    outcome: Literal["counted", "known", "gone"]
+    upto: str = ""
+
+
+class Tally(NamedTuple):
+    """A stored count."""
+
+    n: int
+    batch: str
+
+
+class SocialLikes:
+    """Reads and writes likes and their counts."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def like(self, user: str, line: Line, now_ms: int) -> bool:
+        """Add a user's like to a post; False if it exists already.
+
+        Guarantees:
+            Atomic; a repeat changes nothing. Cost: a transaction of two items that no other user
+            writes.
+        """
+        edge = self._edge(user, line.post) | {Field.AT: {"N": str(now_ms)}}
+        link = {"TableName": self._table.directory, "Item": _link(user, line)}
+        try:
+            await self._table.transact([self._table.put(edge), {"Put": link}])
+        except ConditionFailed:
+            return False
+        return True
+
+    async def unlike(self, user: str, line: Line) -> bool:
+        """Remove a user's like from a post; False if there was none. As `like`."""
+        link = {"TableName": self._table.directory, "Key": _link(user, line)}
+        actions = [self._table.delete(self._edge(user, line.post)), {"Delete": link}]
+        try:
+            await self._table.transact(actions)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]:
+        """Return those of `posts` that a user likes. One call for up to 100."""
+        keys = [self._edge(user, post) for post in sorted(set(posts))]
+        items = await get_items(self._table.client, self._table.name, keys)
+        return {PostId(item[Field.PK]["S"].split("#")[1]) for item in items}
+
+    async def list_likes(self, post: PostId, start: Token | None, limit: int) -> Page[GraphEdge]:
+        """Return a page of the users who like a post, by id. Eventually consistent, one Query."""
+        span = Span(SOCIAL, social.likelist_key(post))
+
+        async def load(rows: list[Item]) -> Sequence[GraphEdge]:
+            return [social.decode_like(row) for row in rows]
+
+        query = span.query(self._table.settings)
+        return await read_page(self._table.client, span, query, load, limit=limit, start=start)
+
+    async def get_counts(self, posts: Collection[PostId]) -> dict[PostId, int]:
+        """Return the counted likes of posts."""
+        keys = [_count_key(post) for post in sorted(set(posts))]
+        items = await get_items(self._table.client, self._table.name, keys)
+        found = {PostId(item[Field.PK]["S"].split("#")[1]): _tally_of(item).n for item in items}
+        # An unlike may be counted before its like while both are queued.
+        return {post: max(0, found.get(post, 0)) for post in posts}
+
+    # Counting
+
+    async def fold(self, post: PostId, change: int, first: str, last: str) -> Fold:
+        """Add the net change of the queue entries `first` to `last`.
+
+        Guarantees:
+            Idempotent: entries that are already counted are not added.
+            Cost: one write of one item.
+        """
+        request = {
+            "TableName": self._table.name,
+            "Key": _count_key(post),
+            "UpdateExpression": "ADD #n :change SET #batch = :last",
+            "ConditionExpression": (
+                "attribute_exists(#n) AND (attribute_not_exists(#batch) OR #batch < :first)"
+            ),
+            "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},
+            "ExpressionAttributeValues": {
+                ":change": {"N": str(change)},
+                ":first": {"S": first},
+                ":last": {"S": last},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            await self._table.client.call("update_item", request)
+        except ConditionFailed as exc:
+            stored = exc.stored[0]
+            return Fold("gone") if stored is None else Fold("known", _tally_of(stored).batch)
+        return Fold("counted")
+
+    async def find_tally(self, post: PostId) -> Tally | None:
+        """Return the stored count of a post. Consistent."""
+        item = await self._table.find(social.likecount_key(post), social.COUNT)
+        return None if item is None else _tally_of(item)
+
+    async def count_likes(self, post: PostId) -> int:
+        """Return the number of like edges of a post. Consistent; reads all of them."""
+        return await self._table.count_rows(social.likelist_key(post))
+
+    async def set_count(self, post: PostId, n: int, seen: Tally) -> bool:
+        """Repair a count if it is unchanged since it was read as `seen`; False otherwise."""
+        values = {":n": {"N": str(n)}, ":seen": {"N": str(seen.n)}}
+        if seen.batch:
+            values[":batch"] = {"S": seen.batch}
+        request = {
+            "TableName": self._table.name,
+            "Key": _count_key(post),
+            "UpdateExpression": "SET #n = :n",
+            "ConditionExpression": (
+                "#n = :seen AND #batch = :batch"
+                if seen.batch
+                else "#n = :seen AND attribute_not_exists(#batch)"
+            ),
+            "ExpressionAttributeNames": {"#n": Field.N, "#batch": Field.BATCH},
+            "ExpressionAttributeValues": values,
+        }
+        try:
+            await self._table.client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def remove_some(self, line: Line, limit: int) -> int:
+        """Remove up to `limit` likes of a deleted post; return how many there were.
+
+        The links in the users' partitions are removed, too. Fewer than `limit`: there are no more.
+        """
+        span = Span(SOCIAL, social.likelist_key(line.post))
+        request = {**span.query(self._table.settings), "ConsistentRead": True, "Limit": limit}
+        rows = (await self._table.client.call("query", request))["Items"]
+        slots = asyncio.Semaphore(REMOVALS_IN_FLIGHT_MAX)
+
+        async def remove(user: str) -> None:
+            async with slots:
+                await self.unlike(user, line)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for row in rows:
+                    group.create_task(remove(social.decode_like(row).user), name="unlike")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from failures
+        return len(rows)
+
+    def _edge(self, user: str, post: PostId) -> Item:
+        return social.row_key(social.likelist_key(post), social.user_key(user))
+
+
+def parse_link(name: str) -> Line:
+    """Parse the post of a link from the end of its sort key."""
+    post, _, author = name.partition("#")
+    return Line(PostId(post), author)
+
+
+def _link(user: str, line: Line) -> Item:
+    return row_key(user_key(user), f"{LIKED_PREFIX}{line.post}#{line.author}")
+
+
+def _count_key(post: PostId) -> Item:
+    return social.row_key(social.likecount_key(post), social.COUNT)
+
+
+def _tally_of(item: Item) -> Tally:
+    return Tally(int(item[Field.N]["N"]), item.get(Field.BATCH, {"S": ""})["S"])

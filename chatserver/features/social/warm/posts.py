@@ -1,0 +1,160 @@
+"""Posts in table `social`; see `chatserver.features.social.warm.rows`.
+
+A post is created in one transaction with its author's count, its own like count, and its fan-out
+job (`chatserver.features.social.warm.fanouts`), so every post reaches the timelines. A post is
+deleted in one transaction with a job that removes its likes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.errors import Conflict, NotFound
+from chatserver.features.social.model import Line, Post, PostId
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.fanouts import JobKind, encode_job
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import SOCIAL
+from chatserver.warm.schema.tables import SocialField as Field
+
+NO_POST = "post: there is no such post"
+
+
+class SocialPosts:
+    """Reads and writes posts."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def create_post(self, post: Post) -> None:
+        """Store a post, count it and create its fan-out job.
+
+        Guarantees:
+            Atomic; a repeat with the same post changes nothing.
+            Cost: one transaction of four rows.
+
+        Raises:
+            Conflict: the id belongs to another post.
+            Unavailable: the post may have been stored.
+        """
+        table = self._table
+        likes = social.row_key(social.likecount_key(post.id), social.COUNT)
+        actions = [
+            table.put(social.encode_post(post)),
+            table.count(post.author, Field.POSTS, 1),
+            table.put(likes | {Field.N: {"N": "0"}}),
+            self._job("post", post.author, post.id, post.created_ms),
+        ]
+        try:
+            await table.transact(actions)
+        except ConditionFailed as exc:
+            known = exc.stored[0]
+            if known is None or social.decode_post(known) != post:
+                raise Conflict("post: this id is taken") from None
+
+    async def edit_post(
+        self, author: str, id_: PostId, changes: dict[str, str | None], now_ms: int
+    ) -> tuple[Post, Post]:
+        """Change `content` and `image` of a post; return the old and the new version. Idempotent.
+
+        Raises:
+            NotFound: there is no such post.
+        """
+        fields = {"content": Field.CONTENT, "image": Field.IMAGE}
+        sets = {fields[name]: text for name, text in changes.items() if text is not None}
+        gone = [f"#{fields[name]}" for name, text in changes.items() if text is None]
+        parts = ["SET #edited = :edited", *(f"#{name} = :{name}" for name in sets)]
+        update = ", ".join(parts) + (" REMOVE " + ", ".join(gone) if gone else "")
+        request: dict[str, Any] = {
+            "TableName": self._table.name,
+            "Key": social.row_key(social.posts_key(author), social.post_key(id_)),
+            "UpdateExpression": update,
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#pk": Field.PK,
+                "#edited": Field.EDITED,
+                **{f"#{fields[name]}": fields[name] for name in changes},
+            },
+            "ExpressionAttributeValues": {
+                ":edited": {"N": str(now_ms)},
+                **{f":{name}": {"S": text} for name, text in sets.items()},
+            },
+            "ReturnValues": "ALL_OLD",
+        }
+        try:
+            answer = await self._table.client.call("update_item", request)
+        except ConditionFailed:
+            raise NotFound(NO_POST) from None
+        before = social.decode_post(answer["Attributes"])
+        # `content` in `changes` is never None.
+        return before, dataclasses.replace(before, edited_ms=now_ms, **changes)  # type: ignore[arg-type]
+
+    async def delete_post(self, author: str, id_: PostId, now_ms: int) -> bool:
+        """Delete a post, decrement the count and create the like removal job; False if absent.
+
+        Guarantees:
+            Atomic; a repeat changes nothing. One transaction of four rows.
+        """
+        table = self._table
+        likes = social.row_key(social.likecount_key(id_), social.COUNT)
+        actions = [
+            table.delete(social.row_key(social.posts_key(author), social.post_key(id_))),
+            table.count(author, Field.POSTS, -1),
+            {"Delete": {"TableName": table.name, "Key": likes}},
+            self._job("gone", author, id_, now_ms),
+        ]
+        try:
+            await table.transact(actions)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def get_post(self, author: str, id_: PostId) -> Post:
+        """Return a post. Consistent. Raises NotFound."""
+        item = await self._table.find(social.posts_key(author), social.post_key(id_))
+        if item is None:
+            raise NotFound(NO_POST)
+        return social.decode_post(item)
+
+    async def find_posts(self, lines: Collection[Line]) -> dict[Line, Post]:
+        """Return the posts that exist, in their current version. One call for up to 100."""
+        keys = [
+            social.row_key(social.posts_key(line.author), social.post_key(line.post))
+            for line in sorted(set(lines))
+        ]
+        items = await get_items(self._table.client, self._table.name, keys)
+        return {Line(post.id, post.author): post for post in map(social.decode_post, items)}
+
+    async def list_posts(self, author: str, start: Token | None, limit: int) -> Page[Post]:
+        """Return a page of a user's posts, newest first. Consistent, one Query."""
+        span = Span(SOCIAL, social.posts_key(author))
+        query = span.query(self._table.settings)
+        query |= {"ScanIndexForward": False, "ConsistentRead": True}
+
+        async def load(rows: list[Item]) -> Sequence[Post]:
+            return [social.decode_post(row) for row in rows]
+
+        return await read_page(self._table.client, span, query, load, limit=limit, start=start)
+
+    async def list_before(
+        self, author: str, before: PostId | None, after: PostId, limit: int
+    ) -> list[PostId]:
+        """Return the ids of a user's newest posts between two ids, both exclusive."""
+        # '!' sorts before and '~' after every character of an id.
+        high = social.post_key(before) if before is not None else "p#~"
+        span = Span(SOCIAL, social.posts_key(author), between=(social.post_key(after) + "!", high))
+        query = span.query(self._table.settings) | {"ScanIndexForward": False}
+        query["Limit"] = limit + (before is not None)
+        rows = (await self._table.client.call("query", query))["Items"]
+        found = [social.decode_post(row).id for row in rows]
+        return [id_ for id_ in found if id_ != before][:limit]
+
+    def _job(self, kind: JobKind, author: str, id_: PostId, now_ms: int) -> dict[str, Any]:
+        item = encode_job(kind, Line(id_, author), now_ms)
+        return {"Put": {"TableName": self._table.directory, "Item": item}}

@@ -1,0 +1,146 @@
+"""Public profiles in table `social`; see `chatserver.features.social.warm.rows`.
+
+`info` repeats the name and the description from the user's item in `directory`, so that a profile
+costs one Query. A change of that item updates `info` in the same transaction
+(`chatserver.features.accounts.warm`). Older users have no `info` until their first lookup
+(`make_info`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.errors import NotFound
+from chatserver.features.social.model import Counts, Info
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.chats import records
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import SOCIAL, DirectoryField
+from chatserver.warm.schema.tables import SocialField as Field
+
+TRIES_MAX = 4
+
+
+class SocialProfiles:
+    """Reads and writes profiles; reads counts."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def find_profile(self, user: str) -> tuple[Info | None, Counts]:
+        """Return a user's profile and counts. Consistent, one Query of two items."""
+        span = Span(SOCIAL, social.user_key(user))
+        query = {**span.query(self._table.settings), "ConsistentRead": True}
+        rows = (await self._table.client.call("query", query))["Items"]
+        by_sort: dict[str, Item] = {row[Field.SK]["S"]: row for row in rows}
+        info = by_sort.get(social.INFO)
+        counts = social.decode_counts(by_sort.get(social.COUNT, {}))
+        return None if info is None else social.decode_info(info), counts
+
+    async def list_infos(self, users: Collection[str]) -> dict[str, Info]:
+        """Return the profiles of those users who have one. One call for up to 100."""
+        keys = [social.row_key(social.user_key(user), social.INFO) for user in sorted(set(users))]
+        items = await get_items(self._table.client, self._table.name, keys)
+        return {info.user: info for info in map(social.decode_info, items)}
+
+    async def list_counts(self, users: Collection[str]) -> dict[str, Counts]:
+        """Return the counts of those users who have any."""
+        keys = [social.row_key(social.user_key(user), social.COUNT) for user in sorted(set(users))]
+        items = await get_items(self._table.client, self._table.name, keys)
+        return {item[Field.PK]["S"].split("#")[1]: social.decode_counts(item) for item in items}
+
+    async def make_info(self, user: str) -> Info:
+        """Create the missing profile of an older user.
+
+        Guarantees:
+            It matches the user's item in `directory`, also under concurrent changes. An erased user
+            gets no profile.
+
+        Raises:
+            NotFound: there is no such user.
+        """
+        for _ in range(TRIES_MAX):
+            key = records.row_key(records.user_key(user), records.user_key(user))
+            request = {"TableName": self._table.directory, "Key": key, "ConsistentRead": True}
+            row = (await self._table.client.call("get_item", request)).get("Item")
+            record = None if row is None else records.User.decode(row)
+            if record is None or record.erased_ms is not None:
+                break
+            info = Info(user, record.name, record.about)
+            actions = [self._unchanged(key, record), self._table.put(encode_info(info))]
+            try:
+                await self._table.transact(actions)
+            except ConditionFailed as exc:
+                if exc.stored[1] is not None:
+                    return social.decode_info(exc.stored[1])
+                continue  # the item just changed
+            return info
+        raise NotFound("user: does not exist")
+
+    def _unchanged(self, key: Item, record: records.User) -> dict[str, Any]:
+        conditions = ["attribute_not_exists(#erased)"]
+        names = {"#erased": DirectoryField.ERASED}
+        values: Item = {}
+        for name, text in (
+            (DirectoryField.NAME, record.name),
+            (DirectoryField.ABOUT, record.about),
+        ):
+            names[f"#{name}"] = name
+            if text is None:
+                conditions.append(f"attribute_not_exists(#{name})")
+            else:
+                conditions.append(f"#{name} = :{name}")
+                values[f":{name}"] = {"S": text}
+        check: dict[str, Any] = {
+            "TableName": self._table.directory,
+            "Key": key,
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": names,
+        }
+        return {"ConditionCheck": check | ({"ExpressionAttributeValues": values} if values else {})}
+
+    async def put_avatar(self, user: str, avatar: str | None) -> str | None:
+        """Set or remove the avatar of a user who has a profile; return the previous one."""
+        change = "REMOVE #avatar" if avatar is None else "SET #avatar = :avatar"
+        request: dict[str, Any] = {
+            "TableName": self._table.name,
+            "Key": social.row_key(social.user_key(user), social.INFO),
+            "UpdateExpression": change,
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#avatar": Field.AVATAR, "#pk": Field.PK},
+            "ReturnValues": "ALL_OLD",
+        }
+        if avatar is not None:
+            request["ExpressionAttributeValues"] = {":avatar": {"S": avatar}}
+        try:
+            answer = await self._table.client.call("update_item", request)
+        except ConditionFailed:
+            raise NotFound("user: does not exist") from None
+        return social.decode_info(answer["Attributes"]).avatar
+
+    async def remove(self, user: str) -> int:
+        """Delete a user's profile and counts; return how many rows there were. Idempotent."""
+        removed = 0
+        for sort in (social.INFO, social.COUNT):
+            key = social.row_key(social.user_key(user), sort)
+            request = {"TableName": self._table.name, "Key": key, "ReturnValues": "ALL_OLD"}
+            removed += "Attributes" in await self._table.client.call("delete_item", request)
+        return removed
+
+
+def encode_info(info: Info) -> Item:
+    """Return the row of a profile."""
+    item = social.row_key(social.user_key(info.user), social.INFO)
+    for name, text in (
+        (Field.NAME, info.name),
+        (Field.ABOUT, info.about),
+        (Field.AVATAR, info.avatar),
+    ):
+        if text is not None:
+            item[name] = {"S": text}
+    return item

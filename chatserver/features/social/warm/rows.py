@@ -1,0 +1,261 @@
+"""Rows of table `social`: keys, encoding and shared writes.
+
+| row       | `PK`                 | `SK`                   | attributes                         |
+|-----------|----------------------|------------------------|------------------------------------|
+| info      | `u#<user>`           | `info`                 | `name? about? avatar?`             |
+| count     | `u#<user>`           | `count`                | `follower# following# post#`       |
+| follower  | `u#<user>#follower`  | `u#<other>`            | `since`                            |
+| following | `u#<user>#following` | `u#<other>`            | `since`                            |
+| post      | `u#<user>#post`      | `p#<ulid>`             | `content created image? edited?`   |
+| likelist  | `p#<ulid>#likelist`  | `u#<user>`             | `at`                               |
+| likecount | `p#<ulid>#likecount` | `count`                | `n batch?`                         |
+| line      | `u#<user>#timeline`  | `p#<ulid>#u#<author>`  | `ttl`                              |
+
+`count` is its own item, because it changes often and should not rewrite the bytes of `info`. Ids
+contain no ``#``, so no two rows share a key. The writers are `profiles`, `graph`, `posts`, `likes`
+and `timelines`, all in this package.
+
+Invariants: an edge exists in both directions or in none. `follower#`, `following#` and `post#`
+always equal the numbers of rows, because both change in the same transactions. A likecount exists
+as long as its post; its `n` follows the likelist, see `likes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.ids import new_id
+from chatserver.errors import CorruptData
+from chatserver.features.social.model import Counts, GraphEdge, Info, Line, Post, PostId
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY, SOCIAL
+from chatserver.warm.schema.tables import SocialField as Field
+
+INFO: Final = "info"
+COUNT: Final = "count"
+_USER: Final = "u#"
+_POST: Final = "p#"
+# Sort key prefix of the links to a user's likes, in table `directory`; see `likes`.
+LIKED_PREFIX: Final = "liked#"
+
+
+# Keys
+
+
+def user_key(user: str) -> str:
+    """Return the partition of a user's info and count; also the sort key in edges."""
+    return f"{_USER}{user}"
+
+
+def follower_key(user: str) -> str:
+    """Return the partition of a user's followers."""
+    return f"{_USER}{user}#follower"
+
+
+def following_key(user: str) -> str:
+    """Return the partition of the users that a user follows."""
+    return f"{_USER}{user}#following"
+
+
+def posts_key(user: str) -> str:
+    """Return the partition of a user's posts."""
+    return f"{_USER}{user}#post"
+
+
+def post_key(post: PostId) -> str:
+    """Return the sort key of a post."""
+    return f"{_POST}{post}"
+
+
+def likelist_key(post: PostId) -> str:
+    """Return the partition of a post's likes."""
+    return f"{_POST}{post}#likelist"
+
+
+def likecount_key(post: PostId) -> str:
+    """Return the partition of a post's like count."""
+    return f"{_POST}{post}#likecount"
+
+
+def timeline_key(user: str) -> str:
+    """Return the partition of a user's timeline."""
+    return f"{_USER}{user}#timeline"
+
+
+def line_key(line: Line) -> str:
+    """Return the sort key of a timeline entry."""
+    return f"{_POST}{line.post}#{_USER}{line.author}"
+
+
+def row_key(partition: str, sort: str) -> Item:
+    """Return the key of a row."""
+    return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
+
+
+# Rows
+
+
+def encode_post(post: Post) -> Item:
+    """Return the row of a post."""
+    item = row_key(posts_key(post.author), post_key(post.id))
+    item[Field.CONTENT] = {"S": post.content}
+    item[Field.CREATED] = {"N": str(post.created_ms)}
+    if post.image is not None:
+        item[Field.IMAGE] = {"S": post.image}
+    if post.edited_ms is not None:
+        item[Field.EDITED] = {"N": str(post.edited_ms)}
+    return item
+
+
+def decode_post(item: Item) -> Post:
+    """Decode a post. Raises CorruptData."""
+    try:
+        return Post(
+            id=PostId(item[Field.SK]["S"].removeprefix(_POST)),
+            author=item[Field.PK]["S"].split("#")[1],
+            content=item[Field.CONTENT]["S"],
+            created_ms=int(item[Field.CREATED]["N"]),
+            image=_find_text(item, Field.IMAGE),
+            edited_ms=int(item[Field.EDITED]["N"]) if Field.EDITED in item else None,
+        )
+    except (KeyError, ValueError, IndexError) as exc:
+        raise _corrupt(item, "post") from exc
+
+
+def decode_info(item: Item) -> Info:
+    """Decode a profile."""
+    return Info(
+        user=item[Field.PK]["S"].removeprefix(_USER),
+        name=_find_text(item, Field.NAME),
+        about=_find_text(item, Field.ABOUT),
+        avatar=_find_text(item, Field.AVATAR),
+    )
+
+
+def decode_counts(item: Item) -> Counts:
+    """Decode a count row."""
+    return Counts(
+        followers=_number(item, Field.FOLLOWERS),
+        following=_number(item, Field.FOLLOWING),
+        posts=_number(item, Field.POSTS),
+    )
+
+
+def decode_edge(item: Item) -> GraphEdge:
+    """Decode a follow edge."""
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.SINCE))
+
+
+def decode_like(item: Item) -> GraphEdge:
+    """Decode a like edge."""
+    return GraphEdge(item[Field.SK]["S"].removeprefix(_USER), _number(item, Field.AT))
+
+
+def decode_line(item: Item) -> Line:
+    """Decode a timeline entry. Raises CorruptData."""
+    return parse_line(item[Field.SK]["S"])
+
+
+def parse_line(text: str) -> Line:
+    """Parse a timeline entry from its sort key. Raises CorruptData."""
+    parts = text.split("#")
+    if len(parts) != 4:
+        raise CorruptData(f"social: {text} is no line of a timeline")
+    return Line(PostId(parts[1]), parts[3])
+
+
+def _find_text(item: Item, name: str) -> str | None:
+    value = item.get(name, {}).get("S")
+    return None if value is None else str(value)
+
+
+def _number(item: Item, name: str) -> int:
+    try:
+        return int(item.get(name, {"N": "0"})["N"])
+    except (KeyError, ValueError) as exc:
+        raise _corrupt(item, name) from exc
+
+
+def _corrupt(item: Item, what: str) -> CorruptData:
+    return CorruptData(f"social: {item.get(Field.PK)}/{item.get(Field.SK)} is no {what}")
+
+
+# Writes
+
+
+class SocialTable:
+    """Shared operations on table `social`."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self.client = client
+        self.settings = settings
+        self.name = SOCIAL.name_in(settings)
+        self.directory = DIRECTORY.name_in(settings)
+
+    async def transact(self, actions: list[dict[str, Any]]) -> None:
+        """Write several items atomically.
+
+        A request token makes retries after a lost response idempotent. The client retries
+        transactions that conflict with others.
+
+        Raises:
+            ConditionFailed: a condition failed; nothing was written.
+            Unavailable: the items may or may not have been written.
+        """
+        request = {"TransactItems": actions, "ClientRequestToken": new_id()}
+        await self.client.call("transact_write_items", request)
+
+    def put(self, item: Item, *, is_new: bool = True) -> dict[str, Any]:
+        """Return the action that writes an item, by default only if it is new."""
+        put: dict[str, Any] = {"TableName": self.name, "Item": item}
+        return {"Put": put | (_absent() if is_new else {})}
+
+    def delete(self, key: Item) -> dict[str, Any]:
+        """Return the action that deletes an existing item."""
+        present = {
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        return {"Delete": {"TableName": self.name, "Key": key, **present}}
+
+    def count(self, user: str, name: str, change: int) -> dict[str, Any]:
+        """Return the action that changes one of a user's counts."""
+        return {
+            "Update": {
+                "TableName": self.name,
+                "Key": row_key(user_key(user), COUNT),
+                "UpdateExpression": "ADD #count :change",
+                "ExpressionAttributeNames": {"#count": name},
+                "ExpressionAttributeValues": {":change": {"N": str(change)}},
+            }
+        }
+
+    async def count_rows(self, partition: str) -> int:
+        """Return the number of rows in a partition. Consistent; reads all of them."""
+        span = Span(SOCIAL, partition)
+        request: dict[str, Any] = {**span.query(self.settings), "ConsistentRead": True}
+        request["Select"] = "COUNT"
+        found = 0
+        while True:
+            answer = await self.client.call("query", request)
+            found += int(answer["Count"])
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return found
+            request["ExclusiveStartKey"] = last
+
+    async def find(self, partition: str, sort: str) -> Item | None:
+        """Return an item. Consistent."""
+        key = row_key(partition, sort)
+        request = {"TableName": self.name, "Key": key, "ConsistentRead": True}
+        item: Item | None = (await self.client.call("get_item", request)).get("Item")
+        return item
+
+
+def _absent() -> dict[str, Any]:
+    return {
+        "ConditionExpression": "attribute_not_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": Field.PK},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }

@@ -1,0 +1,100 @@
+"""Timelines in table `social`; see `chatserver.features.social.warm.rows`.
+
+An entry refers to a post and its author; the content is read from the post, so an entry is never
+stale. Entries expire (`ttl`). DynamoDB deletes expired items with a delay, so reads filter them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import ChatError
+from chatserver.features.social.model import Line
+from chatserver.features.social.warm import rows as social
+from chatserver.features.social.warm.rows import SocialTable
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import SOCIAL
+from chatserver.warm.schema.tables import SocialField as Field
+
+LINES_REMOVED_MAX: Final = 500
+
+
+class SocialTimelines:
+    """Reads and writes timeline entries."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._table = SocialTable(client, settings)
+
+    async def put_lines(
+        self, users: Sequence[str], line: Line, ttl: int, in_flight_max: int = 8
+    ) -> None:
+        """Write an entry to the timelines of several users; `ttl` is its expiry (s since 1970).
+
+        Guarantees:
+            Idempotent. All entries are written when it returns.
+            Cost: one write unit per user.
+
+        Raises:
+            Unavailable: some entries may be missing.
+        """
+        slots = asyncio.Semaphore(in_flight_max)
+
+        async def put(some: Sequence[str]) -> None:
+            async with slots:
+                rows = [_encode(user, line, ttl) for user in some]
+                await put_items(self._table.client, self._table.name, rows)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for at in range(0, len(users), WRITES_MAX):
+                    group.create_task(put(users[at : at + WRITES_MAX]), name="lines")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from failures
+
+    async def list_lines(
+        self, user: str, before: Line | None, now_s: float, limit: int
+    ) -> tuple[list[Line], bool]:
+        """Return up to `limit` timeline entries below `before`, newest first.
+
+        The second value is whether there may be more. Eventually consistent, one Query.
+        """
+        # '~' sorts after every character of a key.
+        high = "p#~" if before is None else social.line_key(before)
+        span = Span(SOCIAL, social.timeline_key(user), between=("p#", high))
+        query: dict[str, Any] = span.query(self._table.settings)
+        query |= {"ScanIndexForward": False, "Limit": limit + 1}
+        answer = await self._table.client.call("query", query)
+        rows = [row for row in answer["Items"] if int(row[Field.TTL]["N"]) > now_s]
+        lines = [line for line in map(social.decode_line, rows) if line != before]
+        return lines[:limit], "LastEvaluatedKey" in answer or len(lines) > limit
+
+    async def remove_lines(self, user: str, lines: Sequence[Line]) -> None:
+        """Remove entries of deleted posts. Idempotent."""
+        for line in lines:
+            key = social.row_key(social.timeline_key(user), social.line_key(line))
+            await self._table.client.call(
+                "delete_item", {"TableName": self._table.name, "Key": key}
+            )
+
+    async def remove_all(self, user: str) -> int:
+        """Remove a user's timeline; return how many entries there were. Idempotent."""
+        span = Span(SOCIAL, social.timeline_key(user))
+        request = {**span.query(self._table.settings), "ConsistentRead": True}
+        request["Limit"] = LINES_REMOVED_MAX
+        removed = 0
+        while True:
+            rows = (await self._table.client.call("query", request))["Items"]
+            await self.remove_lines(user, [social.decode_line(row) for row in rows])
+            removed += len(rows)
+            if len(rows) < LINES_REMOVED_MAX:
+                return removed
+
+
+def _encode(user: str, line: Line, ttl: int) -> Item:
+    key = social.row_key(social.timeline_key(user), social.line_key(line))
+    return key | {Field.TTL: {"N": str(ttl)}}

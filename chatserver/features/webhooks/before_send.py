@@ -1,0 +1,261 @@
+"""Before-send webhook: the host application checks each message before it is committed.
+
+::
+
+    send ──► ask, concurrently ──► verdict ──► in the order of `send` ──► messaging
+                                               (per sender and chat)
+
+Used only if the webhook is configured; otherwise messages take the direct path. If a verdict is
+late or invalid, `policy` decides: ``open`` accepts the message, ``closed`` refuses it as
+temporarily unavailable. After several consecutive failures the circuit breaker skips the webhook
+for a while, so a dead endpoint delays few messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from chatserver.config import Webhooks
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Mid, Ref, UserId
+from chatserver.domain.messages import Draft, OnAnswer
+from chatserver.domain.text import WIDEST, BodyBounds, parse_body
+from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
+from chatserver.protocol import frames
+from chatserver.protocol import webhook_messages as messages
+from chatserver.service.messaging.service import Messaging
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+REFUSED = "body: this message is not allowed"
+
+
+class Asked(Protocol):
+    """Source of verdicts."""
+
+    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+        """Return the verdict. Raises ChatError if there is none in time."""
+
+
+class References(Protocol):
+    """Digests of committed messages by sender and reference."""
+
+    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
+
+
+class Screening:
+    """Requests verdicts, and applies the policy without one. One instance per process."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        references: References,
+        settings: Webhooks,
+        clock: Clock,
+        body_bounds: BodyBounds = WIDEST,
+    ) -> None:
+        self.body_bounds = body_bounds
+        self._asked = asked
+        self._references = references
+        self._settings = settings
+        self._clock = clock
+        self._failures = 0
+        self._closed_until = float("-inf")
+
+    async def screen(self, question: messages.BeforeSend) -> str:
+        """Return the text to commit.
+
+        Guarantees:
+            Bounded by `before_send_timeout_s`.
+            A retry of a committed message is accepted, with its text unchanged.
+
+        Raises:
+            Forbidden: the host application refuses the message.
+            Unavailable: there is no verdict, and the policy is ``closed``.
+        """
+        verdict = await self._ask(question)
+        if verdict is None:
+            if self._settings.before_send_policy == "open":
+                return question.body
+            raise Unavailable("messages cannot be checked at the moment; try again")
+        if verdict.action == "refuse":
+            if await self._was_done(question):
+                return question.body
+            raise Forbidden(f"body: {verdict.why}" if verdict.why else REFUSED)
+        if verdict.action == "change" and verdict.body is not None:
+            return verdict.body
+        return question.body
+
+    async def _was_done(self, question: messages.BeforeSend) -> bool:
+        chat, sender = ChatId(question.chat), UserId(question.sender)
+        return await self._references.find_digest(chat, sender, Ref(question.ref)) is not None
+
+    async def _ask(self, question: messages.BeforeSend) -> messages.Verdict | None:
+        """Return the verdict; None if there is none."""
+        if self._clock.monotonic() < self._closed_until:
+            metrics.SCREENED.labels("passed_over").inc()
+            return None
+        try:
+            async with asyncio.timeout(self._settings.before_send_timeout_s):
+                verdict = await self._asked.ask(question)
+            _check(verdict, self.body_bounds)
+        except (ChatError, TimeoutError) as exc:
+            self._failed(exc)
+            return None
+        self._failures = 0
+        metrics.SCREENED.labels(verdict.action).inc()
+        return verdict
+
+    def _failed(self, error: Exception) -> None:
+        metrics.SCREENED.labels("failed").inc()
+        self._failures += 1
+        log.warning("before_send.failed", error=str(error) or "no answer in time")
+        if self._failures >= self._settings.breaker_failures:
+            self._failures = 0
+            self._closed_until = self._clock.monotonic() + self._settings.breaker_s
+            log.error("before_send.passed_over", for_s=self._settings.breaker_s)
+
+
+def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
+    """Check that a changed text is valid for a message. Raises ChatError."""
+    if verdict.action == "change":
+        parse_body(verdict.body or "", bounds)
+
+
+class _Waiting:
+    """A message that waits for its verdict, and then for earlier messages."""
+
+    __slots__ = ("attachments", "frame", "on_answer", "outcome")
+
+    def __init__(
+        self, frame: frames.Send, on_answer: OnAnswer, attachments: Sequence[frames.Attachment]
+    ) -> None:
+        self.frame = frame
+        self.on_answer = on_answer
+        self.attachments = attachments
+        self.outcome: str | ChatError | None = None
+
+
+class ScreenedMessaging(Messaging):
+    """Message sending with a before-send check.
+
+    Bound: at most `before_send_in_flight_max` messages wait for a verdict or for earlier messages.
+    """
+
+    def __init__(self, screening: Screening, in_flight_max: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._screening = screening
+        self._in_flight_max = in_flight_max
+        self._lines: dict[tuple[ChatId, UserId], collections.deque[_Waiting]] = {}
+        self._in_flight = 0
+
+    def send(
+        self,
+        sender: UserId,
+        frame: frames.Send,
+        on_answer: OnAnswer,
+        attachments: Sequence[frames.Attachment] = (),
+        said: str | None = None,
+        ai: frames.Ai | None = None,
+        *,
+        is_system: bool = False,
+    ) -> None:
+        """Accept a message; see `Messaging.send`, whose guarantees hold.
+
+        Messages from a model or from the host application are not checked.
+        """
+        if ai is not None or is_system:
+            super().send(sender, frame, on_answer, attachments, said, ai, is_system=is_system)
+            return
+        if frame.body or not attachments:
+            frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))
+        if self._in_flight >= self._in_flight_max:
+            raise Overloaded("too many messages are being checked; slow down", retry_after_ms=500)
+        self._in_flight += 1
+        waiting = _Waiting(frame, on_answer, attachments)
+        line = self._lines.setdefault((ChatId(frame.chat), sender), collections.deque())
+        line.append(waiting)
+        self._spawn(self._screen(sender, waiting), "before-send")
+
+    async def _screen(self, sender: UserId, waiting: _Waiting) -> None:
+        frame = waiting.frame
+        try:
+            waiting.outcome = await self._screening.screen(
+                messages.BeforeSend(
+                    frame.chat,
+                    sender,
+                    frame.ref,
+                    frame.kind,
+                    frame.body,
+                    frame.reply_to,
+                    attachments=[each.id for each in waiting.attachments],
+                )
+            )
+        except ChatError as exc:
+            waiting.outcome = exc
+        finally:
+            if waiting.outcome is None:  # cancelled, or a bug: do not block later messages
+                waiting.outcome = Unavailable("the message was not checked")
+            self._move_on((ChatId(frame.chat), sender))
+
+    def _move_on(self, place: tuple[ChatId, UserId]) -> None:
+        """Send the messages at the head of the queue that have a verdict, in order."""
+        line = self._lines[place]
+        while line and line[0].outcome is not None:
+            waiting = line.popleft()
+            self._in_flight -= 1
+            self._go(place[1], waiting)
+        if not line:
+            del self._lines[place]
+
+    def _go(self, sender: UserId, waiting: _Waiting) -> None:
+        frame, outcome = waiting.frame, waiting.outcome
+        if isinstance(outcome, str):
+            said = None if outcome == frame.body else frame.body
+            changed = msgspec.structs.replace(frame, body=outcome)
+            try:
+                super().send(sender, changed, waiting.on_answer, waiting.attachments, said)
+            except ChatError as exc:
+                outcome = exc
+        if isinstance(outcome, ChatError):
+            if isinstance(outcome, ClientError):
+                log.info("before_send.refused", chat=frame.chat, sender=sender)
+            waiting.on_answer.refused(self._stub(sender, frame, waiting.on_answer), outcome)
+
+    def _stub(self, sender: UserId, frame: frames.Send, on_answer: OnAnswer) -> Draft:
+        """Return a placeholder draft for a message that was refused."""
+        return Draft(
+            ChatId(frame.chat),
+            sender,
+            Ref(frame.ref),
+            Mid(""),
+            "",
+            b"",
+            frame.id,
+            frame.durability == "stored",
+            self,
+            on_answer,
+        )
+
+
+def make_messaging(
+    screening: Screening | None, in_flight_max: int, *args: Any, **kwargs: Any
+) -> Messaging:
+    """Return the messaging service; with `screening`, messages are checked first."""
+    if screening is None:
+        return Messaging(*args, **kwargs)
+    return ScreenedMessaging(screening, in_flight_max, *args, **kwargs)
+
+
+async def screen_edit(screening: Screening, user: UserId, frame: frames.Edit) -> frames.Edit:
+    """Return an edit with the text that the webhook allows; see `Screening.screen`."""
+    body = parse_body(frame.body, screening.body_bounds)
+    question = messages.BeforeSend(frame.chat, user, frame.ref, "edit", body, target=frame.seq)
+    return msgspec.structs.replace(frame, body=await screening.screen(question))

@@ -1,0 +1,78 @@
+"""`chatserver webhooks`: dead letters of webhook events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted
+from chatserver.features.webhooks.hot import DeadEvent, HookEvents
+
+PAGE = 500
+
+
+@click.group()
+def webhooks() -> None:
+    """List and replay webhook events that could not be delivered."""
+
+
+@webhooks.command("list")
+@click.option("--limit", default=100, type=click.IntRange(1, 100_000), help="so many at most")
+def list_dead(limit: int) -> None:
+    """Print the dead letters, oldest first: place, attempts, why, event."""
+    settings = prepare("webhooks")
+    require_redis(settings.redis)
+    run(_list(settings, limit))
+
+
+@webhooks.command()
+@click.argument("places", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="replay all of them")
+def replay(places: tuple[str, ...], is_all: bool) -> None:
+    """Queue the dead letters at PLACES (as printed by `list`) for delivery again."""
+    if bool(places) == is_all:
+        raise click.UsageError("give places, or --all")
+    settings = prepare("webhooks")
+    require_redis(settings.redis)
+    run(_replay(settings, None if is_all else set(places)))
+
+
+async def iter_dead(settings: Settings) -> AsyncIterator[tuple[HookEvents, DeadEvent]]:
+    """Yield the current dead letters, partition by partition."""
+    from chatserver.hot.redis.factory import open_hot
+
+    async with open_hot(settings.redis) as hot:
+        for partition in range(hot.keys.partitions):
+            events = HookEvents(hot, partition, settings.webhooks.pending_max)
+            after = "0-0"
+            while page := await events.list_dead(after, PAGE):
+                for dead in page:
+                    yield events, dead
+                after = page[-1].place.partition(":")[2]
+
+
+async def _list(settings: Settings, limit: int) -> None:
+    count = 0
+    async for _, dead in iter_dead(settings):
+        if count == limit:
+            click.echo(f"more than {limit}: see --limit", err=True)
+            return
+        count += 1
+        text = dead.event.decode(errors="replace")
+        click.echo(f"{dead.place}\t{dead.attempts}\t{dead.why}\t{text}")
+    click.echo(counted(count, "dead letter"), err=True)
+
+
+async def _replay(settings: Settings, places: set[str] | None) -> None:
+    found = []
+    async for events, dead in iter_dead(settings):
+        if places is None or dead.place in places:
+            await events.replay(dead)
+            found.append(dead.place)
+    click.echo(f"{len(found)} replayed")
+    missing = (places or set()).difference(found)
+    if missing:
+        raise click.ClickException(f"not there: {', '.join(sorted(missing))}")

@@ -1,0 +1,72 @@
+"""HTTP client for webhooks, with signed requests.
+
+See `chatserver.features.webhooks.signatures`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.domain.clock import Clock
+from chatserver.errors import Unavailable
+from chatserver.features.webhooks.signatures import HEADER, sign
+from chatserver.outbound.http_client import Answer, Outbound
+from chatserver.protocol import webhook_messages as messages
+
+_EVENT_ANSWER_BYTES_MAX = 4096
+
+
+class Webhook:
+    """One webhook URL of the host application."""
+
+    def __init__(
+        self, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
+    ) -> None:
+        self._outbound = outbound
+        self._url = url
+        self._secret = secret.encode()
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
+        """Request a verdict on a message.
+
+        Raises:
+            BadRequest: the URL may not be called.
+            Unavailable: there is no response in time, or the response is invalid.
+        """
+        answer = await self._post(
+            messages.encode(question), "before_send", messages.ANSWER_BYTES_MAX
+        )
+        if not answer.is_ok:
+            raise Unavailable(f"before_send answered {answer.status}")
+        try:
+            return messages.decode_verdict(answer.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise Unavailable(f"before_send answered something else: {exc}") from exc
+
+    async def deliver(self, event: bytes, name: str, event_id: str) -> int:
+        """Send an event; return the status of the response.
+
+        Raises:
+            BadRequest: the URL may not be called.
+            Unavailable: there is no response in time; the event may have arrived.
+        """
+        answer = await self._post(event, name, _EVENT_ANSWER_BYTES_MAX, event_id)
+        return answer.status
+
+    async def _post(self, body: bytes, name: str, bytes_max: int, event_id: str = "") -> Answer:
+        headers = {
+            "Content-Type": "application/json",
+            "Chat-Event": name,
+            HEADER: sign(self._secret, self._clock.time(), body),
+        }
+        if event_id:
+            headers["Chat-Event-Id"] = event_id
+        return await self._outbound.post(
+            self._url,
+            body=body,
+            headers=headers,
+            timeout_s=self._timeout_s,
+            answer_bytes_max=bytes_max,
+        )

@@ -1,0 +1,185 @@
+"""Redis queues of webhook events: pending, delayed for a retry, and dead letters.
+
+Data, per partition: ``hooks`` (stream, entry ``n`` attempts, ``e`` the event's JSON),
+``hooks-late`` (zset, the same packed → due time, ms), ``hooks-dead`` (stream: also ``why``). An
+event moves between queues in one transaction. If a process crashes during a delivery, the event is
+delivered again. An event that is no longer in its queue is not moved: another process has delivered
+it, or it was erased with its user. Bound: at most `pending_max` events are pending; beyond that
+events become dead letters at once, of which the newest `DEAD_MAX` are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from chatserver.config import Webhooks
+from chatserver.domain.ids import UserId
+from chatserver.errors import BadRequest
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+from chatserver.protocol import webhook_messages as messages
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+
+DEAD_MAX = 100_000
+FED_MAX = 500  # events in one command
+FULL = "too many events wait"
+
+
+class WaitingEvent(NamedTuple):
+    """A pending event, its stream entry and its number of attempts."""
+
+    entry: str
+    attempts: int
+    event: bytes
+
+
+class DeadEvent(NamedTuple):
+    """A dead letter: its place, as ``<partition>:<entry>``, and the reason."""
+
+    place: str
+    attempts: int
+    why: str
+    event: bytes
+
+
+class HookEvents:
+    """Webhook events of one partition."""
+
+    def __init__(self, hot: HotClient, partition: int, pending_max: int) -> None:
+        self._hot = hot
+        self._partition = partition
+        self._pending_max = pending_max
+        keys = hot.keys
+        self._key, self._late = keys.hooks(partition), keys.hooks_late(partition)
+        self._dead = keys.hooks_dead(partition)
+
+    async def feed(self, events: Sequence[bytes]) -> None:
+        """Queue events for delivery.
+
+        Guarantees:
+            Order: first attempts are made in the order of the calls.
+            Delivery: at least once; an event that is queued again arrives twice, with the same id.
+        """
+        for at in range(0, len(events), FED_MAX):
+            some = events[at : at + FED_MAX]
+            waiting, late = await self._hot.snapshot(("XLEN", self._key), ("ZCARD", self._late))
+            if int(waiting) + int(late) + len(some) > self._pending_max:
+                metrics.HOOK_EVENTS.labels("dead").inc(len(some))
+                adds = [self._bury(event, 0, FULL) for event in some]
+            else:
+                adds = [("XADD", self._key, "*", "n", 0, "e", event) for event in some]
+            await self._hot.transaction(*adds)
+
+    def _bury(self, event: bytes, attempts: int, why: str) -> tuple[str | bytes | int, ...]:
+        fields = ("n", attempts, "why", why[:500], "e", event)
+        return ("XADD", self._dead, "MAXLEN", "~", DEAD_MAX, "*", *fields)
+
+    async def now_ms(self) -> int:
+        """Return the Redis time, the clock of the retry times."""
+        return await self._hot.time_ms(self._late)
+
+    async def take_due(self, now_ms: int, limit: int) -> None:
+        """Move delayed events that are due back to the pending queue."""
+        packed = await self._hot.call(
+            "ZRANGEBYSCORE", self._late, "-inf", now_ms, "LIMIT", 0, limit
+        )
+        for value in packed:
+            attempts, event = msgspec.msgpack.decode(value, type=tuple[int, bytes])
+            await self._hot.run(
+                load_script("wake_event"),
+                {"hooks": self._key, "hooks_late": self._late},
+                {"packed": value, "attempts": attempts, "event": event},
+            )
+
+    async def list_waiting(self, limit: int) -> list[WaitingEvent]:
+        """Return the oldest pending events."""
+        reply = await self._hot.call("XRANGE", self._key, "-", "+", "COUNT", limit)
+        return [WaitingEvent(name.decode(), int(fields[1]), fields[3]) for name, fields in reply]
+
+    async def done(self, told: WaitingEvent) -> None:
+        """Delete a delivered event."""
+        await self._hot.call("XDEL", self._key, told.entry)
+
+    async def postpone(self, failed: WaitingEvent, due_ms: int) -> bool:
+        """Delay an event for a retry; False if it is no longer pending."""
+        return await self._move(failed, due_ms=due_ms)
+
+    async def give_up(self, failed: WaitingEvent, why: str) -> bool:
+        """Dead-letter an event; False if it is no longer pending."""
+        is_moved = await self._move(failed, why=why)
+        if is_moved:
+            metrics.HOOK_EVENTS.labels("dead").inc()
+        return is_moved
+
+    async def _move(self, failed: WaitingEvent, *, due_ms: int = 0, why: str = "") -> bool:
+        attempts = failed.attempts + 1
+        moved: int = await self._hot.run(
+            load_script("move_event"),
+            {"hooks": self._key, "hooks_late": self._late, "hooks_dead": self._dead},
+            {
+                "entry": failed.entry,
+                "attempts": attempts,
+                "event": failed.event,
+                "packed": msgspec.msgpack.encode((attempts, failed.event)),
+                "due_ms": due_ms,
+                "why": why[:500],
+                "dead_max": DEAD_MAX,
+            },
+        )
+        return moved == 1
+
+    # Dead letters
+
+    async def list_dead(self, after: str, limit: int) -> list[DeadEvent]:
+        """Return dead letters after a stream entry, oldest first; ``0-0`` starts at the oldest."""
+        reply = await self._hot.call("XRANGE", self._dead, f"({after}", "+", "COUNT", limit)
+        return [
+            DeadEvent(
+                f"{self._partition}:{name.decode()}",
+                int(fields[1]),
+                fields[3].decode(errors="replace"),
+                fields[5],
+            )
+            for name, fields in reply
+        ]
+
+    async def replay(self, dead: DeadEvent) -> None:
+        """Queue a dead letter again with its attempts reset."""
+        entry = dead.place.partition(":")[2]
+        if not entry:
+            raise BadRequest("a dead letter is named <partition>:<entry>")
+        await self._hot.transaction(
+            ("XADD", self._key, "*", "n", 0, "e", dead.event), ("XDEL", self._dead, entry)
+        )
+
+
+class HookFeed:
+    """Entry point for webhook events; a no-op if no event webhook is configured."""
+
+    def __init__(self, hot: HotClient, settings: Webhooks) -> None:
+        self._is_on = settings.events_url is not None
+        self._hot = hot
+        self._partitions = [
+            HookEvents(hot, number, settings.pending_max) for number in range(hot.keys.partitions)
+        ]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether events are delivered."""
+        return self._is_on
+
+    async def feed(self, user: UserId, event: messages.HookEvent) -> None:
+        """Queue an event about a user; see `HookEvents.feed`."""
+        if self._is_on:
+            partition = self._hot.keys.partition_of(user)
+            await self._partitions[partition].feed([messages.encode(event)])
+
+    async def feed_entries(self, partition: int, entries: Sequence[Message]) -> None:
+        """Queue events for chat entries of a partition."""
+        if self._is_on and entries:
+            events = [messages.encode(messages.event_of(entry)) for entry in entries]
+            await self._partitions[partition].feed(events)

@@ -1,0 +1,209 @@
+"""Webhook worker: requests `before_send` verdicts and delivers events.
+
+::
+
+    persist ──► hooks ──► deliver, some concurrently ──► delete
+                  ▲          │ failed
+                  └── late ◄─┴─ after attempts_max, or a permanent error ──► dead letters
+
+One worker, the lease holder, delivers the events of a partition. It may crash at any point: an
+event is deleted after its delivery, so it may arrive twice, with the same id. Events of one chat
+are delivered in order, except that a failed event is retried later. While the endpoint is down, one
+event at a time is sent as a probe, with growing pauses; the others wait and use no attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from chatserver.domain.jitter import jittered
+from chatserver.errors import BadRequest, ChatError, Unavailable
+from chatserver.features.webhooks.client import Webhook
+from chatserver.features.webhooks.hot import HookEvents, WaitingEvent
+from chatserver.hot.bus import rpc
+from chatserver.hot.leases import Lease
+from chatserver.protocol import webhook_messages as messages
+from chatserver.telemetry import metrics
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+from workers.rpc import RpcWorker
+
+log = structlog.get_logger()
+
+ASKED_IN_FLIGHT_MAX = 512
+LEASE_S = 60.0
+POLL_S = 0.2  # when there are no events
+BATCH_MAX = 64
+DUE_MAX = 500
+PAUSE_S_MAX = 30.0  # while the endpoint is down
+# Permanent errors: a retry cannot succeed (RFC 9110 section 15.5).
+REFUSED_FOR_GOOD = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 431})
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class BeforeSendCaller(RpcWorker):
+    """Requests `before_send` verdicts for gateways, which load no HTTP client."""
+
+    def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
+        queue = rpc.CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
+        super().__init__(parts, name, queue, ASKED_IN_FLIGHT_MAX)
+        settings = parts.settings.webhooks
+        self._webhook = Webhook(
+            parts.outbound,
+            url,
+            settings.secret.get_secret_value(),
+            settings.before_send_timeout_s,
+            parts.clock,
+        )
+
+    async def _perform(self, operation: rpc.AnyOperation) -> bytes:
+        if not isinstance(operation, rpc.Ask):
+            return await super()._perform(operation)
+        try:
+            return _encode(await self._webhook.ask(operation.question))
+        except BadRequest as exc:
+            # The configuration is wrong, not the user's message.
+            raise Unavailable(f"before_send: {exc.message}") from exc
+
+
+class EventPublisher:
+    """Delivers the events of one partition."""
+
+    def __init__(self, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
+        settings = parts.settings.webhooks
+        self._settings = settings
+        self._events = HookEvents(parts.hot, partition, settings.pending_max)
+        self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
+        self._webhook = Webhook(
+            parts.outbound,
+            url,
+            settings.secret.get_secret_value(),
+            settings.timeout_s,
+            parts.clock,
+        )
+        self._pause_s = 0.0  # while the endpoint is down
+
+    async def run(self) -> None:
+        """Deliver events until cancelled.
+
+        Raises:
+            Unavailable: Redis became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            while True:
+                if not await self._lease.hold():
+                    await asyncio.sleep(jittered(LEASE_S / 20))
+                    continue
+                await asyncio.sleep(await self.step())
+
+    async def step(self) -> float:
+        """Deliver pending events; return the delay before the next step."""
+        await self._events.take_due(await self._events.now_ms(), DUE_MAX)
+        waiting = await self._events.list_waiting(1 if self._pause_s else BATCH_MAX)
+        if not waiting:
+            return POLL_S
+        lanes = split_lanes(waiting, self._settings.in_flight_max)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._tell_lane(lane)) for lane in lanes]
+        if any(task.result() for task in tasks):
+            self._pause_s = 0.0
+            return 0.0
+        pause_s = max(2 * self._pause_s, self._settings.backoff_s)
+        self._pause_s = min(pause_s, PAUSE_S_MAX, self._settings.backoff_s_max)
+        log.warning("webhooks.down", waits_s=round(self._pause_s, 1))
+        return jittered(self._pause_s)
+
+    async def _tell_lane(self, lane: Sequence[WaitingEvent]) -> bool:
+        """Deliver a lane's events sequentially; return whether the endpoint ever responded.
+
+        After a failure the rest of the lane waits for the next step.
+        """
+        is_up = False
+        for waiting in lane:
+            if is_up and self._lease.left_s() <= self._settings.timeout_s:
+                break  # the next step renews the lease
+            if not await self._tell(waiting):
+                break
+            is_up = True
+        return is_up
+
+    async def _tell(self, waiting: WaitingEvent) -> bool:
+        """Deliver one event; False if the endpoint is down."""
+        try:
+            event = messages.decode_event(waiting.event)
+        except msgspec.MsgspecError as exc:
+            await self._events.give_up(waiting, f"not an event: {exc}")
+            return True
+        try:
+            status = await self._webhook.deliver(waiting.event, event.type, event.id)
+        except (BadRequest, Unavailable) as exc:
+            await self._fail(waiting, exc.message)
+            return False
+        if 200 <= status < 300:
+            metrics.HOOK_EVENTS.labels("sent").inc()
+            await self._events.done(waiting)
+            return True
+        if status in REFUSED_FOR_GOOD:
+            log.error("webhooks.refused", event_id=event.id, status=status)
+            await self._events.give_up(waiting, f"answered {status}")
+            return True
+        await self._fail(waiting, f"answered {status}")
+        return False
+
+    async def _fail(self, waiting: WaitingEvent, why: str) -> None:
+        metrics.HOOK_EVENTS.labels("failed").inc()
+        if waiting.attempts + 1 >= self._settings.attempts_max:
+            log.error("webhooks.given_up", why=why, attempts=waiting.attempts + 1)
+            await self._events.give_up(waiting, why)
+            return
+        wait_s = min(self._settings.backoff_s * 2**waiting.attempts, self._settings.backoff_s_max)
+        due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
+        await self._events.postpone(waiting, due_ms)
+
+
+def split_lanes(waiting: Sequence[WaitingEvent], count: int) -> list[list[WaitingEvent]]:
+    """Split events into at most `count` lanes; events of one chat share a lane, in order."""
+    lanes: list[list[WaitingEvent]] = [[] for _ in range(count)]
+    for each in waiting:
+        lanes[zlib.crc32(_subject_of(each.event)) % count].append(each)
+    return [lane for lane in lanes if lane]
+
+
+def _subject_of(event: bytes) -> bytes:
+    """Return the subject of an event: its id without the last part, the position in the subject."""
+    start = event.find(b'"id":"') + 6
+    return event[start : event.find(b'"', start)].rpartition(b".")[0]
+
+
+async def run_webhooks(parts: WorkerContainer, owner: str) -> None:
+    """Run the configured webhooks until cancelled.
+
+    Raises:
+        Unavailable: Redis became unavailable; start the worker again.
+    """
+    try:
+        await _run_all(parts, owner)
+    except* ChatError as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _run_all(parts: WorkerContainer, owner: str) -> None:
+    settings = parts.settings.webhooks
+    async with asyncio.TaskGroup() as group:
+        if settings.before_send_url is not None:
+            asker = BeforeSendCaller(parts, owner, settings.before_send_url)
+            group.create_task(asker.run(), name="before-send")
+        if settings.events_url is not None:
+            url = settings.events_url
+
+            async def tell(partition: int) -> None:
+                await EventPublisher(parts, partition, owner, url).run()
+
+            group.create_task(run_partitions(parts.hot, "webhooks", tell), name="events")
+        group.create_task(asyncio.Event().wait(), name="idle")

@@ -1,0 +1,196 @@
+"""Event dispatcher: delivery of events and signals to local sessions and other gateways' mailboxes.
+
+Also handles the records in this gateway's mailbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, assert_never
+
+from chatserver.domain.access.logins import Marks
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, SessionId, UserId
+from chatserver.domain.messages import InboxPositions
+from chatserver.domain.presence import PresenceRecord, State
+from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_registry import SessionRegistry
+from chatserver.gateway.transport.framing import text_frame, text_header
+from chatserver.hot.bus.mailbox import (
+    Answer,
+    AnyRecord,
+    ChannelSignal,
+    Echo,
+    EndSessions,
+    MailboxWriter,
+    Nudge,
+    PresenceMail,
+    Publish,
+    Push,
+    Replaced,
+    SignalMail,
+    StoredMail,
+)
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.protocol import codec, frames
+from chatserver.service.messaging.stored_acks import StoredWaits
+
+
+class Router:
+    """Event dispatcher of one gateway. An event is encoded once per inbox seq, not per device."""
+
+    def __init__(
+        self,
+        gateway: GatewayId,
+        registry: SessionRegistry,
+        postman: MailboxWriter,
+        stored: StoredWaits,
+        warm: WarmCalls,
+        tally: Tally | None = None,
+    ) -> None:
+        self._tally = tally or Tally()
+        self._far = RemoteDelivery(postman, gateway)
+        self._registry = registry
+        self._by_user = registry.by_user
+        # State of the last push: the partition's epoch, the epoch sent to devices, and the head of
+        # an event frame. `_heads` caches the latter two per epoch until any epoch changes.
+        self._epoch = self._told = Epoch("")
+        self._head = b""
+        self._heads: dict[Epoch, tuple[Epoch, bytes]] = {}
+        self._postman = postman
+        self.channels: Channels  # set by the server once the container is available
+        self._stored = stored
+        self._warm = warm
+        # Callbacks for session and presence records; set by the server.
+        self.on_sight: Callable[[UserId, PresenceRecord], None] = lambda user, sight: None
+        self.on_replaced: Callable[[UserId, SessionId], None] = lambda user, session: None
+        self.on_revoked: Callable[[UserId, Marks, str], None] = lambda user, marks, why: None
+        self.on_echo: Callable[[Echo], None] = lambda echo: None
+
+    # outgoing
+
+    def push(
+        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+    ) -> None:
+        """Push an event to the devices of `users`, each with its own inbox seq."""
+        if epoch != self._epoch:
+            self._turn_to(epoch)
+        by_user, head, offset, told = self._by_user, self._head, places.offset, self._told
+        shared = len(head) + len(body)
+        tally = self._tally
+        pushed = tally.pushed
+        for user, first in zip(users, places.firsts, strict=True):
+            sessions = by_user.get(user)
+            if sessions:
+                seq = Seq(first + offset)
+                place = b"%d" % seq
+                length = shared + len(place)
+                header = text_header(length)
+                # In parts: the body, by far the longest, is copied once, into the socket's buffer.
+                parts = (header, head, place, body)
+                for session in sessions:
+                    session.push(told, seq, parts, length + len(header))
+        # Without tracing, once per loop tick: all events of one write share the same latency.
+        if (tally.first is None or tally.traced is not None) and tally.pushed != pushed:
+            tally.note_fresh(body, tally.pushed - pushed)
+        if places.far is not None:
+            self._far.push(users, epoch, places, body)
+
+    def _turn_to(self, epoch: Epoch) -> None:
+        found = self._heads.get(epoch)
+        if found is None:
+            told = self._postman.told_epoch(epoch)
+            found = self._heads[epoch] = (told, codec.event_head(told))
+        self._epoch, (self._told, self._head) = epoch, found
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """Notify the user's sessions that the inbox has grown to `seq`; they read the gap."""
+        self._nudge_here(user, seq)
+        self._far.nudge(user, seq, gateways)
+
+    def publish(
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+    ) -> None:
+        """Publish a large-chat entry to local members, and to the gateways in `far`."""
+        self.channels.push(chat, epoch, seq, body)
+        self._far.publish(chat, epoch, seq, body, far)
+
+    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """Notify local and remote members that a large chat has grown to `seq`."""
+        self.channels.nudge(chat, seq)
+        self._far.nudge_channel(chat, seq, gateways)
+
+    def _nudge_here(self, user: UserId, seq: Seq) -> None:
+        for session in self._registry.sessions_of(user):
+            session.nudge(seq)
+
+    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+        """Send a signal to the user's devices; best effort."""
+        self._signal_here(user, frame)
+        self._far.signal(user, frame, gateways)
+
+    def signal_channel(
+        self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
+    ) -> None:
+        """Send a signal from `user` to the other members of a large chat; best effort."""
+        self.channels.signal(chat, user, frame)
+        self._far.signal_channel(chat, user, frame, gateways)
+
+    def _signal_here(self, user: UserId, frame: bytes) -> None:
+        for session in self._registry.sessions_of(user):
+            session.signal(frame)
+
+    def forget_epoch(self) -> None:
+        """Reset the cached frame heads after a partition's epoch changed."""
+        self._epoch = Epoch("")
+        self._heads.clear()
+
+    # incoming
+
+    def take(self, record: AnyRecord) -> None:
+        """Handle a mailbox record."""
+        match record:
+            case Push():
+                users = [UserId(user) for user in record.users]
+                here = InboxPositions([Seq(seq) for seq in record.seqs], 0, None)
+                self.push(users, Epoch(record.epoch), here, record.body)
+            case Nudge():
+                self._nudge_here(UserId(record.user), Seq(record.seq))
+            case Publish() if record.body:
+                self.channels.push(
+                    ChatId(record.chat), Epoch(record.epoch), Seq(record.seq), record.body
+                )
+            case Publish():
+                self.channels.nudge(ChatId(record.chat), Seq(record.seq))
+            case ChannelSignal():
+                self.channels.signal(ChatId(record.chat), UserId(record.user), record.frame)
+            case SignalMail():
+                self._signal_here(UserId(record.user), record.frame)
+            case StoredMail():
+                self._take_stored(record)
+            case PresenceMail():
+                sight = PresenceRecord(State(record.state), record.last_ms, record.version)
+                self.on_sight(UserId(record.user), sight)
+            case Replaced():
+                self.on_replaced(UserId(record.user), SessionId(record.session))
+            case EndSessions():
+                marks = Marks(record.before, frozenset(record.logins), record.is_banned)
+                self.on_revoked(UserId(record.user), marks, record.reason)
+            case Answer():
+                self._warm.answered(record)
+            case Echo():
+                self.on_echo(record)
+            case _ as never:
+                assert_never(never)
+
+    def _take_stored(self, record: StoredMail) -> None:
+        chat, upto = ChatId(record.chat), Seq(record.upto)
+        if record.epoch != self._postman.epoch_of(chat):
+            return  # from another epoch of Redis, in which this seq may be another message
+        self._stored.reached(chat, upto)
+        sessions = self._registry.sessions_of(UserId(record.user))
+        if sessions:
+            frame = text_frame(codec.encode(frames.Stored(chat, upto)))
+            for session in sessions:
+                session.stored(frame)

@@ -1,0 +1,212 @@
+"""Large-chat channel: its sessions on this gateway, and the interfaces that it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.protocol import frames
+from chatserver.service.history.large_chat_log import ChannelEntry
+
+_MEMBER = b',"kind":"member"'
+_CHAT = b',"kind":"chat"'
+
+
+class Head(Protocol):
+    """A chat's head and state at one moment."""
+
+    @property
+    def epoch(self) -> Epoch: ...
+    @property
+    def seq(self) -> Seq: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def large(self) -> int:
+        """The version at which the chat became large; 0 if it is not large."""
+
+    @property
+    def joined(self) -> Seq:
+        """The first seq visible to the requested user; 0 if the user is not a member."""
+
+
+class WatchedChats(Protocol):
+    """This gateway's subscriptions to large chats."""
+
+    async def listen(
+        self, chats: Sequence[ChatId], user: UserId | None = None
+    ) -> Sequence[Head]: ...
+
+    async def leave(self, chats: Sequence[ChatId]) -> None: ...
+
+    async def list_large(self, user: UserId) -> Mapping[ChatId, LargePlace]: ...
+
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None: ...
+
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None: ...
+
+
+class Log(Protocol):
+    """The logs of large chats."""
+
+    async def list_live(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[ChannelEntry]]: ...
+
+    async def list_for(
+        self, user: UserId, chat: ChatId, after: Seq, limit: int
+    ) -> list[ChannelEntry]: ...
+
+
+class Subscriber(Protocol):
+    """A session subscribed to a channel."""
+
+    user: UserId
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send encoded frame bytes."""
+
+    def signal(self, frame: bytes) -> None:
+        """Send a signal unless the device is slow."""
+
+    async def wait_for_room(self) -> None:
+        """Wait until the send queue has room."""
+
+    def missed_too_much(self, chat: ChatId) -> None:
+        """Handle detachment from the channel because the log no longer holds the next entry.
+
+        The device has to page history; the session re-attaches through `Channels.find_again`.
+        """
+
+
+class Channel:
+    """A large chat with sessions on this gateway, identified by its version `large`."""
+
+    __slots__ = (
+        "apart",
+        "chat",
+        "epoch",
+        "firsts",
+        "head",
+        "in_step",
+        "is_filling",
+        "large",
+        "seq",
+    )
+
+    def __init__(self, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
+        self.chat = chat
+        self.epoch = epoch
+        self.large = large
+        self.seq = seq  # the last seq delivered to all sessions in `in_step`
+        self.head = seq  # the newest seq known to exist
+        self.in_step: dict[Subscriber, None] = {}
+        self.apart: dict[Subscriber, Seq] = {}
+        self.firsts: dict[Subscriber, Seq] = {}  # the seq at which each session's user joined
+        self.is_filling = False
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the channel has no sessions left."""
+        return not self.in_step and not self.apart
+
+    def drop(self, session: Subscriber) -> None:
+        """Remove a session."""
+        self.in_step.pop(session, None)
+        self.apart.pop(session, None)
+        self.firsts.pop(session, None)
+
+    def place_of(self, session: Subscriber) -> Seq | None:
+        """Return the last seq that the session has; None if it is not in the channel."""
+        return self.seq if session in self.in_step else self.apart.get(session)
+
+    def let_in(self) -> None:
+        """Move sessions whose seq the channel has just reached to `in_step`."""
+        for session, place in list(self.apart.items()):
+            if place == self.seq:
+                del self.apart[session]
+                self.in_step[session] = None
+
+
+class ChannelPlace(NamedTuple):
+    """A session's position in a channel, and the seq at which its user joined the chat."""
+
+    channel: Channel
+    after: Seq
+    first: Seq
+
+
+class Entry(NamedTuple):
+    """A session's positions when it enters its user's large chats."""
+
+    places: list[ChannelPlace]
+    # Chats without a channel: position, and whether it is proven.
+    remembered: dict[ChatId, tuple[Seq, bool]]
+    # Not open, or the position is invalid: the device must page history.
+    closed: dict[ChatId, Seq]
+
+    @property
+    def large(self) -> list[frames.LargeChat]:
+        """The large chats and the seqs after which their events begin, as sent to devices.
+
+        A device that does not learn of one cannot name its position there when it reconnects, and
+        would miss the entries in between.
+        """
+        places = {place.channel.chat: place.after for place in self.places}
+        return [frames.LargeChat(*each) for each in (places | self.closed).items()]
+
+
+class LargeChatTransition(NamedTuple):
+    """A large-chat transition: above `since`, the chat is large for a user, or no longer is."""
+
+    chat: ChatId
+    is_large: bool
+    since: Seq
+    is_removal: bool = False  # the user was removed; the chat need not be large
+
+
+class _Member(msgspec.Struct, frozen=True):
+    user: str = ""
+    role: str = ""
+    seq: int = 0
+
+
+class _Info(msgspec.Struct, frozen=True):
+    large: bool = False
+    since: int | None = None
+
+
+class _Event(msgspec.Struct):
+    chat: str
+    message: _Member = _Member()
+    info: _Info = _Info()
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def leaver_of(body: bytes) -> UserId | None:
+    """Return the user whom an entry's event removes from the chat; None for other events."""
+    if not body.startswith(_MEMBER):
+        return None
+    member = _decode(b"{" + body[1:]).message
+    return None if member.role else UserId(member.user)
+
+
+def read_turn(body: bytes, user: UserId) -> LargeChatTransition | None:
+    """Return the large-chat transition in an inbox event of `user`; None for most events."""
+    if body.startswith(_CHAT):
+        event = _decode(b"{" + body[1:])
+        if event.info.since is not None:
+            return LargeChatTransition(ChatId(event.chat), event.info.large, Seq(event.info.since))
+    elif leaver_of(body) == user:
+        event = _decode(b"{" + body[1:])
+        # The removal entry is the last one, and is delivered by the inbox.
+        return LargeChatTransition(
+            ChatId(event.chat), False, Seq(event.message.seq - 1), is_removal=True
+        )
+    return None

@@ -1,0 +1,499 @@
+"""Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
+
+Sessions that have every entry are in `Channel.in_step`: an entry is framed once, and each of them
+gets the same bytes. All others are in `Channel.apart`. A session that is behind reads the log
+itself until it has caught up. A session that is ahead, because another gateway had delivered more
+to its device, waits until the channel has caught up. Entries arrive from local commits and by mail
+from other gateways, in any order; gaps are read from the log. A device's position in a large chat
+is its chat seq.
+
+A chat becomes large, and small again, between two seqs of every member's inbox. Each session
+switches delivery paths at those seqs: `begin` runs after the event that makes the chat large,
+`finish` before the event that makes it small. The channel delivers the entries between the two,
+regardless of the chat's current state. A channel ends when the log reports another large version.
+
+Invariants: every session of a channel gets each entry once and in order (promise P4). It leaves
+the channel before the `member` entry that removes its user, which the inbox delivers, and receives
+nothing later (promise P7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.errors import ChatError, NotFound
+from chatserver.gateway.delivery.large_chat import (
+    Channel,
+    ChannelPlace,
+    Entry,
+    Head,
+    LargeChatTransition,
+    Log,
+    Subscriber,
+    WatchedChats,
+    leaver_of,
+)
+from chatserver.gateway.transport.framing import text_frame
+from chatserver.protocol import codec, frames
+from chatserver.service.history.large_chat_log import ChannelEntry
+
+log = structlog.get_logger()
+
+PAGE = 200
+
+
+class Channels:
+    """The channels of one gateway. `told_epoch` returns the epoch sent to devices."""
+
+    def __init__(
+        self,
+        watched: WatchedChats,
+        entries: Log,
+        open_chat: Callable[[ChatId], Awaitable[object]],
+        sessions_of: Callable[[UserId], Sequence[Subscriber]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        told_epoch: Callable[[], Epoch],
+        note_fresh: Callable[[bytes, int], None] = lambda body, count: None,
+    ) -> None:
+        self._note_fresh = note_fresh
+        self._watched = watched
+        self._log = entries
+        self._open_chat = open_chat
+        self._sessions_of = sessions_of
+        self._spawn = spawn
+        self._told_epoch = told_epoch
+        self._told, self._frame_head = Epoch(""), b""
+        self._channels: dict[ChatId, Channel] = {}  # those that still receive entries
+        self._of: dict[Subscriber, dict[ChatId, Channel]] = {}
+        # Positions of sessions in chats where they have no channel, and whether each is proven.
+        self._places: dict[Subscriber, dict[ChatId, tuple[Seq, bool]]] = {}
+
+    # attach and detach
+
+    async def open_for(
+        self, user: UserId, start: Seq, known: Mapping[str, int] | None = None
+    ) -> Entry:
+        """Return the large-chat positions of a session that resumes its inbox at `start`.
+
+        `known` holds the device's last seq in each chat. Transitions above `start` are left to the
+        inbox.
+
+        Guarantees:
+            Cost: two Redis calls for a user with large chats, independent of their number.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        places = await self._watched.list_large(user)
+        wanted = [c for c, place in places.items() if place.until is None and place.told <= start]
+        entry = Entry([], {chat: (Seq(seq), False) for chat, seq in _chats(known)}, {})
+        for chat, head in zip(wanted, await self._listen(wanted, user), strict=True):
+            if head is None:
+                entry.closed[chat] = Seq(max((known or {}).get(chat, 0), places[chat].since))
+                continue
+            had = (known or {}).get(chat, head.seq)
+            if had > head.seq:
+                entry.closed[chat] = head.seq  # from another epoch: the entries differ
+                continue
+            place = Seq(max(had, places[chat].since, head.joined - 1))
+            if head.joined and head.large:
+                entry.remembered.pop(chat, None)
+                channel = self._channel_of(chat, head)
+                entry.places.append(ChannelPlace(channel, place, head.joined))
+            else:
+                entry.remembered[chat] = (place, True)  # a later inbox event ends it
+        return entry
+
+    async def _listen(self, chats: Sequence[ChatId], user: UserId) -> list[Head | None]:
+        """Subscribe to chats and return their heads, loaded if needed; None where loading fails."""
+        if not chats:
+            return []
+        heads: dict[ChatId, Head] = dict(
+            zip(chats, await self._watched.listen(chats, user), strict=True)
+        )
+        closed = [chat for chat, head in heads.items() if not head.is_open]
+        if closed:
+            await asyncio.gather(*map(self._try_to_open, closed))
+            heads |= zip(closed, await self._watched.listen(closed, user), strict=True)
+        return [head if head.is_open else None for head in heads.values()]
+
+    async def _try_to_open(self, chat: ChatId) -> None:
+        try:
+            await self._open_chat(chat)
+        except ChatError as exc:
+            log.warning("channel.chat_not_opened", chat=chat, error=exc.message)
+
+    def _channel_of(self, chat: ChatId, head: Head) -> Channel:
+        channel = self._channels.get(chat)
+        if channel is not None and (channel.epoch, channel.large) == (head.epoch, head.large):
+            return channel
+        if channel is not None:
+            self._end(channel, head.epoch)
+        channel = self._channels[chat] = Channel(chat, head.epoch, head.large, head.seq)
+        return channel
+
+    def enter(self, session: Subscriber, entry: Entry) -> None:
+        """Attach the session at its positions, and send the entries that follow."""
+        self._places.setdefault(session, {}).update(entry.remembered)
+        for place in entry.places:
+            self.attach(session, place)
+        for chat in entry.closed:
+            session.missed_too_much(chat)
+
+    def attach(self, session: Subscriber, place: ChannelPlace) -> None:
+        """Send the session every entry above its position, then each new entry."""
+        channel, after, first = place
+        chats = self._of.setdefault(session, {})
+        if channel.chat in chats:
+            return
+        current = self._channels.setdefault(channel.chat, channel)
+        if current is not channel and (current.epoch, current.large) != (
+            channel.epoch,
+            channel.large,
+        ):
+            self._remember(session, channel.chat, after)
+            if current.epoch != channel.epoch:
+                session.missed_too_much(channel.chat)
+            return
+        channel = current
+        self._places.get(session, {}).pop(channel.chat, None)
+        chats[channel.chat] = channel
+        channel.firsts[session] = first
+        if after == channel.seq:
+            channel.in_step[session] = None
+            return
+        channel.apart[session] = after
+        if after > channel.seq:
+            self._nudge(channel, after)
+        else:
+            self._spawn(self._catch_up(session, channel), f"catch-up-{channel.chat}")
+
+    async def find_again(self, session: Subscriber, chat: ChatId) -> ChannelPlace | None:
+        """Return where a detached session re-attaches; None if it no longer belongs there.
+
+        Raises:
+            Unavailable: a tier does not answer.
+        """
+        (head,) = await self._watched.listen([chat], session.user)
+        if not head.is_open:
+            try:
+                await self._open_chat(chat)
+            except NotFound:
+                return None
+            (head,) = await self._watched.listen([chat], session.user)
+        place = await self._watched.find_large(session.user, chat)
+        if not head.joined or not head.large or (place is not None and place.until is not None):
+            return None  # removed, or a later inbox event makes the chat large again
+        return ChannelPlace(self._channel_of(chat, head), head.seq, head.joined)
+
+    def list_places(self, session: Subscriber) -> list[frames.LargeChat]:
+        """Return the large chats of a session and the last seq sent to it in each."""
+        chats = self._of.get(session, {}).items()
+        places = ((chat, channel.place_of(session)) for chat, channel in chats)
+        return [frames.LargeChat(chat, place) for chat, place in places if place is not None]
+
+    async def begin(self, session: Subscriber, chat: ChatId, since: Seq, told: Seq) -> None:
+        """Start large-chat delivery above `since`, after the session's inbox event `told`."""
+        if chat in self._of.get(session, {}):
+            return
+        self._remember(session, chat, since)
+        epoch = self._told_epoch()
+        try:
+            place = await self._watched.find_large(session.user, chat)
+            if place is None or place.told != told or place.until is not None:
+                return  # large only for a while: a later inbox event ends it
+            (head,) = await self._listen([chat], session.user)
+        except ChatError as exc:
+            log.warning("channel.entry_delayed", chat=chat, error=exc.message)
+            session.missed_too_much(chat)
+            return
+        if self._told_epoch() != epoch:
+            return
+        if head is None:
+            session.missed_too_much(chat)
+        elif head.joined and head.large and session in self._places:
+            place_now = ChannelPlace(self._channel_of(chat, head), since, head.joined)
+            self.attach(session, place_now)
+
+    async def finish(self, session: Subscriber, turn: LargeChatTransition, told: Seq) -> None:
+        """End large-chat delivery at `since`, before the session's inbox event `told`.
+
+        Sends the missing entries up to `since` and none above it. If the session's position is
+        unknown, sends `too_long`.
+
+        Raises:
+            Unavailable: Redis does not answer; the session may retry.
+        """
+        chat, upto, epoch = turn.chat, turn.since, self._told_epoch()
+        channel = self._of.get(session, {}).get(chat)
+        if channel is not None:
+            found = channel.place_of(session)
+            self._take_out(session, channel, channel.seq if found is None else found)
+        places = self._places.get(session, {})
+        had = places.get(chat)
+        if had is None or not had[1]:
+            since = await self._watched.find_since(session.user, chat, told)
+            if had is None and (turn.is_removal if since is None else since >= upto):
+                return  # it was not large, or got no entries while it was
+            if had is None or since is None:
+                places.pop(chat, None)
+                session.missed_too_much(chat)
+                return
+            had = max(had[0], since), True
+        place = had[0]
+        while place < upto and session in self._places:
+            self._remember(session, chat, place)
+            await session.wait_for_room()
+            limit = min(PAGE, upto - place)
+            entries = await self._log.list_for(session.user, chat, place, limit)
+            if session not in self._places or self._told_epoch() != epoch:
+                return
+            if not entries or entries[0].seq != place + 1:
+                session.missed_too_much(chat)
+                break
+            place = self._send_page(session, place, entries, upto)
+        places.pop(chat, None)
+
+    def detach(self, session: Subscriber) -> None:
+        """Stop large-chat delivery to the session."""
+        for channel in self._of.pop(session, {}).values():
+            channel.drop(session)
+            self._drop_if_empty(channel)
+        self._places.pop(session, None)
+
+    def forget_epoch(self) -> None:
+        """Detach every session after an epoch change; each restarts from a snapshot.
+
+        A session gets no large-chat entries until its `reset` is sent.
+        """
+        for channels in self._of.values():
+            for channel in channels.values():  # a read in progress delivers to no session
+                channel.in_step.clear()
+                channel.apart.clear()
+        self._channels.clear()
+        self._of.clear()
+        self._places.clear()
+
+    def _remember(self, session: Subscriber, chat: ChatId, place: Seq) -> None:
+        places = self._places.get(session)
+        if places is not None:
+            places[chat] = (place, True)
+
+    def _take_out(self, session: Subscriber, channel: Channel, place: Seq | None) -> None:
+        """Detach one session that has everything up to `place`; None if that is unknown."""
+        channel.drop(session)
+        self._of.get(session, {}).pop(channel.chat, None)
+        if place is not None:
+            self._remember(session, channel.chat, place)
+        self._drop_if_empty(channel)
+
+    def _drop_if_empty(self, channel: Channel) -> None:
+        if channel.is_empty and self._channels.get(channel.chat) is channel:
+            del self._channels[channel.chat]
+            self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
+
+    async def _leave(self, chat: ChatId) -> None:
+        try:
+            if chat not in self._channels:
+                await self._watched.leave([chat])
+            if chat in self._channels:
+                await self._watched.listen([chat])  # a session attached meanwhile
+        except ChatError as exc:
+            # The subscription expires.
+            log.warning("channel.not_left", chat=chat, error=exc.message)
+
+    # entries
+
+    def push(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes) -> None:
+        """Deliver an entry to all local sessions if it is the next one, else read the gap.
+
+        `body` has the form of an inbox event.
+        """
+        channel = self._channels.get(chat)
+        if channel is None or channel.epoch != epoch or seq <= channel.seq:
+            return
+        if seq == channel.seq + 1 and not channel.is_filling:
+            self._deliver(channel, ChannelEntry(seq, body))
+        else:
+            self._nudge(channel, seq)
+
+    def nudge(self, chat: ChatId, seq: Seq) -> None:
+        """Read the log after the chat has grown to `seq`."""
+        channel = self._channels.get(chat)
+        if channel is not None and seq > channel.seq:
+            self._nudge(channel, seq)
+
+    def signal(self, chat: ChatId, user: UserId, frame: bytes) -> None:
+        """Send a signal from `user` to the other local members."""
+        channel = self._channels.get(chat)
+        if channel is not None:
+            for session in [*channel.in_step, *channel.apart]:
+                if session.user != user:
+                    session.signal(frame)
+
+    def _nudge(self, channel: Channel, seq: Seq) -> None:
+        channel.head = max(channel.head, seq)
+        if not channel.is_filling:
+            channel.is_filling = True
+            self._spawn(self._fill(channel), f"fill-{channel.chat}")
+
+    def _frame(self, body: bytes) -> bytes:
+        told = self._told_epoch()
+        if told != self._told:
+            self._told, self._frame_head = told, codec.event_head(told) + b"0"
+        return text_frame(self._frame_head + body)
+
+    def _deliver(self, channel: Channel, entry: ChannelEntry) -> None:
+        seq, body = entry.seq, entry.body
+        leaver = leaver_of(body)
+        if leaver is not None:
+            self._let_go_of(channel, leaver, seq)
+        channel.seq = seq
+        channel.head = max(channel.head, seq)
+        frame = self._frame(body)
+        # A copy: a session found to be slow is removed during the loop.
+        in_step = list(channel.in_step)
+        if entry.withheld:
+            withheld = self._frame(entry.withheld)
+            for session in in_step:
+                is_theirs = channel.firsts.get(session, seq) <= entry.target
+                session.send_frame(frame if is_theirs else withheld)
+        else:
+            for session in in_step:
+                session.send_frame(frame)
+        if in_step:
+            self._note_fresh(body, len(in_step))
+        if channel.apart:
+            channel.let_in()
+
+    def _let_go_of(self, channel: Channel, user: UserId, seq: Seq) -> None:
+        """Detach the sessions of `user` before the entry at `seq` that removes them.
+
+        A session that is behind reads the entry in its own catch-up. One that is ahead belongs to
+        a later membership: its user has joined again.
+        """
+        for session in list(self._sessions_of(user)):
+            if session in channel.in_step:
+                self._take_out(session, channel, Seq(seq - 1))
+
+    async def _fill(self, channel: Channel) -> None:
+        """Read the log from the channel's seq up to its head."""
+        try:
+            while channel.seq < channel.head:
+                large, entries = await self._log.list_live(channel.chat, channel.seq, PAGE)
+                if large is not None and large != channel.large:
+                    self._end(channel, channel.epoch)
+                    return
+                for entry in entries:
+                    if entry.seq > channel.seq + 1:
+                        self._lose(channel, Seq(entry.seq - 1))
+                    if entry.seq == channel.seq + 1:
+                        self._deliver(channel, entry)
+                if not entries:
+                    self._settle_for_less(channel)
+        except ChatError as exc:
+            log.warning("channel.fill_stopped", chat=channel.chat, error=exc.message)
+            channel.head = channel.seq  # the next refresh compares again
+        finally:
+            channel.is_filling = False
+
+    def _settle_for_less(self, channel: Channel) -> None:
+        """Lower the head to the channel's seq: the higher one was from another epoch."""
+        channel.head = channel.seq
+        self._let_go([s for s, place in channel.apart.items() if place > channel.seq], channel)
+
+    def _lose(self, channel: Channel, upto: Seq) -> None:
+        """Skip a gap: entries up to `upto` were trimmed from the log."""
+        # A session behind the channel finds the gap in its catch-up; one ahead of it lost nothing.
+        gone = [s for s, place in channel.apart.items() if channel.seq < place < upto]
+        gone += channel.in_step
+        channel.seq = upto
+        self._let_go(gone, channel)
+        channel.let_in()
+
+    def _let_go(self, sessions: Sequence[Subscriber], channel: Channel) -> None:
+        """Detach sessions and have them re-attach: a missed entry may have removed their user."""
+        for session in sessions:
+            self._take_out(session, channel, None)
+            session.missed_too_much(channel.chat)
+
+    def _end(self, channel: Channel, epoch: Epoch) -> None:
+        """End a channel whose large version is outdated; sessions read the rest themselves."""
+        if self._channels.get(channel.chat) is channel:
+            del self._channels[channel.chat]
+            self._spawn(self._leave(channel.chat), f"leave-{channel.chat}")
+        channel.head = channel.seq
+        if epoch != channel.epoch:
+            # Another epoch of the hot tier: all sessions start from a snapshot.
+            self._let_go([*channel.in_step, *channel.apart], channel)
+
+    async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
+        """Read the log for one session until it has caught up with the channel."""
+        chat = channel.chat
+        try:
+            while (place := channel.apart.get(session)) is not None:
+                if place >= channel.seq:
+                    channel.let_in()
+                    return
+                await session.wait_for_room()
+                entries = await self._log.list_for(session.user, chat, place, PAGE)
+                if channel.apart.get(session) != place:
+                    return
+                if not entries or entries[0].seq != place + 1:
+                    self._let_go([session], channel)
+                    return
+                place = self._send_page(session, place, entries, channel.seq)
+                if session in channel.apart:
+                    channel.apart[session] = place
+                    if place < channel.seq and _is_leaving(session, place, entries):
+                        self._take_out(session, channel, place)
+        except ChatError as exc:
+            log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
+            if session in channel.apart:
+                self._let_go([session], channel)
+
+    def _send_page(
+        self, session: Subscriber, place: Seq, entries: Sequence[ChannelEntry], upto: Seq
+    ) -> Seq:
+        """Send contiguous entries above `place`, up to `upto` or before the user's removal."""
+        for seq, body, *_ in entries:
+            if seq != place + 1 or seq > upto or leaver_of(body) == session.user:
+                break
+            session.send_frame(self._frame(body))
+            place = seq
+        return place
+
+    # refresh
+
+    async def refresh(self) -> None:
+        """Renew the subscriptions, and detect entries that were never pushed.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        for opened in list(self._channels.values()):
+            self._drop_if_empty(opened)  # its session may never have attached
+        chats = list(self._channels)
+        for chat, head in zip(chats, await self._watched.listen(chats), strict=True):
+            channel = self._channels.get(chat)
+            if channel is None:
+                continue
+            is_other = head.is_open and head.large != channel.large
+            if head.epoch != channel.epoch or is_other:
+                self._end(channel, head.epoch)
+            elif head.is_open and head.seq > channel.seq:
+                self._nudge(channel, head.seq)
+
+
+def _chats(known: Mapping[str, int] | None) -> list[tuple[ChatId, int]]:
+    return [(ChatId(chat), seq) for chat, seq in (known or {}).items()]
+
+
+def _is_leaving(session: Subscriber, place: Seq, entries: Sequence[ChannelEntry]) -> bool:
+    """Return whether the entry after `place` removes the session's user."""
+    return any(e.seq == place + 1 and leaver_of(e.body) == session.user for e in entries)

@@ -1,0 +1,83 @@
+"""Graceful draining: close a gateway's sessions in batches, each with its own reconnect delay.
+
+::
+
+    refuse new connections ─► bye to each session once its sends are answered ─► deadline ─► abort
+                              (spread over half of `drain_s`)
+
+The reconnect delay in each `bye` is random within a spread. The spread grows with the number of
+sessions, so that the other gateways see at most about `reconnects_per_s` reconnects per second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from chatserver.protocol.codes import Close
+
+REASON = "this gateway is restarting"
+STEP_S = 0.05
+BYES_PER_STEP = 20  # minimum, so that a gateway with few sessions drains quickly
+RETRY_FIRST_MS = 100
+SPREAD_MS_MIN = 500
+SPREAD_MS_MAX = 60_000
+
+
+class Leaver(Protocol):
+    """A session to drain."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a client request is unanswered."""
+
+    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None:
+        """Send a `bye` frame with the reason, and close."""
+
+
+def spread_ms_of(sessions: int, reconnects_per_s: int) -> int:
+    """Return the time over which to spread the reconnects of that many sessions."""
+    return min(max(SPREAD_MS_MIN, sessions * 1000 // reconnects_per_s), SPREAD_MS_MAX)
+
+
+async def say_goodbye(
+    sessions: Iterable[Leaver], within_s: float, reconnects_per_s: int, rng: random.Random
+) -> None:
+    """Send every session its `bye`.
+
+    Guarantees:
+        Answers: frames that have already arrived are read first. While time remains, sessions with
+            unanswered requests are closed after the others. The client retries an unanswered send
+            with the same `ref`.
+        Bound: returns within `within_s` plus two steps.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(2):  # between two timers the loop polls every socket
+        await asyncio.sleep(STEP_S / 2)
+    waiting = collections.deque(sessions)
+    rng.shuffle(waiting)
+    spread_ms = spread_ms_of(len(waiting), reconnects_per_s)
+    deadline = loop.time() + within_s
+    size = max(BYES_PER_STEP, -(-len(waiting) // max(1, int(within_s / STEP_S))))
+    while waiting:
+        is_late = loop.time() >= deadline
+        for _ in range(len(waiting) if is_late else min(size, len(waiting))):
+            session = waiting.popleft()
+            if session.is_busy and not is_late:
+                waiting.append(session)
+                continue
+            wait_ms = RETRY_FIRST_MS + rng.randrange(spread_ms)
+            session.bye(Close.SHUTDOWN, REASON, wait_ms)
+        if waiting:
+            await asyncio.sleep(STEP_S)
+
+
+async def poll_until(is_done: Callable[[], bool], within_s: float) -> None:
+    """Poll until `is_done` returns True or `within_s` has passed."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while not is_done() and loop.time() < deadline:  # noqa: ASYNC110  # the condition has no event
+        await asyncio.sleep(STEP_S)

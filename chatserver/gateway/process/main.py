@@ -1,0 +1,85 @@
+"""Entry point of a gateway process: signals, port, metrics and server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from chatserver.config import Settings, Telemetry
+from chatserver.container import open_gateway_parts
+from chatserver.domain.clock import SystemClock
+from chatserver.errors import ConfigError
+from chatserver.gateway.process.server import GatewayServer, end_all
+from chatserver.gateway.transport.listener import open_socket
+from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
+from chatserver.telemetry.failpoints import arm_failpoint
+from chatserver.telemetry.probes import serve_probes
+from chatserver.telemetry.tracing import open_tracing
+
+PROBES_RETRY_S = 0.5
+
+
+async def run_gateway(settings: Settings, ready_fd: int | None = None) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    `ready_fd` is the supervisor's readiness pipe. If it is set, this process shares the port with
+    its siblings.
+
+    Raises:
+        ConfigError: a setting prevents the start.
+        Unavailable: Redis is unavailable; the message names the address and how to start Redis.
+    """
+    with open_tracing(settings.telemetry, "gateway"):
+        await _run_gateway(settings, ready_fd)
+
+
+async def _run_gateway(settings: Settings, ready_fd: int | None) -> None:
+    arm_failpoint()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    raise_file_limit()
+    server = GatewayServer(settings)
+    sock = open_socket(settings.gateway.host, settings.gateway.port, is_shared=ready_fd is not None)
+
+    def leave() -> None:
+        server.leave_to_siblings()
+        stop.set()
+
+    def tell_ready() -> None:
+        if ready_fd is not None:
+            os.write(ready_fd, b"1")
+            os.close(ready_fd)
+
+    helpers: set[asyncio.Task[None]] = set()
+    if ready_fd is None:
+        _serve_probes(settings.telemetry, server)
+    else:
+        loop.add_signal_handler(signal.SIGUSR1, leave)
+        helpers.add(asyncio.create_task(_serve_probes_soon(settings.telemetry, server)))
+    with contextlib.closing(sock):
+        async with open_gateway_parts(
+            settings, server.gateway, SystemClock(), server.make_router
+        ) as parts:
+            server.use(parts)
+            tune_garbage_collector()
+            await server.run(sock, stop, tell_ready)
+    await end_all(helpers)
+
+
+def _serve_probes(settings: Telemetry, server: GatewayServer) -> None:
+    serve_probes(settings.metrics_host, settings.metrics_port, server.find_trouble)
+
+
+async def _serve_probes_soon(settings: Telemetry, server: GatewayServer) -> None:
+    """Serve probes as soon as the process being replaced has released the probe port."""
+    while True:
+        try:
+            _serve_probes(settings, server)
+        except ConfigError:
+            await asyncio.sleep(PROBES_RETRY_S)
+        else:
+            return

@@ -1,0 +1,506 @@
+"""Gateway server: listener, sessions, periodic tasks and shutdown.
+
+Start: connect to Redis, create the mailbox, listen.
+Run: a heartbeat wheel pings each connection once per interval. A refresh renews presence and
+compares inbox heads, which detects a lost push without waiting for another message. The mailbox
+delivers records from other processes.
+Stop: on SIGTERM or SIGINT, new connections are refused, accepted requests are answered, every
+session gets a `bye` with its own reconnect delay, and the process exits within `drain_s`. SIGUSR1
+does the same but releases the port to the sibling processes at once
+(`chatserver.gateway.process.supervisor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from chatserver.config import Settings
+from chatserver.container import GatewayContainer
+from chatserver.domain.client_addresses import is_in, parse_networks, subject_of
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.connection_table import ConnectionTable, Stage
+from chatserver.domain.ids import GatewayId, UserId, new_id
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError
+from chatserver.gateway.delivery.event_dispatcher import Router
+from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.gateway.delivery.mailbox_check import MailboxCheck
+from chatserver.gateway.process.draining import REASON, poll_until, say_goodbye
+from chatserver.gateway.session.command_handler import CommandHandler
+from chatserver.gateway.session.requests import Requests
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.session.session_directory import SessionDirectory
+from chatserver.gateway.session.session_registry import SessionRegistry
+from chatserver.gateway.session.token_expiry import TokenExpiry
+from chatserver.gateway.transport.admission_control import Admission
+from chatserver.gateway.transport.connection import GATEWAY_HEADER, Connection, Phase
+from chatserver.gateway.transport.heartbeat import HeartbeatWheel
+from chatserver.gateway.transport.listener import Listener
+from chatserver.gateway.transport.slow_clients import SlowClients
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.operations.overview.hot import ProcessStatsLog
+from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
+from chatserver.protocol import codec
+from chatserver.protocol.codes import Close
+from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.telemetry import metrics
+from chatserver.telemetry.loop_lag import watch_loop_lag
+from chatserver.telemetry.tracing import Id, Tracer, tracer
+
+log = structlog.get_logger()
+
+# uri-host [":" port], RFC 9110 section 7.2.
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+ANNOUNCED_MAX = 500  # users per call
+END_TRIES = 6
+LAST_WORDS_S = 0.25
+LAST_FAN_OUTS_S = 1.0
+
+
+class GatewayServer:
+    """The gateway's server: implements `Host` for connections and `Desk` for sessions."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings.gateway
+        self.all_settings = settings
+        self.gateway = GatewayId(new_id().lower())
+        self.registry = SessionRegistry()
+        self.stored = StoredWaits(settings.gateway.stored_timeout_s)
+        self.tally = Tally()
+        self.slow: set[Connection] = set()
+        self._tracer = tracer()
+        if self._tracer is not None:
+            self.tally.traced = []
+        self._clock = SystemClock()
+        self.ends = TokenExpiry()
+        self.slow_clients = SlowClients(self.slow, SystemClock())
+        self.parts: GatewayContainer
+        self.requests: Requests
+        self.channels: Channels
+        self.places: SessionDirectory
+        self.admission: Admission
+        self.port = 0
+        self._router: Router
+        self._wheel = HeartbeatWheel(self.settings.ping_interval_s, self.settings.pong_timeout_s)
+        self._connections: set[Connection] = set()
+        # Connections without an accepted hello. At the limit, a new one displaces the oldest.
+        self._unauthenticated: ConnectionTable[Connection] = ConnectionTable(
+            self.settings.unauthenticated_max, self.settings.unauthenticated_per_address_max
+        )
+        self._trusted = parse_networks(self.settings.trusted_proxies)
+        self._dirty: list[Connection] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._self_mail: MailboxCheck | None = None  # set by `run`
+        self._is_draining = False
+        self._has_siblings = False
+        self._leaving: list[UserId] = []
+
+    # Host
+
+    def address_of(self, peer: str, request: Request) -> str:
+        """Return the client's address, resolved through trusted proxies."""
+        return self.admission.address_of(peer, request)
+
+    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+        """Answer health checks and refuse requests that may not connect."""
+        found = self._judge(request, address)
+        if found is None:
+            return False
+        response = protocol.reject(*found)
+        response.headers[GATEWAY_HEADER] = self.gateway
+        if found[0] == HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "1"
+        elif found[0] == HTTPStatus.TOO_MANY_REQUESTS:
+            response.headers["Retry-After"] = str(self.admission.wait_s(address))
+        protocol.send_response(response)
+        return True
+
+    def _judge(self, request: Request, address: str) -> tuple[HTTPStatus, str] | None:
+        """Return the status and text of the response; None if the handshake may proceed."""
+        hosts = request.headers.get_all("Host")
+        if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:  # RFC 9112 section 3.2
+            return HTTPStatus.BAD_REQUEST, "send one valid Host header\n"
+        path = request.path.partition("?")[0]
+        if path == "/healthz":
+            return HTTPStatus.OK, "ok\n"
+        if path == "/readyz":
+            if trouble := self.find_trouble():
+                return HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n"
+            return HTTPStatus.OK, "ok\n"
+        if self._is_draining or len(self._connections) > self.settings.connections_max:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "full or draining: try another gateway\n"
+        if not self._is_origin_allowed(request):
+            return HTTPStatus.FORBIDDEN, "this origin may not connect\n"
+        if self.admission.wait_s(address):
+            metrics.RATE_LIMITED.labels("connections").inc()
+            return HTTPStatus.TOO_MANY_REQUESTS, "too many connections from this address\n"
+        return None
+
+    def find_trouble(self) -> str:
+        """Return the reason why this gateway is not ready; empty if it is ready."""
+        if self._self_mail is None:
+            return "starting"
+        if self._is_draining:
+            return "draining"
+        if not self.parts.hot.is_up:
+            return "no redis"
+        if self.parts.hot.refusal:
+            return self.parts.hot.refusal
+        return self._self_mail.find_trouble()
+
+    def _is_origin_allowed(self, request: Request) -> bool:
+        origins = request.headers.get_all("Origin")
+        if not origins:
+            return True  # not a browser; the token decides
+        return len(origins) == 1 and origins[0] in self.settings.origins
+
+    def accept(self) -> Connection:
+        """Create the protocol for a new socket."""
+        connection = Connection(self)
+        self._connections.add(connection)
+        return connection
+
+    def connected(self, connection: Connection) -> None:
+        """Count the socket against its peer's limit, unless the peer is a trusted proxy."""
+        peer = connection.peer
+        address = None if is_in(peer, self._trusted) else subject_of(peer)
+        self._count_unauthenticated(connection, address, Stage.HEAD)
+
+    def _count_unauthenticated(
+        self, connection: Connection, address: str | None, stage: Stage
+    ) -> None:
+        displaced = self._unauthenticated.put(connection, address, stage)
+        if displaced is not None:
+            self._unauthenticated.remove(displaced)
+            metrics.RATE_LIMITED.labels("unauthenticated").inc()
+            displaced.abort()
+
+    def authenticated(self, connection: Connection) -> None:
+        """Mark a connection as authenticated after an accepted hello."""
+        self._unauthenticated.remove(connection)
+
+    def opened(self, connection: Connection) -> CommandHandler:
+        """Create the session of a connection whose handshake is complete."""
+        self._count_unauthenticated(connection, subject_of(connection.peer), Stage.BODY)
+        self._wheel.add(connection)
+        session = Session(self, connection)
+        talk = CommandHandler(self, connection, session)
+        self.admission.opened(session, connection.peer)
+        return talk
+
+    def gone(self, connection: Connection) -> None:
+        """Remove a closed connection."""
+        self._connections.discard(connection)
+        self._unauthenticated.remove(connection)
+        self._wheel.remove(connection)
+        metrics.CLOSES.labels(metrics.close_label(connection.close_code)).inc()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Schedule one flush for all frames queued on the connection in this tick."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        written = 0
+        for connection in dirty:
+            written += connection.flush()
+        tally = self.tally
+        tally.written_bytes += written
+        if tally.first is not None:
+            self._note_delivered(tally.first)
+        tally.noted = tally.pushed
+
+    def _note_delivered(self, first: bytes) -> None:
+        """Record the delivery latency of the events written in this tick."""
+        tally = self.tally
+        if ts := codec.ts_of_event(first):
+            late_s = max(0.0, self._clock.time() - ts / 1e6)
+            metrics.DELIVERY_LATENCY.observe(late_s, max(1, tally.pushed - tally.noted))
+        tally.first = None
+        if self._tracer is not None and tally.traced:
+            self._tell_delivered(self._tracer, tally.traced)
+            tally.traced.clear()
+
+    def _tell_delivered(self, tracer: Tracer, events: Sequence[tuple[bytes, int]]) -> None:
+        now_ns = time.time_ns()
+        for body, devices in events:
+            if mid := codec.mid_of_event(body):
+                place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
+                tracer.tell(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
+
+    # Desk
+
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        on_crash: Callable[[], None] | None = None,
+    ) -> None:
+        """Run a session task. An unexpected failure is logged and affects no other session."""
+        task = asyncio.create_task(self._guard(work, name, on_crash), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(
+        self, work: Coroutine[Any, Any, None], name: str, on_crash: Callable[[], None] | None
+    ) -> None:
+        try:
+            await work
+        except Exception:  # last line of defense: keeps the failure within this task
+            log.exception("session.task_failed", task=name)
+            if on_crash is not None:
+                on_crash()
+
+    def left(self, user: UserId) -> None:
+        """Withdraw a user whose last session here has ended; batched per tick."""
+        if not self._leaving:
+            asyncio.get_running_loop().call_soon(self._withdraw_soon)
+        self._leaving.append(user)
+
+    def _withdraw_soon(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        gone = [user for user in set(leaving) if not self.registry.sessions_of(user)]
+        if gone:
+            self.spawn(self._withdraw(gone), "withdraw")
+
+    async def _withdraw(self, users: list[UserId]) -> None:
+        with contextlib.suppress(ChatError):  # the entry expires through its TTL
+            await self.parts.presence.withdraw(users)
+
+    # lifecycle
+
+    def make_router(self, postman: MailboxWriter, warm: WarmCalls) -> Router:
+        """Create the router once Redis is connected."""
+        parts = (self.gateway, self.registry, postman, self.stored, warm)
+        self._router = Router(*parts, self.tally)
+        postman.on_gone = self._prune_soon
+        return self._router
+
+    def use(self, parts: GatewayContainer) -> None:
+        """Attach the container; sessions may be opened from then on."""
+        self.parts, self.requests = parts, Requests(parts)
+        self.places = SessionDirectory(self.gateway, self.registry, parts)
+        self.admission = Admission(parts.limits, self._trusted)
+        parts.attendance.on_news = self.places.tell
+        self._router.on_sight = parts.watching.heard
+        self._router.on_replaced = self.places.replaced
+        self._router.on_revoked = self.places.revoked
+        self.channels = Channels(
+            parts.watchers,
+            parts.channel_log,
+            parts.audiences.get,
+            self.registry.sessions_of,
+            self.spawn,
+            lambda: parts.hot.whole_epoch,
+            self.tally.note_fresh,
+        )
+        self._router.channels = self.channels
+
+    def _prune_soon(self, users: set[UserId]) -> None:
+        self.spawn(self._prune(list(users)), "prune")
+
+    async def _prune(self, users: list[UserId]) -> None:
+        with contextlib.suppress(ChatError):  # the next message to these users retries
+            await self.parts.presence.prune(users)
+
+    async def run(
+        self,
+        sock: socket.socket,
+        stop: asyncio.Event,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until `stop` is set, then drain."""
+        await self.parts.mailbox.keep()
+        await self.parts.seen.keep_alive()
+        self.parts.hot.on_reload.append(self._compare_soon)
+        self.parts.hot.on_epoch += [
+            self.stored.give_up_all,
+            self._router.forget_epoch,
+            self.channels.forget_epoch,
+        ]
+        listener = Listener(sock, self.accept)
+        self.port = listener.port
+        await listener.open()
+        self._self_mail = MailboxCheck(self.parts.mailbox, SystemClock())
+        self._router.on_echo = self._self_mail.heard
+        figures = Publisher(
+            ProcessIdentity("gateway"),
+            ProcessStatsLog(self.parts.hot),
+            SystemClock(),
+            self.slow_clients.find_figures,
+        )
+        helpers = [
+            asyncio.create_task(figures.run(), name="figures"),
+            asyncio.create_task(self._beat(), name="heartbeat"),
+            asyncio.create_task(self._self_mail.run(), name="self-mail"),
+            asyncio.create_task(self._refresh(), name="refresh"),
+            asyncio.create_task(self._read_mail(), name="mail"),
+            asyncio.create_task(self.parts.attendance.run(), name="attendance"),
+            asyncio.create_task(self.parts.limits.run(), name="limits"),
+            asyncio.create_task(self.parts.host_keys.run(), name="host-keys"),
+            asyncio.create_task(self.stored.watch(self.parts.log), name="stored"),
+            asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
+        ]
+        log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())
+        on_ready()
+        try:
+            await stop.wait()
+            log.info("gateway.draining", sessions=self.registry.count)
+            self._is_draining = True
+            await self._drain(listener)
+        finally:
+            await end_all({*helpers, *self._tasks})
+            await listener.close()
+            log.info("gateway.stopped", gateway=self.gateway)
+
+    async def _beat(self) -> None:
+        clock = SystemClock()
+        while True:
+            await asyncio.sleep(self._wheel.tick_s)
+            self._publish_tally()
+            for session in self.ends.take_due(clock.time()):
+                session.token_ended()
+            due, overdue = self._wheel.turn()
+            for connection in overdue:
+                log.info("connection.no_pong", peer=connection.peer)
+                connection.close(Close.NO_PONG, "no pong in time")
+            for connection in due:
+                connection.ping()
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(jittered(self.settings.online_ttl_s / 3, 0.8))
+            await self._compare(is_doubtful=False)
+
+    async def _compare(self, *, is_doubtful: bool = True) -> None:
+        """Refresh presence and compare each session's cursor with its inbox head.
+
+        `is_doubtful`: mail, or data that this gateway wrote to Redis, may be lost.
+        """
+        steps: list[Callable[[], Awaitable[Any]]] = [
+            self.parts.mailbox.keep,
+            functools.partial(self.places.keep, is_doubtful=is_doubtful),
+        ]
+        partition_of = self.parts.hot.keys.partition_of
+        groups: dict[int, list[UserId]] = {}
+        for user in self.registry.users():
+            groups.setdefault(partition_of(user), []).append(user)
+        for users in groups.values():
+            steps += [
+                functools.partial(self._announce, users[at : at + ANNOUNCED_MAX])
+                for at in range(0, len(users), ANNOUNCED_MAX)
+            ]
+        steps.append(self.channels.refresh)
+        if is_doubtful:
+            steps.append(self.places.look_for_revoked)
+        # One by one: if a cluster node is down, users on the other nodes are still refreshed.
+        for step in steps:
+            try:
+                await step()
+            except ChatError as exc:
+                log.warning("gateway.refresh_failed", error=exc.message)
+
+    async def _announce(self, users: Sequence[UserId]) -> None:
+        states = await self.parts.presence.announce(users)
+        for user, state in zip(users, states, strict=True):
+            sessions = self.registry.sessions_of(user)
+            if not sessions:
+                self.left(user)  # the last session ended during the call
+            for session in list(sessions):
+                session.compare(state)
+
+    def leave_to_siblings(self) -> None:
+        """Release the port to sibling processes as soon as the drain begins."""
+        self._has_siblings = True
+
+    def _compare_soon(self) -> None:
+        self.spawn(self._compare(), "compare")
+
+    async def _read_mail(self) -> None:
+        async for records in self.parts.mailbox.iter_records():
+            if records is None:
+                await self._compare()
+                continue
+            for record in records:
+                self._router.take(record)
+
+    def _publish_tally(self) -> None:
+        tally = self.tally
+        metrics.CONNECTIONS.set(len(self._connections))
+        metrics.SESSIONS.set(self.registry.count)
+        metrics.SLOW_CONNECTIONS.set(len(self.slow))
+        metrics.SEND_QUEUE_BYTES.set(sum(each.queued_bytes for each in self.slow))
+        metrics.PUSHES.inc(tally.pushed)
+        metrics.PUSH_BYTES.inc(tally.written_bytes)
+        metrics.ACKS.labels("hot").inc(tally.acked - tally.stored)
+        metrics.ACKS.labels("stored").inc(tally.stored)
+        metrics.SENDS.labels("ok").inc(tally.acked - tally.dups)
+        metrics.SENDS.labels("dup").inc(tally.dups)
+        for code, count in tally.refused.items():
+            metrics.SENDS.labels(code).inc(count)
+        tally.pushed = tally.noted = tally.written_bytes = 0
+        tally.acked = tally.stored = tally.dups = 0
+        tally.refused = {}
+
+    # shutdown
+
+    async def _drain(self, listener: Listener) -> None:
+        """Close all sessions in batches, each with its own reconnect delay."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        deadline = loop.time() + settings.drain_s
+        if self._has_siblings:
+            await listener.close()
+        rng = random.Random()  # noqa: S311  # for jitter, not for security
+        await say_goodbye(self.registry, settings.drain_s / 2, settings.drain_reconnects_per_s, rng)
+        await poll_until(self._has_closed_all, deadline - loop.time())
+        await listener.close()
+        # Connections accepted last still receive their refusal.
+        await poll_until(lambda: not self._connections, LAST_WORDS_S)
+        for connection in list(self._connections):
+            connection.abort()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(LAST_FAN_OUTS_S, deadline - loop.time())):
+                await self.parts.messaging.drain()
+        with contextlib.suppress(ChatError):
+            await self.parts.presence.withdraw(self.registry.users())
+            await self.parts.seen.leave(self.all_settings.presence.offline_grace_s)
+            await self.parts.limits.close()
+            await self.parts.mailbox.remove()
+
+    def _has_closed_all(self) -> bool:
+        """Close connections opened during the drain; return False while any is still open."""
+        phases = {connection.phase for connection in self._connections}
+        if Phase.OPEN in phases:
+            for connection in list(self._connections):
+                if connection.phase is Phase.OPEN:
+                    connection.close(Close.SHUTDOWN, REASON)
+        return not phases & {Phase.OPEN, Phase.CLOSING}
+
+
+async def end_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they end. Repeated because a library may swallow a cancellation."""
+    for _ in range(END_TRIES):
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=0.5)

@@ -1,0 +1,251 @@
+"""Supervisor of several gateway processes on one port.
+
+::
+
+    chatserver gateway --processes 3
+      ├─ process 0 ┐
+      ├─ process 1 ├─ one port (SO_REUSEPORT): the kernel spreads new connections
+      └─ process 2 ┘
+
+The supervisor serves no clients. It reserves the port, and starts and stops the processes. A
+process that exits is restarted with exponential backoff. SIGHUP replaces all processes one by one:
+the new process is ready before the old one starts to drain. SIGTERM and SIGINT drain all processes
+at once. If the supervisor is killed, the kernel kills the processes (Linux).
+
+Process n serves metrics on ``telemetry.metrics_port + n``. During a replacement, that port serves
+the old process's metrics until it exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+import structlog
+
+from chatserver.config import Settings, Telemetry
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.gateway.process.child_process import GatewayProcess, StartFailed
+from chatserver.gateway.transport.listener import reserve_port
+
+log = structlog.get_logger()
+
+READY_S = 60.0  # enough for a fully loaded machine
+KILL_AFTER_S = 5.0  # on top of the drain timeout
+PAUSE_FIRST_S = 0.2
+PAUSE_MAX_S = 10.0
+STEADY_S = 30.0  # a process that ran this long resets the backoff
+TRIES_MAX = 3
+
+
+class Slot:
+    """One numbered process slot and the process currently in it."""
+
+    def __init__(self, fleet: GatewayProcesses, number: int) -> None:
+        self.number = number
+        self.first_ready = asyncio.Event()
+        self._fleet = fleet
+        self._process: GatewayProcess | None = None
+        self._changing = asyncio.Lock()
+        self._renewed = asyncio.Event()
+
+    @property
+    def is_serving(self) -> bool:
+        """True while the slot's process is serving."""
+        return self._process is not None and self._process.is_serving
+
+    async def keep(self) -> None:
+        """Keep a process running in this slot until cancelled.
+
+        Raises:
+            Unavailable: processes repeatedly fail to start, and no other process is serving.
+        """
+        pause_s, tries = PAUSE_FIRST_S, 0
+        while True:
+            try:
+                async with self._changing:
+                    if not self.is_serving:
+                        self._process = await self._fleet.launch(self.number)
+            except StartFailed as exc:
+                tries += 1
+                log.error("gateways.start_failed", number=self.number, why=str(exc), tries=tries)
+                is_hopeless = tries >= TRIES_MAX or exc.is_wrong_setting
+                if is_hopeless and not self._fleet.is_serving:
+                    raise Unavailable(
+                        f"gateway process {self.number} {exc}, {tries} times in a row; "
+                        "it has said why"
+                    ) from exc
+            else:
+                tries = 0
+                self.first_ready.set()
+                if await self._watch() > STEADY_S:
+                    pause_s = PAUSE_FIRST_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+
+    async def _watch(self) -> float:
+        """Wait until the slot's current process exits, and return how long it ran.
+
+        If the process is replaced meanwhile, the wait continues with its replacement.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            process = self._process
+            assert process is not None
+            self._renewed.clear()
+            renewed = loop.create_task(self._renewed.wait())
+            try:
+                await asyncio.wait({process.ended, renewed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                renewed.cancel()
+            if process is self._process:
+                code = process.ended.result()
+                log.error("gateways.process_ended", number=self.number, pid=process.pid, code=code)
+                return loop.time() - process.started_at
+
+    async def renew(self) -> None:
+        """Replace the serving process with a new one, and wait until the old one has drained.
+
+        Raises:
+            StartFailed: the new process failed to start; the old one keeps serving.
+        """
+        async with self._changing:
+            old = self._process
+            if old is None or old.ended.done():
+                return  # `keep` starts a new process anyway
+            self._process = await self._fleet.launch(self.number)
+            self._renewed.set()
+        old.send(signal.SIGUSR1)
+        await self._fleet.see_off(old)
+
+
+class GatewayProcesses:
+    """All processes on one port."""
+
+    def __init__(self, settings: Settings, count: int, port: int) -> None:
+        self._settings = settings
+        self._port = port
+        self._alive: set[GatewayProcess] = set()
+        self._slots = [Slot(self, number) for number in range(count)]
+        self._is_renewal_wanted = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    @property
+    def is_serving(self) -> bool:
+        """True while at least one process is serving."""
+        return any(process.is_serving for process in self._alive)
+
+    def stop(self) -> None:
+        """Request a graceful stop; a second call kills all processes."""
+        if self._stop.is_set():
+            for process in self._alive:
+                process.send(signal.SIGKILL)
+        self._stop.set()
+
+    def renew_soon(self) -> None:
+        """Request a replacement of all processes; a request during one starts another after it."""
+        self._is_renewal_wanted.set()
+
+    async def run(self) -> None:
+        """Keep all processes running until `stop`, then drain them.
+
+        Raises:
+            Unavailable: no process could be started.
+        """
+        loop = asyncio.get_running_loop()
+        stopped = loop.create_task(self._stop.wait(), name="stop")
+        tasks = {
+            stopped,
+            loop.create_task(self._renew_when_wanted(), name="renewals"),
+            *(loop.create_task(slot.keep(), name=f"slot-{slot.number}") for slot in self._slots),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._end_all()
+
+    async def _renew_when_wanted(self) -> None:
+        await asyncio.gather(*(slot.first_ready.wait() for slot in self._slots))
+        log.info("gateways.ready", port=self._port, processes=len(self._slots))
+        while True:
+            await self._is_renewal_wanted.wait()
+            self._is_renewal_wanted.clear()
+            log.info("gateways.restarting")
+            try:
+                for slot in self._slots:
+                    await slot.renew()
+            except StartFailed as exc:
+                log.error("gateways.restart_given_up", number=slot.number, why=str(exc))
+            else:
+                log.info("gateways.restarted")
+
+    async def launch(self, number: int) -> GatewayProcess:
+        """Start a process and return it once it is ready.
+
+        Raises:
+            StartFailed: the process did not become ready.
+        """
+        argv = [sys.executable, "-m", "chatserver.cli.main", "gateway"]
+        env = {**os.environ, "CHAT_GATEWAY_PORT": str(self._port)}
+        base = self._settings.telemetry.metrics_port
+        if base is not None:
+            env["CHAT_TELEMETRY_METRICS_PORT"] = str(base + number)
+        process = await GatewayProcess.start(argv, env)
+        self._alive.add(process)
+        process.ended.add_done_callback(lambda _: self._alive.discard(process))
+        await process.wait_ready(READY_S)
+        log.info("gateways.process_ready", number=number, pid=process.pid)
+        return process
+
+    async def see_off(self, process: GatewayProcess) -> None:
+        """Wait until a draining process exits; kill it after the drain timeout."""
+        if not await process.wait_ended(self._settings.gateway.drain_s + KILL_AFTER_S):
+            log.error("gateways.process_killed", pid=process.pid, why="its drain took too long")
+
+    async def _end_all(self) -> None:
+        for process in self._alive:
+            process.send(signal.SIGTERM)
+        await asyncio.gather(*(self.see_off(process) for process in list(self._alive)))
+        log.info("gateways.stopped")
+
+
+async def run_gateways(settings: Settings, count: int) -> None:
+    """Run `count` gateway processes until SIGTERM or SIGINT; SIGHUP replaces them.
+
+    Raises:
+        ConfigError: a port is in use.
+        Unavailable: the processes cannot be started.
+    """
+    _check_metrics_ports(settings.telemetry, count)
+    sock = reserve_port(settings.gateway.host, settings.gateway.port)
+    with contextlib.closing(sock):
+        fleet = GatewayProcesses(settings, count, sock.getsockname()[1])
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, fleet.stop)
+        loop.add_signal_handler(signal.SIGHUP, fleet.renew_soon)
+        await fleet.run()
+
+
+def _check_metrics_ports(settings: Telemetry, count: int) -> None:
+    """Check that every process's metrics port is free.
+
+    Raises:
+        ConfigError: a metrics port is in use or out of range.
+    """
+    base = settings.metrics_port
+    for port in range(base, base + count) if base is not None else ():
+        try:
+            with socket.create_server((settings.metrics_host, port)):
+                pass
+        except (OSError, OverflowError) as exc:
+            raise ConfigError([f"telemetry.metrics_port: cannot listen on {port} ({exc})"]) from exc

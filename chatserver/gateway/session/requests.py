@@ -1,0 +1,190 @@
+"""Request dispatch: each request frame gets one response frame or an error.
+
+Shared by all sessions of a gateway process; callers pass the user. `send` is handled elsewhere,
+because the commit answers it without a task (`chatserver.gateway.session.command_handler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.container import GatewayContainer
+from chatserver.domain.access.caller import CALLER
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.inbox_cursors import Coverage, judge_cursor
+from chatserver.domain.inboxes import InboxState
+from chatserver.errors import BadRequest
+from chatserver.features.webhooks.before_send import screen_edit
+from chatserver.gateway.session.companion_commands import ask_of_companions
+from chatserver.protocol import codec, frames
+from chatserver.protocol.memory_costs import cost_of_membership_change
+from chatserver.service.history.sync import EventsLost
+
+Answer = msgspec.Struct | None
+
+Request = (
+    frames.Edit
+    | frames.Delete
+    | frames.React
+    | frames.Mark
+    | frames.Typing
+    | frames.Sync
+    | frames.History
+    | frames.Chats
+    | frames.OpenDirect
+    | frames.CreateChat
+    | frames.AnyChange
+    | frames.AnyInvitation
+    | frames.AnyModeration
+    | frames.StopTurn
+    | frames.JoinTurn
+    | frames.AnySessionRequest
+)
+
+
+class Requests:
+    """Handles the request frames of one gateway's sessions."""
+
+    def __init__(self, parts: GatewayContainer) -> None:
+        self._parts = parts
+
+    async def answer(self, user: UserId, frame: Request) -> Answer:
+        """Handle a request and return its response; None if there is none.
+
+        Raises:
+            ChatError: the request failed; the error is the response.
+        """
+        CALLER.set(user)  # of the task that answers this request
+        match frame:
+            case frames.Edit() if self._parts.screening is not None:
+                frame = await screen_edit(self._parts.screening, user, frame)
+                return await self._parts.amending.change(user, frame)
+            case frames.Edit() | frames.Delete() | frames.React():
+                return await self._parts.amending.change(user, frame)
+            case frames.Mark():
+                return await self._mark(user, frame)
+            case frames.Typing():
+                await self._parts.chats.type(user, frame)
+                return None
+            case frames.Sync():
+                return await self._sync(user, frame)
+            case frames.History():
+                return await self._read_history(user, frame)
+            case frames.Chats():
+                return await self._list_chats(user, frame)
+            case frames.OpenDirect():
+                info = await self._parts.chats.open_direct(user, UserId(frame.user))
+                return frames.Ok(frame.id, info)
+            case frames.CreateChat():
+                return frames.Ok(frame.id, await self._parts.chats.create_chat(user, frame))
+            case (
+                frames.Invite()
+                | frames.Join()
+                | frames.AcceptInvitation()
+                | frames.Leave()
+                | frames.Remove()
+                | frames.SetRole()
+                | frames.UpdateChat()
+                | frames.MuteMember()
+                | frames.BanMember()
+                | frames.UnbanMember()
+            ):
+                info = await self._parts.warm.change_chat(user, frame)
+                self._parts.limits.charge_memory(user, cost_of_membership_change(frame, info))
+                return frames.Ok(frame.id, info)
+            case frames.Invitations():
+                found, following = await self._parts.warm.list_invitations(
+                    user, frame.after, frame.limit
+                )
+                return frames.InvitationsPage(frame.id, found, following is not None, following)
+            case frames.DeclineInvitation():
+                await self._parts.warm.decline_invitation(user, ChatId(frame.chat))
+                return frames.Ok(frame.id)
+            case frames.StopTurn():
+                return await self._parts.asking.stop(user, frame)
+            case frames.JoinTurn():
+                return await self._parts.asking.join(user, frame)
+            case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
+                return await self._moderate(user, frame)
+            case (
+                frames.Companions()
+                | frames.CreateSession()
+                | frames.GetSession()
+                | frames.RenewSession()
+                | frames.DeleteSession()
+                | frames.UpdateSession()
+                | frames.Sessions()
+            ):
+                return await ask_of_companions(self._parts.warm, user, frame)
+
+    async def get_snapshot(
+        self,
+        user: UserId,
+        state: InboxState,
+        coverage: Coverage,
+        request: int | None,
+        large: Sequence[frames.LargeChat] = (),
+    ) -> frames.TooLong | frames.Reset:
+        """Return a snapshot for a device whose cursor is no longer valid."""
+        cursor, chats = await self._parts.chats.get_snapshot(user, state)
+        kind = frames.TooLong if coverage is Coverage.TOO_LONG else frames.Reset
+        return kind(cursor, chats, request, list(large))
+
+    async def _moderate(self, user: UserId, frame: frames.AnyModeration) -> Answer:
+        warm = self._parts.warm
+        match frame:
+            case frames.Block() | frames.Unblock():
+                is_blocked = isinstance(frame, frames.Block)
+                await warm.block(user, UserId(frame.user), is_blocked=is_blocked)
+            case frames.Report():
+                await warm.report(user, ChatId(frame.chat), frame.seq, frame.reason)
+            case frames.Blocks():
+                blocked, following = await warm.list_blocks(user, frame.after, frame.limit)
+                return frames.BlocksPage(frame.id, blocked, following is not None, following)
+        return frames.Ok(frame.id)
+
+    async def _mark(self, user: UserId, frame: frames.Mark) -> Answer:
+        if frame.read is None and frame.received is None:
+            raise BadRequest("read, received: give at least one")
+        await self._parts.chats.mark(user, frame)
+        return None if frame.id is None else frames.Ok(frame.id)
+
+    async def _sync(self, user: UserId, frame: frames.Sync) -> Answer:
+        (state,) = await self._parts.presence.announce([user])
+        after = Seq(frame.cursor.seq)
+        coverage = judge_cursor(
+            Epoch(frame.cursor.epoch),
+            after,
+            inbox_epoch=state.epoch,
+            inbox_first=state.first,
+            inbox_head=state.head,
+        )
+        if coverage is not Coverage.CURRENT:
+            return await self.get_snapshot(user, state, coverage, frame.id)
+        try:
+            missed = await self._parts.sync.list_missed(user, after, frame.limit)
+        except EventsLost:
+            return await self.get_snapshot(user, state, Coverage.TOO_LONG, frame.id)
+        last = missed[-1].seq if missed else after
+        return frames.EventPage(
+            id=frame.id,
+            events=[msgspec.Raw(codec.join_event(state.epoch, e.seq, e.body)) for e in missed],
+            cursor=frames.Cursor(state.epoch, last),
+            more=last < state.head,
+        )
+
+    async def _read_history(self, user: UserId, frame: frames.History) -> Answer:
+        page = await self._parts.history.get_page(user, frame)
+        messages = [msgspec.Raw(message) for message in page.messages]
+        # Opening a chat reads the newest page; a client that scrolls already has the marks.
+        is_newest = frame.before is None and frame.after is None
+        marks = await self._parts.chats.list_marks(user, ChatId(frame.chat)) if is_newest else []
+        return frames.HistoryPage(
+            frame.id, frame.chat, messages, page.tier, page.has_more, page.stored, marks
+        )
+
+    async def _list_chats(self, user: UserId, frame: frames.Chats) -> Answer:
+        chats, following = await self._parts.chats.list_page(user, frame.after, frame.limit)
+        return frames.ChatsPage(frame.id, chats, following is not None, following)

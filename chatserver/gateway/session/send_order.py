@@ -1,0 +1,89 @@
+"""Send ordering across refusals: no send overtakes an earlier refused one. No I/O.
+
+A session limit can refuse a send before it is committed, while the client has already pipelined
+more. Later sends to the same chat are then refused until the refused ones are retried in order.
+Clients may therefore pipeline freely: messages are committed in the order in which they were first
+sent. A client that abandons a refused send waits `RESEND_S` longer than its `retry_after_ms`.
+"""
+
+from __future__ import annotations
+
+from chatserver.errors import RateLimited
+
+RESEND_S = 2.0
+REFUSED_MAX = 1024  # refused sends tracked per session
+
+
+class _Refused:
+    """The refused sends of a chat: ref → arrival number, in order of the numbers."""
+
+    __slots__ = ("numbers", "retry_at")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.retry_at = 0.0
+
+
+class SendOrder:
+    """Send order of one session. A held or refused send has an arrival number."""
+
+    __slots__ = ("_arrived", "_count", "refused")
+
+    def __init__(self) -> None:
+        self.refused: dict[str, _Refused] = {}  # chat → its refused sends
+        self._arrived = self._count = 0
+
+    def next_number(self) -> int:
+        """Return the arrival number of a frame that arrives now."""
+        self._arrived += 1
+        return self._arrived
+
+    def check(self, chat: str, ref: str, number: int | None, now: float) -> None:
+        """Check that a send overtakes no refused send; `number` is None for a new arrival.
+
+        Raises:
+            RateLimited: an earlier send to the chat was refused and has not been retried.
+        """
+        found = self.refused.get(chat)
+        if found is None:
+            return
+        first, first_number = next(iter(found.numbers.items()))
+        if ref == first or (number is not None and number < first_number):
+            return
+        if now >= found.retry_at + RESEND_S:
+            self._count -= len(self.refused.pop(chat).numbers)
+            return
+        self._add(found, ref, number)
+        wait_ms = max(100, int((found.retry_at - now) * 1000))
+        why = f"an earlier send was refused: repeat {first} first, and then this one"
+        raise RateLimited(why, retry_after_ms=wait_ms)
+
+    def refuse(self, chat: str, ref: str, number: int | None, retry_at: float) -> None:
+        """Record a refused send; later sends to the chat must wait for its retry."""
+        found = self.refused.get(chat)
+        if found is None:
+            if self._count >= REFUSED_MAX:
+                return
+            found = self.refused[chat] = _Refused()
+        found.retry_at = max(found.retry_at, retry_at)
+        self._add(found, ref, number)
+
+    def _add(self, found: _Refused, ref: str, number: int | None) -> None:
+        if ref in found.numbers or self._count >= REFUSED_MAX:
+            return
+        self._count += 1
+        number = self.next_number() if number is None else number
+        is_last = number > next(reversed(found.numbers.values()), 0)
+        found.numbers[ref] = number
+        if not is_last:
+            found.numbers = dict(sorted(found.numbers.items(), key=lambda each: each[1]))
+
+    def settle(self, chat: str, ref: str, now: float) -> None:
+        """Remove a refused send whose retry was accepted or permanently refused."""
+        found = self.refused.get(chat)
+        if found is None or found.numbers.pop(ref, None) is None:
+            return
+        self._count -= 1
+        found.retry_at = max(found.retry_at, now)
+        if not found.numbers:
+            del self.refused[chat]

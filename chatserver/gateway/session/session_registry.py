@@ -1,0 +1,58 @@
+"""Registry of one gateway's sessions by user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from chatserver.domain.ids import DeviceId, UserId
+
+if TYPE_CHECKING:
+    from chatserver.gateway.session.session import Session
+
+
+class SessionRegistry:
+    """Sessions by user. `by_user` is read-only for callers and has no empty lists."""
+
+    def __init__(self) -> None:
+        self.by_user: dict[UserId, list[Session]] = {}
+        self.count = 0
+
+    def add(self, user: UserId, session: Session) -> None:
+        """Add a session."""
+        self.by_user.setdefault(user, []).append(session)
+        self.count += 1
+
+    def remove(self, user: UserId, session: Session) -> bool:
+        """Remove a session; return True if it was the user's last one here."""
+        sessions = self.by_user.get(user)
+        if sessions is None or session not in sessions:
+            return False
+        sessions.remove(session)
+        self.count -= 1
+        if sessions:
+            return False
+        del self.by_user[user]
+        return True
+
+    def sessions_of(self, user: UserId) -> list[Session]:
+        """Return the user's sessions here, oldest first; do not keep the list."""
+        return self.by_user.get(user, _NOBODY)
+
+    def find_device(self, user: UserId, device: DeviceId) -> Session | None:
+        """Return the user's session on that device, or None."""
+        for session in self.sessions_of(user):
+            if session.device == device:
+                return session
+        return None
+
+    def users(self) -> list[UserId]:
+        """Return the users with sessions on this gateway."""
+        return list(self.by_user)
+
+    def __iter__(self) -> Iterator[Session]:
+        for sessions in list(self.by_user.values()):
+            yield from list(sessions)
+
+
+_NOBODY: list[Session] = []

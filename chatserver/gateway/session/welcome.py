@@ -1,0 +1,50 @@
+"""Welcome frame: the limits in force and a device's start position. Pure functions."""
+
+from __future__ import annotations
+
+from chatserver import config
+from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
+from chatserver.domain.inbox_cursors import Coverage, judge_cursor
+from chatserver.domain.inboxes import InboxState
+from chatserver.protocol import frames
+
+
+def make_welcome(
+    session: SessionId,
+    user: UserId,
+    state: InboxState,
+    large: list[frames.LargeChat],
+    settings: config.Settings,
+) -> frames.Welcome:
+    """Return the welcome frame; `large` lists the user's large chats."""
+    gateway = settings.gateway
+    return frames.Welcome(
+        session=session,
+        user=user,
+        epoch=state.epoch,
+        seq=state.head,
+        heartbeat_ms=int(gateway.ping_interval_s * 1000),
+        limits=frames.Limits(
+            frame_bytes_max=gateway.frame_bytes_max,
+            body_chars_max=settings.chats.body_chars_max,
+            body_bytes_max=settings.chats.body_bytes_max,
+            page_max=settings.chats.page_max,
+            members_max=settings.chats.members_max,
+            sends_in_flight_max=gateway.sends_in_flight_max,
+        ),
+        large=large,
+    )
+
+
+def find_start(cursor: frames.Cursor | None, state: InboxState) -> tuple[Coverage, Seq]:
+    """Return how the inbox covers a device's cursor, and the seq at which the device continues."""
+    if cursor is None:
+        return Coverage.CURRENT, state.head
+    coverage = judge_cursor(
+        Epoch(cursor.epoch),
+        Seq(cursor.seq),
+        inbox_epoch=state.epoch,
+        inbox_first=state.first,
+        inbox_head=state.head,
+    )
+    return coverage, Seq(cursor.seq) if coverage is Coverage.CURRENT else state.head

@@ -1,0 +1,4 @@
+"""WebSocket transport: listener, connections, framing, heartbeats and admission control.
+
+Start with `connection`.
+"""

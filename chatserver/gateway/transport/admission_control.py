@@ -1,0 +1,71 @@
+"""Admission control: limits on handshakes and refused hellos per address, across all gateways.
+
+An address already known to be over its limit is refused before any work, with 429 and a
+`Retry-After` header. If only Redis can decide, the handshake proceeds while Redis is queried. A
+connection over the limit is then closed with 3002, so that every open connection has been charged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from websockets.http11 import Request
+
+from chatserver.domain.client_addresses import Network, client_address, subject_of
+from chatserver.hot.users.rate_limits import Allowance, Limits
+from chatserver.protocol.codes import Close
+from chatserver.telemetry import metrics
+
+FORWARDED = "X-Forwarded-For"
+
+
+class Guest(Protocol):
+    """A newly opened connection."""
+
+    def bye(self, code: int, reason: str, retry_after_ms: int | None = None) -> None: ...
+
+
+class Admission:
+    """Admission control of one gateway."""
+
+    def __init__(self, limits: Limits, trusted: Sequence[Network]) -> None:
+        self._limits = limits
+        self._trusted = trusted
+
+    def address_of(self, peer: str, request: Request) -> str:
+        """Return the client's address, where `peer` may be a trusted proxy."""
+        return client_address(peer, request.headers.get_all(FORWARDED), self._trusted)
+
+    def wait_s(self, address: str) -> int:
+        """Return the seconds until the address may connect; 0 if it may connect now."""
+        subject = subject_of(address)
+        failures = self._limits.find("failures", subject)
+        connections = self._limits.find("connections", subject)
+        waits = [each.wait_ms() for each in (failures, connections) if each.tokens <= 0]
+        return math.ceil(max(waits, default=0) / 1000)
+
+    def opened(self, guest: Guest, address: str) -> None:
+        """Charge a new connection to its address."""
+        self._pay(self._limits.find("connections", subject_of(address)), guest)
+
+    def _pay(self, allowance: Allowance, guest: Guest) -> None:
+        if allowance.take():
+            return
+        wait_ms = allowance.wait_ms()
+        if wait_ms:
+            metrics.RATE_LIMITED.labels("connections").inc()
+            guest.bye(Close.OVERLOADED, "too many connections from this address", wait_ms)
+        else:
+            allowance.ask(lambda: self._pay(allowance, guest))
+
+    def failed(self, address: str) -> None:
+        """Charge a refused hello to its address."""
+        _charge(self._limits.find("failures", subject_of(address)))
+
+
+def _charge(allowance: Allowance) -> None:
+    """Spend a token, fetching more if needed, so that each of many concurrent failures counts."""
+    if not allowance.take() and not allowance.wait_ms():
+        allowance.ask(lambda: _charge(allowance))

@@ -1,0 +1,90 @@
+"""WebSocket framing fast path: frame boundaries, unmasking and text frame headers.
+
+`websockets` implements the handshake, control frames, fragments, close and every check (RFC 6455).
+Two steps run once per message and are implemented here instead: unmasking a complete, final,
+masked text frame, and prefixing an outgoing text frame with its header. Frames are split here in
+either case, so the library always receives whole frames and is at a frame boundary whenever this
+code is.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from websockets.speedups import apply_mask
+
+from chatserver.protocol.msgpack import from_json
+
+HEADER_BYTES_MAX = 14
+_FIN_TEXT = 0x81
+_CONTROL = 0x08
+
+
+def _header(length: int) -> bytes:
+    if length < 126:
+        return b"\x81%c" % length
+    if length < 65_536:
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")
+
+
+_HEADERS = [_header(length) for length in range(2048)]
+
+
+def text_header(length: int) -> bytes:
+    """Return the header of an unmasked, final text frame of `length` bytes (RFC 6455, 5.2)."""
+    return _HEADERS[length] if length < 2048 else _header(length)
+
+
+def text_frame(payload: bytes) -> bytes:
+    """Return `payload` as one unmasked, final text frame."""
+    return text_header(len(payload)) + payload
+
+
+def repack(frames: bytes) -> bytes:
+    """Return concatenated outgoing text frames re-encoded as binary MessagePack frames."""
+    packed: list[bytes] = []
+    at = 0
+    while at < len(frames):
+        start, at = frame_end(frames, at)
+        payload = from_json(frames[start:at])
+        packed += (b"\x82", text_header(len(payload))[1:], payload)
+    return b"".join(packed)
+
+
+class NeedMore(Exception):
+    """The frame is not complete."""
+
+
+def frame_end(data: bytes, at: int) -> tuple[int, int]:
+    """Return the payload start and the end of the frame at `at`; the end may be beyond `data`.
+
+    Raises:
+        NeedMore: the header is not complete.
+    """
+    available = len(data) - at
+    if available < 2:
+        raise NeedMore
+    second = data[at + 1]
+    length, start = second & 0x7F, at + 2
+    if length == 126:
+        if available < 4:
+            raise NeedMore
+        length, start = data[at + 2] << 8 | data[at + 3], at + 4
+    elif length == 127:
+        if available < 10:
+            raise NeedMore
+        length, start = struct.unpack_from(">Q", data, at + 2)[0], at + 10
+    if second & 0x80:
+        start += 4
+    return start, start + length
+
+
+def is_plain_text(data: bytes, at: int) -> bool:
+    """Return whether the frame is the common case: final, text, masked, no reserved bits."""
+    return data[at] == _FIN_TEXT and data[at + 1] >= 0x80
+
+
+def unmask(data: bytes, start: int, end: int) -> bytes:
+    """Return the payload of a masked frame; the mask is the four bytes before `start`."""
+    return apply_mask(data[start:end], data[start - 4 : start])

@@ -1,0 +1,42 @@
+"""Heartbeat timer wheel: pings each connection once per interval without per-connection timers."""
+
+from __future__ import annotations
+
+import random
+
+from chatserver.gateway.transport.connection import Connection
+
+TICK_S_MAX = 1.0
+SLOTS_MIN = 4
+
+
+class HeartbeatWheel:
+    """Timer wheel of connections; one revolution takes one ping interval."""
+
+    def __init__(self, interval_s: float, timeout_s: float) -> None:
+        self.tick_s = min(TICK_S_MAX, interval_s / SLOTS_MIN)
+        size = max(SLOTS_MIN, round(interval_s / self.tick_s))
+        self._slots: list[set[Connection]] = [set() for _ in range(size)]
+        self._slot_of: dict[Connection, int] = {}
+        self._at = 0
+        # A slot is checked for pongs this many ticks after its pings, within one revolution.
+        self._patience = min(size - 1, max(1, round(timeout_s / self.tick_s)))
+
+    def add(self, connection: Connection) -> None:
+        """Add a connection to a random slot, which provides the jitter."""
+        slot = random.randrange(len(self._slots))  # noqa: S311  # for jitter, not for security
+        self._slots[slot].add(connection)
+        self._slot_of[connection] = slot
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection."""
+        slot = self._slot_of.pop(connection, None)
+        if slot is not None:
+            self._slots[slot].discard(connection)
+
+    def turn(self) -> tuple[list[Connection], list[Connection]]:
+        """Advance by one tick. Return the connections to ping and those without a pong in time."""
+        self._at = (self._at + 1) % len(self._slots)
+        waiting = self._slots[(self._at - self._patience) % len(self._slots)]
+        overdue = [connection for connection in waiting if connection.pinged_at is not None]
+        return list(self._slots[self._at]), overdue

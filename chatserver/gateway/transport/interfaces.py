@@ -1,0 +1,57 @@
+"""Interfaces between a connection, its host server and the receiver of its messages."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from chatserver import config
+from chatserver.domain.ids import DeviceId, GatewayId, UserId
+
+ConnectionT = TypeVar("ConnectionT")
+
+
+class Receiver(Protocol):
+    """Receiver of a connection's messages. `user` and `device` are empty before the hello."""
+
+    @property
+    def user(self) -> UserId: ...
+    @property
+    def device(self) -> DeviceId: ...
+
+    def received(self, payload: bytes) -> None:
+        """Handle a complete message: the UTF-8 bytes of its JSON text."""
+
+    def lost(self) -> None:
+        """Handle the end of the connection."""
+
+    def dropped_slow(self, waiting_bytes: int) -> None:
+        """Record a close as slow, with `waiting_bytes` still queued."""
+
+
+class Host(Protocol[ConnectionT]):
+    """The server of a connection."""
+
+    settings: config.Gateway
+    gateway: GatewayId
+    slow: set[ConnectionT]  # connections whose peers currently do not read
+
+    def connected(self, connection: ConnectionT) -> None:
+        """Handle an accepted socket, before its handshake."""
+
+    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+        """Answer a plain HTTP request; return False if it is a handshake to accept."""
+
+    def address_of(self, peer: str, request: Request) -> str:
+        """Return the client's address, where `peer` may be a proxy."""
+
+    def opened(self, connection: ConnectionT) -> Receiver:
+        """Return the receiver of a connection whose handshake is complete."""
+
+    def gone(self, connection: ConnectionT) -> None:
+        """Handle the end of a connection, whether its handshake completed or not."""
+
+    def flush_soon(self, connection: ConnectionT) -> None:
+        """Call `flush` at the end of this tick."""

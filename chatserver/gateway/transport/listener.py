@@ -1,0 +1,107 @@
+"""Listening socket: bind, optional port sharing between processes, and close without lost clients.
+
+Processes that share a port (SO_REUSEPORT) each have an accept queue, and the kernel assigns each
+new connection to one of them. Closing a socket resets the connections in its queue, so `close`
+accepts them all first. Two cases remain: a connection queued between the last accept and the close
+(microseconds), and one in the middle of its TCP handshake (a round trip), unless the kernel
+migrates it to a sibling (Linux 5.14 with ``net.ipv4.tcp_migrate_req=1``). Such a client sees a
+reset before it has sent anything, and retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+
+from chatserver.errors import ConfigError
+
+SEND_BUFFER_BYTES = 262_144  # otherwise a slow socket buffers megabytes in the kernel
+TCP_USER_TIMEOUT_MS = 20_000
+BACKLOG = 4096
+
+
+class Listener:
+    """Accepts connections on a bound socket until it is closed."""
+
+    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._queue: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    async def open(self) -> None:
+        """Start accepting connections."""
+        # The loop closes its own descriptor; the accept queue lives until this one is closed too.
+        self._queue = self._sock.dup()
+        self._queue.setblocking(False)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._make_protocol, sock=self._sock, backlog=BACKLOG
+        )
+
+    async def close(self) -> None:
+        """Accept all queued connections and stop listening. Idempotent.
+
+        Cancellation: the socket is closed; queued connections may be reset.
+        """
+        queue, self._queue = self._queue, None
+        if queue is None or self._server is None:
+            return
+        self._server.close()
+        with queue:
+            while True:
+                try:
+                    accepted, _ = queue.accept()
+                except BlockingIOError:
+                    return
+                except OSError:
+                    continue  # the client disconnected while it was queued
+                # The client may disconnect here as well.
+                with contextlib.suppress(OSError):
+                    loop = asyncio.get_running_loop()
+                    await loop.connect_accepted_socket(self._make_protocol, accepted)
+
+
+def open_socket(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Bind the listening socket; `is_shared` sets SO_REUSEPORT.
+
+    Raises:
+        ConfigError: the address cannot be used; the message has the address and the reason.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+    try:
+        sock.bind((host, port))
+    except OSError as exc:
+        sock.close()
+        raise ConfigError([f"gateway.port: cannot listen on {host}:{port} ({exc})"]) from exc
+    return sock
+
+
+def reserve_port(host: str, port: int) -> socket.socket:
+    """Return a socket that reserves a shared port; it does not listen, so it gets no connections.
+
+    Port 0 selects a free port.
+
+    Raises:
+        ConfigError: the address cannot be used, or another process already listens on it.
+    """
+    if port:
+        # Bind exclusively first: with SO_REUSEPORT, the bind succeeds even if another process of
+        # this OS user already shares the port.
+        open_socket(host, port).close()
+    return open_socket(host, port, is_shared=True)

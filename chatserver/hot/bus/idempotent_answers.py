@@ -1,0 +1,109 @@
+"""Stored responses for HTTP requests with an idempotency key: a retry gets the same response.
+
+Data: ``{pN}:answer:<name>`` (string), named by caller and key: first a claim with the request
+digest, which lives for `CLAIM_S`; then the response, for `ANSWER_S`. ``{pN}:answers:<user>`` (set):
+names of responses that may contain data of a user, with the same TTL.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+
+CLAIM_S = 60  # longer than any request takes; the claim of a process that died expires
+ANSWER_S = 86_400
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """Digest of the request, and its response; `status` 0 means that no response exists yet."""
+
+    asked: str
+    status: int = 0
+    content_type: str = ""
+    body: bytes = b""
+
+    @property
+    def is_given(self) -> bool:
+        """False while the first request is still being processed."""
+        return self.status > 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Answer)
+_JSON, _SHORT = "application/json", "j"
+_PLAIN, _DEFLATED = b"\0", b"\1"
+# Compression dictionary: text that responses have in common, so that even short ones shrink.
+_WORDS = (
+    b'"attachments":[],"durability":"hot","stored"}"large":0,"members":["kind":"group","direct",'
+    b'"name":null,"chat":"g-"d-"user":"role":"member","owner","dup":false,"ts":17"seq":'
+    b'{"id":0,"ref":"k-","mid":"01'
+)
+
+
+def _encode(answer: Answer) -> bytes:
+    """Return the response as msgpack, deflated if that is shorter."""
+    content_type = _SHORT if answer.content_type == _JSON else answer.content_type
+    plain = _encoder.encode(msgspec.structs.replace(answer, content_type=content_type))
+    packer = zlib.compressobj(wbits=-15, zdict=_WORDS)
+    packed = packer.compress(plain) + packer.flush()
+    return _DEFLATED + packed if len(packed) < len(plain) else _PLAIN + plain
+
+
+def _decode(stored: bytes) -> Answer:
+    plain = stored[1:]
+    if stored[:1] == _DEFLATED:
+        plain = zlib.decompressobj(wbits=-15, zdict=_WORDS).decompress(plain)
+    answer = _decoder.decode(plain)
+    if answer.content_type == _SHORT:
+        answer = msgspec.structs.replace(answer, content_type=_JSON)
+    return answer
+
+
+class Answers:
+    """Claims names and stores responses."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    def _key(self, name: str) -> str:
+        return self._hot.keys.answer(UserId(name))
+
+    async def claim(self, name: str, asked: str) -> Answer | None:
+        """Return the response stored under a name, or None if this call claimed the name.
+
+        Guarantees:
+            Exactly one of two concurrent callers gets None.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        mine = Answer(asked)
+        made = await self._hot.call("SET", self._key(name), _encode(mine), "NX", "EX", CLAIM_S)
+        if made is not None:
+            return None
+        stored = await self._hot.call("GET", self._key(name))
+        return mine if stored is None else _decode(stored)  # the claim or response has just expired
+
+    async def put(self, name: str, answer: Answer, about: UserId | None = None) -> None:
+        """Store a response under a claimed name. `about`: the user whose data it may contain."""
+        if about is not None:
+            # Listed first: a response that is not listed would survive the erasure of its user.
+            listed = self._hot.keys.answers(about)
+            await self._hot.transaction(("SADD", listed, name), ("EXPIRE", listed, ANSWER_S))
+        await self._hot.write("SET", self._key(name), _encode(answer), "EX", ANSWER_S)
+
+    async def remove_all(self, user: UserId) -> int:
+        """Delete the responses that may contain data of a user; return the number deleted."""
+        listed = self._hot.keys.answers(user)
+        names: list[bytes] = await self._hot.call("SMEMBERS", listed)
+        gone = [await self._hot.call("DEL", self._key(name.decode())) for name in names]
+        await self._hot.call("DEL", listed)
+        return sum(gone)
+
+    async def release(self, name: str) -> None:
+        """Delete a claim after a request that had no effect, so that a retry can run."""
+        await self._hot.call("DEL", self._key(name))

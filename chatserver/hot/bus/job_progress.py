@@ -1,0 +1,62 @@
+"""Progress of long-running jobs of the HTTP API.
+
+Data: ``{pN}:job:<job>`` (hash): ``total``, ``done``, ``failed``, ``state``, and ``at``, the time of
+the last update (ms). A running job without an update for `QUIET_S` has lost its process; the next
+request for it resumes it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+
+KEEP_S = 604_800
+QUIET_S = 30.0
+
+State = Literal["running", "done"]
+
+
+class Progress(NamedTuple):
+    """State of a job. `is_quiet`: no process is working on it."""
+
+    state: State
+    total: int
+    done: int
+    failed: int
+    is_quiet: bool
+
+
+class Jobs:
+    """Reads and writes progress."""
+
+    def __init__(self, hot: HotClient, clock: Clock) -> None:
+        self._hot = hot
+        self._clock = clock
+
+    async def begin(self, job: str, total: int) -> bool:
+        """Record the start of a job; False if the job exists already. Raises Unavailable."""
+        key = self._hot.keys.job(UserId(job))
+        is_new = bool(await self._hot.call("HSETNX", key, "total", total))
+        if is_new:
+            await self.note(job, 0, 0, "running")
+        return is_new
+
+    async def note(self, job: str, done: int, failed: int, state: State) -> None:
+        """Record the progress of a job. Raises Unavailable."""
+        key, now_ms = self._hot.keys.job(UserId(job)), int(self._clock.time() * 1000)
+        fields = ("done", done, "failed", failed, "state", state, "at", now_ms)
+        await self._hot.transaction(("HSET", key, *fields), ("EXPIRE", key, KEEP_S))
+
+    async def find(self, job: str) -> Progress | None:
+        """Return the progress of a job; None if there is no such job. Raises Unavailable."""
+        key = self._hot.keys.job(UserId(job))
+        fields = ("state", "total", "done", "failed", "at")
+        state, *numbers = await self._hot.call("HMGET", key, *fields)
+        total, done, failed, at_ms = (int(number or 0) for number in numbers)
+        if not total:
+            return None
+        is_quiet = self._clock.time() - at_ms / 1000 > QUIET_S
+        return Progress(cast(State, (state or b"running").decode()), total, done, failed, is_quiet)

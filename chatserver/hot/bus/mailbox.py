@@ -1,0 +1,356 @@
+"""Mailboxes of gateways: records from other processes, many records in one stream entry.
+
+Data: ``{gw:<id>}:mail`` (stream), one msgpack array of records per entry. Only its owner creates it
+and extends its TTL, so mail to a dead gateway is dropped and costs nothing.
+
+Guarantees: best effort only. A lost push shows up as a gap in the inbox seq, or at the next
+heartbeat, and is then read from the inbox (promise P4). Bound: `mail_max` entries. An owner that
+falls further behind loses the oldest entries and checks every inbox instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import redis.exceptions
+import structlog
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, UserId
+from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.wire import Reply
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+
+log = structlog.get_logger()
+
+MAIL_TTL_S = 120
+_READ_MAX = 200
+_BLOCK_MS = 1000
+
+
+class Record(msgspec.Struct, array_like=True, tag_field="k"):
+    """Base class of mailbox records."""
+
+
+class Push(Record, tag="p", array_like=True):
+    """An event for users: the inbox seq of each user, and the shared part of the frame."""
+
+    users: list[str]
+    epoch: str
+    seqs: list[int]
+    body: bytes
+
+
+class Nudge(Record, tag="n", array_like=True):
+    """The inbox of a user has grown to `seq`; the receiver reads it."""
+
+    user: str
+    seq: int
+
+
+class Publish(Record, tag="l", array_like=True):
+    """An entry of a large chat. Without `body`: the receiver has to read up to `seq`."""
+
+    chat: str
+    epoch: str
+    seq: int
+    body: bytes
+
+
+class ChannelSignal(Record, tag="c", array_like=True):
+    """A signal frame of a user for the members of a large chat."""
+
+    chat: str
+    user: str
+    frame: bytes
+
+
+class SignalMail(Record, tag="s", array_like=True):
+    """A signal frame for a user."""
+
+    user: str
+    frame: bytes
+
+
+class StoredMail(Record, tag="w", array_like=True):
+    """Messages of `user` in `chat` are in the warm tier up to `upto`, a seq of that `epoch`."""
+
+    user: str
+    chat: str
+    upto: int
+    epoch: str = ""
+
+
+class PresenceMail(Record, tag="o", array_like=True):
+    """New state of a user in a presence subscription.
+
+    The fields are those of `chatserver.domain.presence.PresenceRecord`.
+    """
+
+    user: str
+    state: str
+    last_ms: int
+    version: int
+
+
+class Replaced(Record, tag="r", array_like=True):
+    """A newer session has replaced a session of the user at this gateway."""
+
+    user: str
+    session: str
+
+
+class EndSessions(Record, tag="e", array_like=True):
+    """Revocation marks of a user; see `chatserver.domain.access.logins.Marks`.
+
+    The gateway closes the sessions to which they apply.
+    """
+
+    user: str
+    logins: list[str]
+    before: int
+    is_banned: bool
+    reason: str
+
+
+class Answer(Record, tag="a", array_like=True):
+    """The result of a call to the warm tier; `code` is empty on success."""
+
+    call: str
+    code: str
+    payload: bytes
+    is_temporary: bool = False
+    retry_after_ms: int | None = None
+
+
+class Echo(Record, tag="h", array_like=True):
+    """A record that a gateway sends to itself to check that its mailbox works."""
+
+    number: int
+
+
+AnyRecord = (
+    Push
+    | Nudge
+    | Publish
+    | ChannelSignal
+    | SignalMail
+    | StoredMail
+    | PresenceMail
+    | Replaced
+    | EndSessions
+    | Answer
+    | Echo
+)
+
+_decoder: msgspec.msgpack.Decoder[list[AnyRecord]] = msgspec.msgpack.Decoder(list[AnyRecord])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Posting:
+    """The entries of one flush: number without a reply, whether any was lost, and callbacks."""
+
+    __slots__ = ("is_lost", "left", "waiting")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.is_lost = False
+        self.waiting: list[Callable[[bool], None]] = []
+
+
+class MailboxWriter:
+    """Sends records; records of one event-loop tick for one gateway share a stream entry."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._out: dict[GatewayId, list[AnyRecord]] = {}
+        self._postings: set[_Posting] = set()
+        # Called with the users of records whose gateway has no mailbox: that gateway is dead.
+        self.on_gone: Callable[[set[UserId]], None] | None = None
+
+    def post(self, gateway: GatewayId, record: AnyRecord) -> None:
+        """Send a record at the end of this tick."""
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out.setdefault(gateway, []).append(record)
+
+    def epoch_of(self, chat: ChatId) -> Epoch:
+        """Return the epoch of a chat on the current connection."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+
+    def told_epoch(self, epoch: Epoch) -> Epoch:
+        """Return the epoch to report to devices instead of the epoch of a partition."""
+        return self._hot.told_epoch(epoch)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, {}
+        if not out:
+            return
+        failpoint("mail.before_post")
+        posting = _Posting(len(out))
+        self._postings.add(posting)
+        for gateway, records in out.items():
+            self._hot.post(
+                functools.partial(self._posted, posting, records),
+                "XADD",
+                self._hot.keys.mail(gateway),
+                "NOMKSTREAM",
+                "MAXLEN",
+                "~",
+                self._hot.settings.mail_max,
+                "*",
+                "r",
+                _encode(records),
+            )
+
+    def when_posted(self, then: Callable[[bool], None]) -> None:
+        """Call `then` once Redis has answered all records sent before; False if any was lost.
+
+        A record for a dead gateway does not count as lost, because it has no receiver.
+        """
+        self._flush()
+        if not self._postings:
+            then(True)
+            return
+        left, is_whole = len(self._postings), True
+
+        def one_answered(is_posted: bool) -> None:
+            nonlocal left, is_whole
+            left, is_whole = left - 1, is_whole and is_posted
+            if left == 0:
+                then(is_whole)
+
+        for posting in self._postings:
+            posting.waiting.append(one_answered)
+
+    async def posted(self) -> None:
+        """Wait until Redis has answered all records sent before.
+
+        Raises:
+            Unavailable: some records were lost.
+        """
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(is_posted: bool) -> None:
+            if not future.done():
+                future.set_result(is_posted)
+
+        self.when_posted(done)
+        if not await future:
+            raise Unavailable("redis: mail was lost")
+
+    def _posted(self, posting: _Posting, records: list[AnyRecord], reply: Reply) -> None:
+        posting.left -= 1
+        if posting.left == 0:
+            self._postings.discard(posting)
+        if isinstance(reply, Exception):
+            log.warning("mail.lost", error=str(reply))
+            posting.is_lost = True
+        elif reply is None and self.on_gone is not None:
+            self.on_gone({UserId(user) for record in records for user in _users_of(record)})
+        if posting.left == 0:
+            for then in posting.waiting:
+                then(not posting.is_lost)
+
+
+def _users_of(record: AnyRecord) -> Sequence[str]:
+    if isinstance(record, (Answer, Publish, ChannelSignal, Echo)):
+        return ()
+    return record.users if isinstance(record, Push) else (record.user,)
+
+
+def _place(entry_id: bytes) -> tuple[int, int]:
+    ms, _, n = entry_id.partition(b"-")
+    return int(ms), int(n)
+
+
+class Mailbox:
+    """A gateway's own mailbox. It expires `ttl_s` after the last refresh by its owner."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float = MAIL_TTL_S) -> None:
+        self._hot = hot
+        self._ttl_ms = int(ttl_s * 1000)
+        self._key = hot.keys.mail(gateway)
+        # The last entry read. It survives a lost connection, so reading resumes after it.
+        self._last: Any = None
+
+    def send_to_self(self, echo: Echo) -> None:
+        """Add a record of the owner to its own mailbox; best effort."""
+        settings = self._hot.settings
+        self._hot.post(
+            lambda _: None,
+            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", settings.mail_max, "*",
+            "r", _encode([echo]),
+        )  # fmt: skip
+
+    async def keep(self) -> None:
+        """Create the mailbox, or extend its TTL by `ttl_s`."""
+        if not await self._hot.call("PEXPIRE", self._key, self._ttl_ms):
+            await self._hot.transaction(
+                ("XADD", self._key, "*", "r", _encode([])), ("PEXPIRE", self._key, self._ttl_ms)
+            )
+
+    async def remove(self) -> None:
+        """Delete the mailbox when its owner shuts down."""
+        await self._hot.call("UNLINK", self._key)
+
+    async def iter_records(self) -> AsyncIterator[list[AnyRecord] | None]:
+        """Yield arriving records; None when records may have been lost.
+
+        Guarantees:
+            Endless: waits until Redis recovers from failures.
+            Cancellation: safe.
+        """
+        while True:
+            try:
+                async with contextlib.aclosing(self._read()) as batches:
+                    async for batch in batches:
+                        yield batch
+            except (redis.exceptions.RedisError, OSError, ChatError) as exc:
+                log.warning("mail.read_failed", error=str(exc))
+                await asyncio.sleep(0.2)
+                yield None
+
+    async def _read(self) -> AsyncGenerator[list[AnyRecord] | None]:
+        client = self._hot.blocking_client(self._key)
+        try:
+            await self.keep()
+            newest = await self._newest(client)
+            if self._last is None or _place(newest) < _place(self._last):
+                self._last = newest  # first read, or the stream was lost and created again
+            yield None  # earlier records may be lost
+            while True:
+                reply: Any = await self._hot.within(
+                    client.xread({self._key: self._last}, count=_READ_MAX, block=_BLOCK_MS)
+                )
+                if not reply:
+                    continue
+                entries = reply[0][1]
+                if len(entries) == _READ_MAX and await self._is_overrun(client):
+                    self._last = await self._newest(client)
+                    log.warning("mail.overrun")
+                    yield None
+                    continue
+                late_s = time.time() - int(entries[0][0].partition(b"-")[0]) / 1000
+                metrics.MAILBOX_LAG.observe(max(0.0, late_s))
+                self._last = entries[-1][0]
+                for _, fields in entries:
+                    yield _decoder.decode(fields[b"r"])
+        finally:
+            await client.aclose()
+
+    async def _is_overrun(self, client: Any) -> bool:
+        """Return whether the last entry read was trimmed: then later ones may be, too."""
+        oldest = await self._hot.within(client.xrange(self._key, count=1))
+        return bool(oldest) and _place(oldest[0][0]) > _place(self._last)
+
+    async def _newest(self, client: Any) -> Any:
+        newest = await self._hot.within(client.xrevrange(self._key, count=1))
+        return newest[0][0] if newest else b"0-0"

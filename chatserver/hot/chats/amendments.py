@@ -1,0 +1,168 @@
+"""Message amendments (edits, deletes, reactions), and messages that users delete for themselves.
+
+Data: ``{pN}:over:<chat>`` (hash, seq → JSON) holds the current state of entries that were changed
+or lost their text; ``{pN}:revs:<chat>`` (zset) when each may be removed. Bound: at most two for
+each entry of the log and of the backlog. ``{pN}:hidden:<user>`` (hash, chat → seqs) holds the
+messages that a user deleted for themselves: at most `HIDDEN_MAX` per chat; ``!`` is the backlog
+entry of the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
+from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.errors import CorruptData, Overloaded, TooLarge
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.protocol.entry_rules import REACTIONS_MAX
+
+HIDDEN_MAX = 500
+
+_FULL, _HIDES_TOO_MANY = 6, 2
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_BACKLOG_FULL = "the backlog is full: messages wait for the warm tier"
+
+
+class Amendments:
+    """Commits amendments for one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
+        self._hot = hot
+        self._gateway = gateway
+
+    async def amend(
+        self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
+    ) -> Amended:
+        """Commit an amendment, or return the reason for its refusal.
+
+        `base` is the target's JSON from the warm tier, read after the chat's head was `asked`; it
+        is used only if the hot tier has nothing newer. With `author` the entry deletes a message of
+        this user, whose data is being erased: the sender need not be a member.
+
+        Guarantees:
+            Atomic: membership, role and the target's state are checked together with the commit.
+            Idempotent: by (chat, sender, ref), in one namespace with messages.
+            Cost: one script call.
+
+        Raises:
+            Unavailable: Redis did not answer. The entry may be committed; retry with the same ref.
+            Overloaded: the backlog is full.
+        """
+        keys, settings = self._hot.keys, self._hot.settings
+        chat, sender = amendment.chat, amendment.sender
+        partition = keys.partition_of(chat)
+        code, *rest = await self._hot.run(
+            load_script("amend"),
+            {
+                "chat": keys.chat(chat),
+                "members": keys.members(chat),
+                "log": keys.log(chat),
+                "refs_even": keys.refs_even(chat),
+                "over": keys.over(chat),
+                "revs": keys.revs(chat),
+                "backlog": keys.backlog(partition),
+                "checkpoint": keys.checkpoint(partition),
+                "asides": keys.asides(chat),
+                "undelivered": keys.undelivered(partition),
+                "refs_odd": keys.refs_odd(chat),
+            },
+            {
+                "epoch": self._hot.epoch_of(partition),
+                "gateway": self._gateway,
+                "ref_ttl_s": settings.ref_ttl_s,
+                "backlog_max": settings.backlog_max,
+                "reactions_max": REACTIONS_MAX,
+                "chat_id": chat,
+                "sender": sender,
+                "name": format_name(amendment.mid, amendment.digest),
+                "kind": amendment.kind,
+                "target": amendment.target,
+                "body": amendment.body,
+                "tail": amendment.tail,
+                "base": base,
+                "asked": asked,
+                "author": author,
+                "ref": reference_key(sender, amendment.ref),
+                "phase": generation_phase(chat),
+                "readable": "1" if amendment.is_of_earlier_period else "",
+            },
+            is_commit=True,
+        )
+        if code == _FULL:
+            raise Overloaded(_BACKLOG_FULL)
+        outcome = _OUTCOMES.get(code)
+        if outcome is None:
+            raise CorruptData(f"amend.lua answered {code!r}")
+        match outcome:
+            case Outcome.COMMITTED:
+                return Amended(outcome, rest[0], rest[1], size_bytes=rest[2])
+            case Outcome.KNOWN:
+                return Amended(outcome, place=rest[0])
+            case Outcome.ELSEWHERE | Outcome.RESTRAINED:
+                return Amended(outcome, rest[0])
+            case _:
+                return Amended(outcome)
+
+
+class Hidden:
+    """Messages that users deleted for themselves."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide:
+        """Hide a message from the user, and add that to the backlog for the directory.
+
+        Raises:
+            TooLarge: the user hides the maximum number of messages of the chat already.
+            Overloaded: the backlog is full.
+        """
+        keys, settings = self._hot.keys, self._hot.settings
+        partition = keys.partition_of(user)
+        code: int = await self._hot.run(
+            load_script("hide"),
+            {
+                "hidden": keys.hidden(user),
+                "backlog": keys.backlog(partition),
+                "checkpoint": keys.checkpoint(partition),
+            },
+            {
+                "chat_id": chat,
+                "user": user,
+                "seq": seq,
+                "hidden_max": HIDDEN_MAX,
+                "backlog_max": settings.backlog_max,
+            },
+        )
+        if code == _HIDES_TOO_MANY:
+            raise TooLarge(f"seq: at most {HIDDEN_MAX} messages of a chat can be deleted for you")
+        if code == _FULL:
+            raise Overloaded(_BACKLOG_FULL)
+        return Hide(code)
+
+    async def list_hidden(
+        self, user: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]:
+        """Return the hidden seqs of those chats that have any."""
+        if not chats:
+            return {}
+        lists = await self._hot.call("HMGET", self._hot.keys.hidden(user), *chats)
+        return {
+            chat: frozenset(map(int, found.split(b",")))
+            for chat, found in zip(chats, lists, strict=True)
+            if found
+        }
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
+        """Merge the hidden messages of the directory into Redis, which may have newer ones."""
+        items: list[dict[str, Value]] = [
+            {"chat_id": chat, "seqs": ",".join(map(str, seqs))}
+            for chat, seqs in hidden.items()
+            if seqs
+        ]
+        if items:
+            keys: dict[str, Value] = {"hidden": self._hot.keys.hidden(user)}
+            await self._hot.run(load_script("open_hidden"), keys, {}, items)

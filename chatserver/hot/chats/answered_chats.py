@@ -1,0 +1,71 @@
+"""Answered direct chats: the contacts of a user who have written to the user.
+
+Data: field ``s:<user>`` of ``{pN}:chat:<chat>``, the seq of the user's newest message, written by
+the commit. Loading a chat restores it for the senders of its newest messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection
+
+from chatserver.domain.ids import ChatId, UserId, direct_chat_id
+from chatserver.errors import NotFound
+from chatserver.hot.redis.client import HotClient
+
+_LOOKS = 2
+
+FindExisting = Callable[[Collection[ChatId]], Awaitable[Collection[ChatId]]]
+
+
+class DirectChats:
+    """Reads direct chats.
+
+    `open_chat` loads one into Redis; it raises NotFound. `find_existing` returns the chats that
+    exist, so that a request about many strangers does not try to load a chat for each of them.
+    """
+
+    def __init__(
+        self,
+        hot: HotClient,
+        open_chat: Callable[[ChatId], Awaitable[object]],
+        find_existing: FindExisting | None = None,
+    ) -> None:
+        self._hot = hot
+        self._open_chat = open_chat
+        self._find_existing = find_existing
+
+    async def find_answered(self, user: UserId, others: Collection[UserId]) -> set[UserId]:
+        """Return those of `others` who have written to `user` in their direct chat.
+
+        Guarantees:
+            Cost: one Redis call for each, pipelined; a load for each chat that is not loaded yet.
+        """
+        chats = {other: direct_chat_id(user, other) for other in others}
+        for _ in range(_LOOKS):
+            found = await asyncio.gather(*(self._has_written(chats[each], each) for each in chats))
+            answers = dict(zip(chats, found, strict=True))
+            closed = [chats[other] for other, has_written in answers.items() if has_written is None]
+            if not closed or not await self._load(closed):
+                break
+        return {other for other, has_written in answers.items() if has_written}
+
+    async def _has_written(self, chat: ChatId, other: UserId) -> bool | None:
+        """Return whether `other` has written to the chat; None if it is not loaded."""
+        keys = self._hot.keys
+        gate, seq = await self._hot.call("HMGET", keys.chat(chat), "gate", f"s:{other}")
+        epoch = self._hot.epoch_of(keys.partition_of(chat))
+        return seq is not None if (gate or b"").startswith(f"{epoch}:".encode()) else None
+
+    async def _load(self, chats: Collection[ChatId]) -> bool:
+        """Load the chats that exist; return whether there are any."""
+        if self._find_existing is not None:
+            chats = await self._find_existing(chats)
+
+        async def load(chat: ChatId) -> None:
+            with contextlib.suppress(NotFound):
+                await self._open_chat(chat)
+
+        await asyncio.gather(*map(load, chats))
+        return bool(chats)

@@ -1,0 +1,270 @@
+"""Audience cache of a gateway: recipients of a chat, with packed Redis keys and arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+
+from chatserver.domain.access.caller import CALLER
+from chatserver.domain.companion_ids import is_companion
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.messages import Audience, generation_phase
+from chatserver.domain.moderation import (
+    is_blocked_gate,
+    is_ended_gate,
+    parse_standing,
+    retention_s_of,
+    slow_s_of,
+)
+from chatserver.errors import NotFound, Unavailable
+from chatserver.hot.chats.membership_notices import MembershipNotice, parse_turns
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.wire import pack
+from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_load
+
+CACHE_MAX = 20_000
+NOT_A_MEMBER = "chat: no such chat, or you are not a member"
+_LOADS_MAX = 3
+_HEAD = (b"gate", b"base", b"kind", b"name", b"seq", b"done", b"large", b"turns")
+
+
+def _is_large(head: dict[bytes, bytes]) -> bool:
+    return head.get(b"large", b"0") != b"0"
+
+
+def make_audience(
+    keys: Keys, chat: ChatId, epoch: Epoch, head: dict[bytes, bytes], members: dict[bytes, bytes]
+) -> Audience:
+    """Build an audience from the chat hash and the members hash."""
+    base = int(head.get(b"base", 0))
+    users: dict[UserId, Seq] = {}
+    joined: dict[UserId, Seq] = {}
+    # A chat with a pending fan-out has ":p" at the end of `gate`; it matches once settled.
+    gate = head[b"gate"].decode().removesuffix(":p")
+    slow_s = slow_s_of(gate)
+    # Members whose write permission the commit has to check.
+    looked_up: set[UserId] = set()
+    for name, value in members.items():
+        standing = parse_standing(value)
+        user = UserId(name.decode())
+        joined[user] = Seq(standing.joined)
+        if standing.muted_until is not None or (slow_s and standing.role == "member"):
+            looked_up.add(user)
+        # A companion has no devices, and thus no inbox: one inbox would collect all its chats.
+        if not is_companion(user):
+            users[user] = Seq(max(base, joined[user] - 1))
+    names = tuple(users)
+    home = keys.partition_of(chat)
+    is_large = _is_large(head)
+    kind = head.get(b"kind", b"group").decode()
+    # The first message of a direct chat also lists it for the other user; the commit cannot.
+    is_unlisted = kind == "direct" and int(head.get(b"seq", 0)) == 0
+    is_near = all(keys.partition_of(user) == home for user in names)
+    inline_users = names if is_near and not is_large and not is_unlisted else ()
+    receiver_of: dict[UserId, UserId] = {}
+    if kind == "direct" and len(names) == 2:
+        receiver_of = {names[0]: names[1], names[1]: names[0]}
+    if is_blocked_gate(gate) or is_ended_gate(gate):
+        looked_up.update(joined)
+    chat_keys = [
+        keys.chat(chat),
+        keys.members(chat),
+        keys.log(chat),
+        keys.refs_even(chat),
+        keys.refs_odd(chat),
+    ]
+    if is_large:
+        chat_keys.append(keys.watchers(chat))
+    chat_keys += [keys.inbox(user) for user in inline_users]
+    recipients = -1 if is_large else len(inline_users)
+    return Audience(
+        chat=chat,
+        epoch=epoch,
+        kind=kind,
+        name=head.get(b"name", b"").decode(),
+        users=users,
+        joined=joined,
+        top=Seq(int(head.get(b"seq", 0))),
+        done=Seq(int(head.get(b"done", 0))),
+        receiver_of=receiver_of,
+        is_large=is_large,
+        turns=tuple(int(turn) for turn in head.get(b"turns", b"").split(b",") if turn),
+        inline_users=inline_users,
+        gate=gate,
+        retention_s=retention_s_of(gate),
+        keys_packed=pack(*(key.encode() for key in chat_keys)),
+        keys_count=len(chat_keys),
+        args_packed=pack(
+            chat.encode(), b"%d" % generation_phase(chat), gate.encode(), b"%d" % recipients
+        ),
+        sender_packed={user: pack(user.encode(), b"1") for user in joined if user not in looked_up},
+        prefix_of={user: f"{other}\n".encode() for user, other in receiver_of.items()},
+    )
+
+
+class Audiences:
+    """Audiences cached by a gateway; at `CACHE_MAX` the one loaded longest ago is removed.
+
+    The cached audience of a large chat has no members: the commit looks up each sender.
+
+    `load_chat` loads a chat from the warm tier into the hot tier; it raises NotFound or
+    Unavailable. `charge` charges the user whose request needed the chat (`CALLER`).
+    """
+
+    def __init__(
+        self,
+        hot: HotClient,
+        load_chat: Callable[[ChatId], Awaitable[None]],
+        charge: Charge = charge_nobody,
+    ) -> None:
+        self._charge = charge
+        self._hot = hot
+        self._load_chat = load_chat
+        self._known: collections.OrderedDict[ChatId, Audience] = collections.OrderedDict()
+        self._loading: dict[ChatId, asyncio.Task[Audience]] = {}
+        hot.on_epoch.append(self._known.clear)
+
+    def find(self, chat: ChatId) -> Audience | None:
+        """Return the audience if it is cached."""
+        return self._known.get(chat)
+
+    def drop(self, chat: ChatId) -> None:
+        """Remove an outdated audience."""
+        self._known.pop(chat, None)
+
+    async def get(self, chat: ChatId) -> Audience:
+        """Return the current audience from Redis; load the chat if necessary.
+
+        Guarantees:
+            Concurrency: callers of the same chat share one read.
+            Cost: one Redis round trip; a warm-tier call for a chat that is not loaded.
+
+        Raises:
+            NotFound: there is no such chat.
+            Unavailable: Redis or the warm tier does not answer.
+        """
+        task = self._loading.get(chat)
+        if task is None:
+            task = asyncio.create_task(self._load(chat), name=f"audience-{chat}")
+            self._loading[chat] = task
+            task.add_done_callback(lambda _: self._loading.pop(chat, None))
+        return await asyncio.shield(task)
+
+    async def get_fresh(self, chat: ChatId) -> Audience:
+        """Return the audience, read after this call started and not shared with an earlier call.
+
+        Raises:
+            NotFound, Unavailable: as `get`.
+        """
+        return await self._load(chat)
+
+    async def get_whole(self, chat: ChatId) -> Audience:
+        """As `get_fresh`, with all members, even of a large chat.
+
+        Guarantees:
+            Cost: 3 µs of this process for each member.
+        """
+        return await self._load(chat, is_whole=True)
+
+    async def get_turning(self, chat: ChatId) -> tuple[Audience, list[MembershipNotice]]:
+        """Return an audience and its pending membership and large-chat notices.
+
+        Guarantees:
+            Atomic: the audience contains the members after all these changes, and entries up to its
+            `top`.
+            It contains the members of a large chat only if the chat became large or small.
+
+        Raises:
+            NotFound, Unavailable: as `get`.
+        """
+        turns: list[MembershipNotice] = []
+        audience = await self._load(chat, turns=turns)
+        if audience.is_turning or any(turn.user is None for turn in turns):
+            audience = await self._load(chat, is_whole=True, turns=turns)
+        return audience, turns
+
+    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]:
+        """Return those of `users` who are members of a loaded chat, with the first seq of each."""
+        if not users:
+            return {}
+        values = await self._hot.call("HMGET", self._hot.keys.members(chat), *users)
+        return {
+            user: Seq(parse_standing(value).joined)
+            for user, value in zip(users, values, strict=True)
+            if value is not None
+        }
+
+    async def _load(
+        self, chat: ChatId, *, is_whole: bool = False, turns: list[MembershipNotice] | None = None
+    ) -> Audience:
+        """As `get_fresh`; `turns` receives the pending notices of the same atomic read."""
+        hot, keys = self._hot, self._hot.keys
+        is_loaded = False
+        for _ in range(_LOADS_MAX):
+            epoch = hot.epoch_of(keys.partition_of(chat))
+            known = self._known.get(chat)
+            # The commit looks up senders to a large chat, so its members are not cached.
+            is_light = not is_whole and known is not None and known.is_large
+            # One atomic read, so that version and members match.
+            reply = await hot.snapshot(
+                ("HMGET", keys.chat(chat), *_HEAD),
+                ("HLEN" if is_light else "HGETALL", keys.members(chat)),
+                *([] if turns is None else [("HGETALL", keys.turnover(chat))]),
+            )
+            if turns is not None:
+                turns[:] = parse_turns(reply[2])
+            head = {n: v for n, v in zip(_HEAD, reply[0], strict=True) if v is not None}
+            if head.get(b"gate", b"").startswith(f"{epoch}:".encode()):
+                if is_light and not _is_large(head):
+                    self.drop(chat)
+                    continue
+                found = [] if is_light else reply[1]
+                members = dict(zip(found[::2], found[1::2], strict=True))
+                if is_loaded and CALLER.get():
+                    self._charge(CALLER.get(), cost_of_load(len(members)))
+                return self._make(chat, epoch, head, members, is_whole=is_whole)
+            try:
+                await self._load_chat(chat)
+                is_loaded = True
+            except NotFound:
+                raise NotFound(NOT_A_MEMBER) from None
+        raise Unavailable(f"chat {chat}: could not be opened, try again")
+
+    def _make(
+        self,
+        chat: ChatId,
+        epoch: Epoch,
+        head: dict[bytes, bytes],
+        members: dict[bytes, bytes],
+        *,
+        is_whole: bool,
+    ) -> Audience:
+        keys = self._hot.keys
+        kept = {} if _is_large(head) else members
+        audience = make_audience(keys, chat, epoch, head, kept)
+        self._remember(audience)
+        return make_audience(keys, chat, epoch, head, members) if is_whole else audience
+
+    def _remember(self, audience: Audience) -> None:
+        self._known[audience.chat] = audience
+        self._known.move_to_end(audience.chat)
+        if len(self._known) > CACHE_MAX:
+            self._known.popitem(last=False)
+
+    async def get_for_member(self, chat: ChatId, user: UserId) -> Audience:
+        """Return the audience of a chat with member `user`; of a large chat, with this member only.
+
+        Raises:
+            NotFound: no such chat, or not a member: the caller must not learn which.
+        """
+        audience = await self.get(chat)
+        if audience.is_large:
+            joined = await self.find_members(chat, [user])
+            after = {user: Seq(first - 1) for user, first in joined.items()}
+            audience = dataclasses.replace(audience, users=after, joined=joined)
+        if user not in audience.joined:
+            raise NotFound(NOT_A_MEMBER)
+        return audience

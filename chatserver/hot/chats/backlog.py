@@ -1,0 +1,306 @@
+"""Backlog of committed entries that are not persisted yet: one stream per partition.
+
+Data: ``{pN}:backlog``. An entry is one commit call: ``g`` gateway, then for each message ``seq:ts``
+→ ``receiver\\n`` and message tail (the receiver of a direct chat, or nothing). An entry that
+changes a message has `` <ts> <ts>`` instead of the receiver: the timestamp of the message, and that
+of the edit that it replaces, or 0. A ``!`` before the receiver means that the sender waits until
+the message is stored.
+
+Other entries are moved read marks: ``c`` chat, ``u`` user, ``r`` read, ``d`` received; or a message
+that a user deleted for themselves: ``c``, ``u``, ``x`` seq.
+
+``{pN}:checkpoint`` contains the id of the last persisted entry. Only the holder of the ``persist``
+lease moves it, and only persisted entries are trimmed: never MAXLEN. ``{pN}:dead`` keeps entries
+that could not be persisted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts, UserId
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+DEAD_MAX = 100_000
+AWAITED = b"!"  # before the receiver; no id contains it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommittedMessage:
+    """A committed message or other entry.
+
+    For an entry that changes a message, `target_ts` is the message's timestamp, and `replaced_ts`
+    that of the edit whose text it removes, or 0. `is_awaited`: the sender waits until it is stored.
+    """
+
+    seq: Seq
+    ts: Ts
+    receiver: UserId | None
+    tail: bytes
+    target_ts: int = 0
+    replaced_ts: int = 0
+    is_awaited: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """The messages of one commit call, in order."""
+
+    id: str
+    gateway: GatewayId
+    messages: list[CommittedMessage]
+
+    @property
+    def size(self) -> int:
+        """Number by which it counts in `waiting`."""
+        return len(self.messages)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MarkEntry:
+    """Read marks of a user that moved forward."""
+
+    id: str
+    chat: ChatId
+    user: UserId
+    read: Seq
+    received: Seq
+    size: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HideEntry:
+    """A message that a user deleted for themselves."""
+
+    id: str
+    chat: ChatId
+    user: UserId
+    seq: Seq
+    size: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that could not be persisted, with the reason."""
+
+    partition: int
+    entry: str
+    message: CommittedMessage
+    why: str
+
+    @property
+    def place(self) -> str:
+        """Identifier shown to operators."""
+        return f"{self.partition}:{self.entry}"
+
+
+BacklogEntry = CommitEntry | MarkEntry | HideEntry
+
+
+def parse_entry(name: bytes, fields: list[bytes]) -> BacklogEntry:
+    """Parse an entry of the stream."""
+    if fields[0] == b"g":
+        messages = []
+        for place, blob in zip(fields[2::2], fields[3::2], strict=True):
+            seq, _, ts = place.partition(b":")
+            receiver, _, tail = blob.partition(b"\n")
+            if receiver[:1] == b" ":
+                target, replaced = map(int, receiver.split())
+                messages.append(
+                    CommittedMessage(Seq(int(seq)), Ts(int(ts)), None, tail, target, replaced)
+                )
+                continue
+            is_awaited = receiver[:1] == AWAITED
+            receiver = receiver.removeprefix(AWAITED)
+            to = UserId(receiver.decode()) if receiver else None
+            messages.append(
+                CommittedMessage(Seq(int(seq)), Ts(int(ts)), to, tail, is_awaited=is_awaited)
+            )
+        return CommitEntry(name.decode(), GatewayId(fields[1].decode()), messages)
+    if fields[4] == b"x":
+        chat, user, hidden = fields[1::2]
+        return HideEntry(
+            name.decode(), ChatId(chat.decode()), UserId(user.decode()), Seq(int(hidden))
+        )
+    _, chat, _, user, _, read, _, received = fields
+    return MarkEntry(
+        name.decode(),
+        ChatId(chat.decode()),
+        UserId(user.decode()),
+        Seq(int(read)),
+        Seq(int(received)),
+    )
+
+
+def following_id(entry_id: str) -> str:
+    """Return the smallest id above `entry_id`."""
+    ms, _, n = entry_id.partition("-")
+    return f"{ms}-{int(n) + 1}"
+
+
+def place_of(entry_id: str) -> tuple[int, int]:
+    ms, _, n = entry_id.partition("-")
+    return int(ms), int(n)
+
+
+def _parse_dead(partition: int, name: str, fields: list[bytes]) -> DeadLetter:
+    values = dict(zip(fields[::2], fields[1::2], strict=True))
+    receiver = values[b"r"].decode()
+    message = CommittedMessage(
+        Seq(int(values[b"s"])),
+        Ts(int(values[b"t"])),
+        UserId(receiver) if receiver else None,
+        values[b"m"],
+    )
+    return DeadLetter(partition, name, message, values[b"why"].decode(errors="replace"))
+
+
+class Backlog:
+    """The backlog of one partition, for the persist worker."""
+
+    def __init__(self, hot: HotClient, partition: int) -> None:
+        self._hot = hot
+        self._partition = partition
+        self._key = hot.keys.backlog(partition)
+
+    async def get_checkpoint(self) -> str:
+        """Return the id of the last persisted entry; ``0-0`` if there is none."""
+        value: bytes | None = await self._hot.call(
+            "HGET", self._hot.keys.checkpoint(self._partition), "id"
+        )
+        return value.decode() if value else "0-0"
+
+    async def get_ahead(self) -> str:
+        """Return the newest entry that may be partly persisted; ``0-0`` if none is known."""
+        key = self._hot.keys.checkpoint(self._partition)
+        value: bytes | None = await self._hot.call("HGET", key, "ahead")
+        return value.decode() if value else "0-0"
+
+    async def note_ahead(self, lease: Lease, entry_id: str) -> bool:
+        """Record that entries up to `entry_id` are being persisted ahead of the checkpoint.
+
+        Return False if the lease is lost.
+        """
+        noted: int = await self._hot.run(
+            load_script("ahead"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "checkpoint": self._hot.keys.checkpoint(self._partition),
+            },
+            {"token": lease.token, "id": entry_id},
+        )
+        return bool(noted)
+
+    async def get_progress(self) -> dict[ChatId, int]:
+        """Return the persisted seq of each chat that is ahead of the checkpoint."""
+        reply = await self._hot.call("HGETALL", self._hot.keys.progress(self._partition))
+        values = dict(zip(reply[::2], reply[1::2], strict=True))
+        return {ChatId(chat.decode()): int(seq) for chat, seq in values.items()}
+
+    async def note_progress(self, lease: Lease, tops: Mapping[ChatId, Seq]) -> bool:
+        """Record the persisted seq of chats that are ahead of the checkpoint.
+
+        Return False if the lease is lost. The checkpoint deletes the record when it has caught up.
+        """
+        noted: int = await self._hot.run(
+            load_script("progress"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "progress": self._hot.keys.progress(self._partition),
+            },
+            {"token": lease.token},
+            [{"chat": chat, "upto": upto} for chat, upto in tops.items()],
+        )
+        return bool(noted)
+
+    async def list_between(self, first: str, last: str) -> list[BacklogEntry]:
+        """Return the entries from `first` to `last`, both included, oldest first."""
+        reply = await self._hot.call("XRANGE", self._key, first, last)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def list_after(self, entry_id: str, limit: int) -> list[BacklogEntry]:
+        """Return the entries after `entry_id`, oldest first."""
+        reply = await self._hot.call("XRANGE", self._key, f"({entry_id}", "+", "COUNT", limit)
+        return [parse_entry(name, fields) for name, fields in reply]
+
+    async def find_oldest_ms(self) -> int | None:
+        """Return the commit time of the oldest unpersisted entry; None if there is none."""
+        entries = await self.list_after(await self.get_checkpoint(), 1)
+        return int(entries[0].id.partition("-")[0]) if entries else None
+
+    async def get_newest(self) -> str:
+        """Return the id of the newest entry; ``0-0`` if the backlog is empty."""
+        reply = await self._hot.call("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+        return reply[0][0].decode() if reply else "0-0"
+
+    async def is_persisted(self, entry_id: str) -> bool:
+        """Return whether an entry, and all before it, is persisted."""
+        return place_of(await self.get_checkpoint()) >= place_of(entry_id)
+
+    async def count_waiting(self) -> int:
+        """Return the number of messages and marks that are not persisted yet."""
+        key = self._hot.keys.checkpoint(self._partition)
+        return int(await self._hot.call("HGET", key, "waiting") or 0)
+
+    async def checkpoint(self, lease: Lease, entry_id: str, count: int) -> bool:
+        """Move the checkpoint to `entry_id`, and trim the backlog; False if the lease is lost.
+
+        `count`: number of messages and marks persisted with it.
+        """
+        moved: int = await self._hot.run(
+            load_script("checkpoint"),
+            {
+                "lease": self._hot.keys.lease(self._partition, "persist"),
+                "checkpoint": self._hot.keys.checkpoint(self._partition),
+                "backlog": self._key,
+                "progress": self._hot.keys.progress(self._partition),
+            },
+            {
+                "token": lease.token,
+                "id": entry_id,
+                "next": following_id(entry_id),
+                "count": count,
+            },
+        )
+        return bool(moved)
+
+    async def bury(self, message: CommittedMessage, reason: str) -> None:
+        """Store a message that cannot be persisted as a dead letter for operators."""
+        await self._hot.write(
+            "XADD", self._hot.keys.dead(self._partition), "MAXLEN", "~", DEAD_MAX, "*",
+            "s", message.seq, "t", message.ts, "r", message.receiver or "", "m", message.tail,
+            "why", reason[:500],
+        )  # fmt: skip
+
+    async def list_dead(self, after: str, limit: int) -> list[DeadLetter]:
+        """Return dead letters after the entry `after`, oldest first; ``0-0`` is before all."""
+        key = self._hot.keys.dead(self._partition)
+        reply = await self._hot.call("XRANGE", key, f"({after}", "+", "COUNT", limit)
+        return [_parse_dead(self._partition, name.decode(), fields) for name, fields in reply]
+
+    async def remove_dead(self, letter: DeadLetter) -> None:
+        """Delete a dead letter."""
+        await self._hot.call("XDEL", self._hot.keys.dead(self._partition), letter.entry)
+
+    async def note_persisted(self, tops: Mapping[ChatId, Seq]) -> None:
+        """Record the persisted seq of chats, and trim their logs to `log_max` entries behind it."""
+        keys, script = self._hot.keys, load_script("persisted")
+        chats: Sequence[tuple[ChatId, Seq]] = list(tops.items())
+        for start in range(0, len(chats), 200):
+            await self._hot.run(
+                script,
+                args={"log_max": self._hot.settings.log_max},
+                items=[
+                    {
+                        "chat": keys.chat(chat),
+                        "log": keys.log(chat),
+                        "over": keys.over(chat),
+                        "revs": keys.revs(chat),
+                        "upto": upto,
+                    }
+                    for chat, upto in chats[start : start + 200]
+                ],
+            )

@@ -1,0 +1,184 @@
+"""Chat loader: loads chats from the warm tier into the hot tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.membership_changes import ChangePlace, MembershipChange
+from chatserver.domain.messages import (
+    format_place,
+    generation_phase,
+    reference_key,
+    stored_digest_of,
+)
+from chatserver.domain.moderation import format_standing
+from chatserver.hot.chats.eviction import Eviction
+from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.membership import HotMembership, change_input, parse_changed
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Script, Value, combine, load_script
+from chatserver.protocol import frames
+from chatserver.protocol.entry_rules import is_message
+
+_OPENED, _READ_TOO_EARLY, _OTHER_EPOCH = 1, 2, 3
+
+
+def _digest_of(message: frames.Message) -> str:
+    """Return the digest for retry comparison; empty if the text is deleted or edited."""
+    if message.deleted or message.edited_ts:
+        return ""
+    return stored_digest_of(
+        message.kind,
+        message.body,
+        message.reply_to or message.target,
+        [each.id for each in message.attachments],
+        expires=message.expires_at is not None,
+    )
+
+
+class HotChatLoader:
+    """Writes data of the warm tier to Redis, unless Redis has it already."""
+
+    def __init__(self, hot: HotClient, clock: Clock | None = None) -> None:
+        self._hot = hot
+        self._eviction = Eviction(hot)
+        self._expiring = ExpiringMessages(hot)
+        self._clock = clock or SystemClock()
+
+    @property
+    def ref_ttl_s(self) -> int:
+        """The lifetime of a client reference, in seconds."""
+        return self._hot.settings.ref_ttl_s
+
+    async def open_chat(
+        self,
+        chat: ChatId,
+        kind: str,
+        name: str | None,
+        version: int,
+        members: Mapping[UserId, tuple[str, int]],
+        head: tuple[int, int],
+        newest: Sequence[frames.Message],
+        history: str = "joined",
+        epoch: Epoch | None = None,
+        large: int = 0,
+        strictness: str = "",
+        muted: Mapping[UserId, int] | None = None,
+        changes: Sequence[MembershipChange] = (),
+        places: Mapping[int, int] | None = None,
+    ) -> bool:
+        """Load a chat in the current epoch; False if the caller has to read it again.
+
+        `members` maps to (role, joined seq); `head` is the newest (seq, ts) of the warm tier, and
+        `newest` its last messages. `epoch` is the one in which all this was read: data read before
+        Redis lost the chat may miss a change that Redis had (promise P7). `large` is the version
+        with which it became a large chat, 0 if it is none. `strictness` is the write policy stored
+        after the version in the `gate` field; `muted` maps muted users to the end of the mute
+        (`chatserver.domain.moderation`). `changes` are not in Redis yet and are applied with the
+        load. `places` maps versions of other changes to their first seqs, where some tier has the
+        entries.
+
+        Guarantees:
+            Order: seq and ts continue above all values that either tier has assigned (promise P3).
+            Idempotent: references of `newest` are recognized, those of messages for `ref_ttl_s`; a
+            chat that is already loaded stays unchanged.
+            Atomic: no reader finds the chat loaded without the `changes`; their new members read
+            nothing from before the entry of their join.
+        """
+        keys = self._hot.keys
+        partition = keys.partition_of(chat)
+        script = load_script("open_chat")
+        present = self._hot.epoch_of(partition)
+        if epoch not in (None, present):
+            return False
+        names: list[Value] = [
+            keys.chat(chat),
+            keys.members(chat),
+            keys.log(chat),
+            keys.over(chat),
+            keys.revs(chat),
+            keys.asides(chat),
+            keys.epoch(partition),
+            keys.refs_even(chat),
+            keys.refs_odd(chat),
+            keys.turnover(chat),
+        ]
+        args: list[Value] = [
+            present,
+            *head,
+            f"{version}{strictness}",
+            kind,
+            name or "",
+            history,
+            large,
+            self._hot.settings.ref_ttl_s,
+            generation_phase(chat),
+            # Newest first: Redis drops the last ones.
+            ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),
+        ]
+        newcomers = {user for change in changes for user in change.newcomers}
+        known = {user: member for user, member in members.items() if user not in newcomers}
+        args.append(len(known))
+        for user, (role, joined) in known.items():
+            args += (user, format_standing(role, joined, (muted or {}).get(user)))
+        for message in newest:
+            args.append(reference_key(message.sender, message.ref))
+            digest = _digest_of(message)
+            args.append(format_place(message.seq, message.ts, message.mid, digest))
+            is_over = message.expires_at is not None and message.expires_at <= self._clock.time()
+            mark = "#" if message.deleted or is_over else ""
+            args.append(mark + message.sender if is_message(message) else "")
+        if not changes:
+            reply = await self._hot.call("EVAL", script.source, len(names), *names, *args)
+        else:
+            reply = await self._open_with(changes, script, names, args)
+        if int(reply) == _OPENED:
+            expiries = {one.seq: one.expires_at for one in newest if one.expires_at is not None}
+            if expiries:
+                self._expiring.add(chat, expiries)
+            await self._eviction.note_active(partition, [chat], self._clock.time())
+        if int(reply) == _OTHER_EPOCH:
+            self._hot.doubt_epoch(partition, present)
+        return int(reply) != _READ_TOO_EARLY
+
+    async def _open_with(
+        self,
+        changes: Sequence[MembershipChange],
+        script: Script,
+        names: list[Value],
+        args: list[Value],
+    ) -> Any:
+        """Load a chat and apply membership changes, in one atomic call."""
+        made = load_script("change_members")
+        keys, values, sizes = [*names], [*args], [len(names), len(args)]
+        for change in changes:
+            more_names, more_args = made.bind(*change_input(self._hot, change))
+            keys += more_names
+            values += more_args
+            sizes += [len(more_names), len(more_args)]
+        scripts = [script, *[made] * len(changes)]
+        replies = await self._hot.call("EVAL", combine(*scripts), len(keys), *keys, *sizes, *values)
+        return replies[0]
+
+    async def find_changes(self, chat: ChatId) -> dict[int, ChangePlace]:
+        """Return the places of the entries of a chat's last changes in Redis, loaded or not."""
+        return parse_changed(await self._hot.call("HGET", self._hot.keys.chat(chat), "changed"))
+
+    async def get_seq(self, chat: ChatId) -> Seq:
+        """Return the newest seq of a chat in Redis, loaded or not; 0 if Redis has none."""
+        return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "seq") or 0))
+
+    async def note_unfinished(self, chat: ChatId) -> None:
+        """Record that a membership change of the chat has started and has to be finished."""
+        await HotMembership(self._hot).begin(chat, 0)
+
+    def epoch_of_chat(self, chat: ChatId) -> Epoch:
+        """Return the epoch for loading a chat; get it before reading the chat."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+
+    def epoch_of_user(self, user: UserId) -> Epoch:
+        """Return the epoch for loading a user state; get it before reading the directory."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(user))

@@ -1,0 +1,186 @@
+"""Chat log: the hot part of a chat's history, a stream of its newest entries (entry id = seq).
+
+Data: ``{pN}:log:<chat>`` holds at least the entries that are not persisted yet, and up to `log_max`
+entries. Entries without their text leave it and become tombstones in ``{pN}:over:<chat>``; every
+read here inserts them again. ``{pN}:asides:<chat>`` has the seqs of the newest 500 entries that
+never count as unread: those that are not messages, and deleted messages.
+
+Invariant: the entries are in order. Gaps are possible only where Redis went back in time, so a
+reader checks that its result is contiguous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.redis.client import HotClient
+from chatserver.protocol import codec
+
+HOLES_MAX = 1_000  # filled in one read
+
+
+def _parse(entry: list[Any]) -> LogEntry:
+    name, (ts, blob) = entry
+    _, _, tail = blob.partition(b"\n")
+    return LogEntry(Seq(int(name.split(b"-")[0])), Ts(int(ts)), tail)
+
+
+class ChatLog:
+    """Reads logs. Commits go through `chatserver.hot.chats.group_commit`."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._expiring = ExpiringMessages(hot)
+
+    def epoch_of(self, chat: ChatId) -> Epoch:
+        """Return the epoch of the chat's partition on the current connection."""
+        return self._hot.epoch_of(self._hot.keys.partition_of(chat))
+
+    async def get_head(self, chat: ChatId) -> ChatHead:
+        """Return the head of the chat; seq 0 and not open if Redis does not have it."""
+        keys = self._hot.keys
+        seq, gate, stored = await self._hot.call("HMGET", keys.chat(chat), "seq", "gate", "stored")
+        epoch = self.epoch_of(chat)
+        is_open = (gate or b"").startswith(f"{epoch}:".encode())
+        return ChatHead(Seq(int(seq or 0)), is_open, int(stored or 0))
+
+    async def get_stored(self, chat: ChatId) -> Seq:
+        """Return the seq up to which the warm tier has the chat."""
+        return Seq(int(await self._hot.call("HGET", self._hot.keys.chat(chat), "stored") or 0))
+
+    async def find_newest_ts(self, chat: ChatId) -> Ts | None:
+        """Return an upper bound for the ts of all entries committed so far.
+
+        A ts is the time of Redis, or follows the one before. None: the chat is not loaded, so its
+        next ts may be anything.
+        """
+        keys = self._hot.keys
+        epoch = self.epoch_of(chat)
+        (ts, gate), (seconds, micros) = await self._hot.snapshot(
+            ("HMGET", keys.chat(chat), "ts", "gate"), ("TIME",)
+        )
+        if not (gate or b"").startswith(f"{epoch}:".encode()):
+            return None
+        return Ts(max(int(ts), int(seconds) * 1_000_000 + int(micros)))
+
+    async def count_asides(
+        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    ) -> int:
+        """Return how many entries above `after` do not count as unread for a reader.
+
+        `hidden`: messages that the reader deleted for themselves. Of the other entries that never
+        count, and of messages that have expired by `now_s`, only the newest 500 each are known.
+        """
+        key = self._hot.keys.asides(chat)
+        found, expired = await asyncio.gather(
+            self._hot.call("ZCOUNT", key, f"({after}", "+inf"),
+            self._expiring.list_expired(chat, now_s),
+        )
+        own = [seq for seq in {*hidden, *expired} if seq > after]
+        if not own:
+            return int(found)
+        scores: list[bytes | None] = await self._hot.call("ZMSCORE", key, *own)
+        return int(found) + scores.count(None)
+
+    async def shows_all(self, chat: ChatId) -> bool:
+        """Return whether members may read messages from before they joined."""
+        found: bytes | None = await self._hot.call("HGET", self._hot.keys.chat(chat), "history")
+        return found == b"all"
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
+        """Return the newest entries below `before`, in ascending seq; without it, the newest."""
+        end = "+" if before is None else f"({before}-0"
+        if before is not None and before <= 0:
+            return []
+        reply = await self._read(chat, "XREVRANGE", end, "-", limit)
+        entries = [_parse(entry) for entry in reversed(reply)]
+        if before is not None or entries:
+            last = entries[-1].seq if before is None else before - 1
+            entries = await self._fill(chat, entries, max(1, last - limit + 1), last)
+        return entries[-limit:]
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        """Return the oldest entries above `after`, in ascending seq."""
+        reply = await self._read(chat, "XRANGE", f"({after}-0", "+", limit)
+        entries = [_parse(entry) for entry in reply]
+        last = min(after + limit, entries[-1].seq) if entries else after
+        return (await self._fill(chat, entries, after + 1, last))[:limit]
+
+    async def list_large(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[LogEntry]]:
+        """As `list_after`, with the version at which the chat became large, read atomically.
+
+        0: the chat is not large, and its entries go into inboxes. None: it is not loaded.
+        """
+        keys = self._hot.keys
+        (large, gate), reply = await self._hot.snapshot(
+            ("HMGET", keys.chat(chat), "large", "gate"),
+            ("XRANGE", keys.log(chat), f"({after}-0", "+", "COUNT", limit),
+        )
+        self._check_epoch(chat, gate)
+        entries = [_parse(entry) for entry in reply]
+        last = min(after + limit, entries[-1].seq) if entries else after
+        found = (await self._fill(chat, entries, after + 1, last))[:limit]
+        return None if large is None else int(large), found
+
+    async def list_range(self, chat: ChatId, first: Seq, last: Seq) -> list[LogEntry]:
+        """Return the entries of ``[first, last]`` that Redis holds."""
+        reply = await self._hot.call("XRANGE", self._hot.keys.log(chat), f"{first}-0", f"{last}-0")
+        return await self._fill(chat, [_parse(entry) for entry in reply], first, last)
+
+    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
+        """Return the JSON of changed entries among `seqs`; logs and lower tiers may be outdated.
+
+        A bare number is the `rev` of an entry without text whose entry is only in the warm tier.
+
+        Guarantees:
+            Cost: one Redis call. Read before the warm tier, it omits no change that was acked
+            before the call: a change that has left the overlay by then is in the warm tier.
+        """
+        if not seqs:
+            return {}
+        values = await self._hot.call("HMGET", self._hot.keys.over(chat), *seqs)
+        return {seq: value for seq, value in zip(seqs, values, strict=True) if value is not None}
+
+    async def _read(self, chat: ChatId, command: str, start: str, end: str, limit: int) -> Any:
+        """Read a range of the log, of the epoch that we know or an earlier one.
+
+        Raises:
+            Unavailable: Redis is in a later epoch, of which sessions here have no `reset` yet.
+        """
+        keys = self._hot.keys
+        gate, reply = await self._hot.snapshot(
+            ("HGET", keys.chat(chat), "gate"),
+            (command, keys.log(chat), start, end, "COUNT", limit),
+        )
+        self._check_epoch(chat, gate)
+        return reply
+
+    def _check_epoch(self, chat: ChatId, gate: bytes | None) -> None:
+        """Raise Unavailable if the chat is open in a later epoch than the one we know."""
+        partition = self._hot.keys.partition_of(chat)
+        epoch = self._hot.epoch_of(partition)
+        if gate is not None and gate.partition(b":")[0] > epoch.encode():
+            self._hot.doubt_epoch(partition, epoch)
+
+    async def _fill(
+        self, chat: ChatId, entries: list[LogEntry], first: int, last: int
+    ) -> list[LogEntry]:
+        """Insert tombstones into the gaps of ``[first, last]``. Free if there are none."""
+        is_covered = entries and entries[0].seq <= first and last <= entries[-1].seq
+        if is_covered and entries[-1].seq - entries[0].seq + 1 == len(entries):
+            return entries
+        held = {entry.seq for entry in entries}
+        holes = [seq for seq in range(first, last + 1) if seq not in held][:HOLES_MAX]
+        overlay = await self.list_overlay(chat, holes)
+        found = [codec.split_message(json) for json in overlay.values() if json[:1] == b"{"]
+        if found:
+            entries += [LogEntry(Seq(seq), Ts(ts), tail) for seq, ts, tail in found]
+            entries.sort(key=lambda entry: entry.seq)
+        return entries

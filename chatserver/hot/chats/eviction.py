@@ -1,0 +1,69 @@
+"""Eviction of idle chats from the hot tier; the next access loads them again.
+
+Data: ``{pN}:idle`` (sorted set), chat → second of its last recorded activity. A chat is recorded
+when it is loaded and whenever something of it was persisted, so active chats cost no extra writes.
+`redis.chat_idle_s` later it is checked, and evicted if possible: its head, members, log and
+overlay. References of its messages expire by TTL, and its fields in the state of its users stay.
+Its inbox entries stay, too: a device that was offline for so long reads the messages from the warm
+tier (`chatserver.service.history.sync`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chatserver.domain.ids import ChatId
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+CHATS_MAX = 100  # per call
+
+
+class Eviction:
+    """Records chat activity, and evicts idle chats."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def note_active(self, partition: int, chats: Iterable[ChatId], now_s: float) -> None:
+        """Record activity in chats of a partition."""
+        names = [value for chat in chats for value in (int(now_s), chat)]
+        if names:
+            await self._hot.write("ZADD", self._hot.keys.idle(partition), *names)
+
+    async def evict_idle(self, partition: int, now_s: float) -> int:
+        """Check the longest idle chats of a partition; return the number evicted.
+
+        Guarantees:
+            Atomic for each chat: a chat that is in use, or not completely persisted, stays
+            unchanged.
+            Cost: two calls, for at most `CHATS_MAX` chats; one if none is idle.
+        """
+        keys, idle_s = self._hot.keys, self._hot.settings.chat_idle_s
+        names: list[bytes] = await self._hot.call(
+            "ZRANGEBYSCORE", keys.idle(partition), "-inf", int(now_s) - idle_s,
+            "LIMIT", 0, CHATS_MAX,
+        )  # fmt: skip
+        if not names:
+            return 0
+        chats = [ChatId(name.decode()) for name in names]
+        gone: int = await self._hot.run(
+            load_script("evict"),
+            {"idle": keys.idle(partition), "undelivered": keys.undelivered(partition)},
+            {"idle_s": idle_s},
+            [
+                {
+                    "chat": keys.chat(chat),
+                    "members": keys.members(chat),
+                    "log": keys.log(chat),
+                    "over": keys.over(chat),
+                    "revs": keys.revs(chat),
+                    "asides": keys.asides(chat),
+                    "expiring": keys.expiring(chat),
+                    "turnover": keys.turnover(chat),
+                    "chat_id": chat,
+                }
+                for chat in chats
+            ],
+        )
+        return gone

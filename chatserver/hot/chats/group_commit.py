@@ -1,0 +1,334 @@
+"""Group commit: one script call per partition for all sends of an event-loop tick.
+
+A redis-py call costs a gateway about 50 µs, a script call with many messages about 3 µs per
+message, so the messages of one tick are sent together. An idle gateway commits a single message at
+once. While a call is in flight, new messages collect for the next one.
+
+Order: drafts of a chat get their places in the order of `submit`, one batch after the other on one
+connection; a batch is processed chat by chat. If Redis lost the script, in-flight drafts return to
+the head of the queue, in order, and nothing is sent until all of them are back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import time
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
+from chatserver.domain.messages import Audience, Draft, InboxPositions, format_name, reference_key
+from chatserver.domain.moderation import refusal_of
+from chatserver.errors import BadRequest, CorruptData, Overloaded, RateLimited, Unavailable
+from chatserver.hot.chats.backlog import AWAITED
+from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.replies import translate_reply_error
+from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.redis.wire import Packed, Reply, pack
+from chatserver.telemetry import metrics
+from chatserver.telemetry.tracing import Tracer, tracer
+
+# With more, a call could follow with later drafts of a chat that the first finds not loaded.
+BATCHES_IN_FLIGHT_MAX = 1
+
+_COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
+_RESTRAINED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
+
+Submission = tuple[Draft, Audience]
+
+
+class GroupCommit:
+    """The commit queue of one partition.
+
+    Bound: `queue_max` drafts wait; beyond it `submit` raises `Overloaded` and queues nothing.
+    """
+
+    def __init__(self, hot: HotClient, partition: int, gateway: GatewayId) -> None:
+        settings = hot.settings
+        self._hot = hot
+        self._partition = partition
+        self._queue: collections.deque[Submission] = collections.deque()
+        self._queue_max = settings.queue_max
+        self._batch_max = settings.batch_max
+        self._in_flight = 0
+        self._since = 0.0  # latest possible arrival of the oldest queued draft (monotonic, s)
+        self._is_scheduled = False
+        self._is_reloading = False
+        self._sent_back: list[list[Submission]] = []
+        self._script = load_script("accept")
+        self._tracer = tracer()
+        self._backlog = hot.keys.backlog(partition)
+        keys = (
+            self._backlog,
+            hot.keys.checkpoint(partition),
+            hot.keys.undelivered(partition),
+            hot.keys.seqs(partition),
+            hot.keys.where(partition),
+        )
+        limits = (
+            gateway,
+            settings.ref_ttl_s,
+            settings.backlog_max,
+            settings.inbox_max,
+            settings.chat_backlog_max,
+        )
+        self._expiring = ExpiringMessages(hot)
+        self._keys_count, self._args_count = len(keys), len(limits) + 2
+        self._keys = pack(*(key.encode() for key in keys))
+        self._limits = pack(*(str(limit).encode() for limit in limits))
+        self._name = pack(b"EVALSHA", self._script.sha.encode())
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        """Queue a draft for the next call.
+
+        Guarantees:
+            Order: with all other drafts of its chat; a call processes its chats one after the
+            other.
+            If a chat is not loaded, all its drafts in this queue are returned together: another
+            process may load it at any moment, and a later draft must not be committed first.
+            Answer: exactly one method of `draft.owner` is called, later.
+
+        Raises:
+            Overloaded: too many drafts wait already.
+        """
+        if len(self._queue) >= self._queue_max:
+            raise Overloaded("too many messages wait for Redis; slow down", retry_after_ms=500)
+        if not self._queue:
+            self._since = time.monotonic()
+        self._queue.append((draft, audience))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        while self._queue and self._in_flight < BATCHES_IN_FLIGHT_MAX and not self._is_reloading:
+            size = min(len(self._queue), self._batch_max)
+            self._send([self._queue.popleft() for _ in range(size)])
+            self._since = time.monotonic()  # for drafts that did not fit, if any
+
+    def _send(self, batch: list[Submission]) -> None:
+        epoch = self._hot.epoch_of(self._partition)
+        chats: dict[ChatId, list[Submission]] = {}
+        for submission in batch:
+            chats.setdefault(submission[0].chat, []).append(submission)
+        for chat, submissions in list(chats.items()):
+            # Audiences only become newer: if first and last match, all of them do.
+            if submissions[0][1].retention_s != submissions[-1][1].retention_s:
+                # Some drafts have an outdated retention of the chat: return all, in order.
+                del chats[chat]
+                batch = [each for some in chats.values() for each in some]
+                self._give_back(chat, submissions)
+        if not batch:
+            return
+        self._in_flight += 1
+        since, sent_ns = self._since, 0 if self._tracer is None else time.time_ns()
+
+        def on_reply(reply: Reply) -> None:
+            self._in_flight -= 1
+            if self._tracer is not None:
+                self._tell(self._tracer, batch, sent_ns)
+            self._answered(batch, chats, epoch, reply)
+            metrics.SEND_LATENCY.observe(time.monotonic() - since)
+            if self._queue:
+                self._schedule()
+
+        self._hot.commit(on_reply, self._pack(epoch, chats, len(batch)))
+        metrics.COMMIT_BATCH.observe(len(batch))
+        first = batch[0][1]
+        if not first.is_large:
+            metrics.FAN_OUT.observe(len(first.users))
+
+    def _tell(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
+        now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
+        for draft, _ in batch:
+            tracer.tell(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
+
+    def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
+        """Return these drafts and the queued ones of the chat, so that it is loaded again."""
+        waiting = [each for each in self._queue if each[0].chat == chat]
+        if waiting:
+            others = (each for each in self._queue if each[0].chat != chat)
+            self._queue = collections.deque(others)
+        for draft, _ in (*submissions, *waiting):
+            draft.owner.chat_closed(draft)
+
+    def _pack(self, epoch: Epoch, chats: dict[ChatId, list[Submission]], asked: int) -> Packed:
+        """Return the call as bytes; the arguments of an audience are already packed."""
+        keys, keys_count = [self._keys], self._keys_count
+        args = [pack(epoch.encode()), self._limits, pack(b"%d" % asked)]
+        args_count = self._args_count
+        for submissions in chats.values():
+            # Drafts of a chat in one tick may have audiences of two versions. Use the newest, which
+            # is most likely current; the commit compares it.
+            audience = submissions[-1][1]
+            keys.append(audience.keys_packed)
+            args.append(audience.args_packed)
+            count = b"%d" % len(submissions)
+            args.append(b"$%d\r\n%b\r\n" % (len(count), count))
+            keys_count += audience.keys_count
+            args_count += 5 + 5 * len(submissions)
+            for draft, _ in submissions:
+                sender = draft.sender
+                name = format_name(draft.mid, draft.digest)
+                prefix, tail = audience.prefix_of.get(sender, b"\n"), draft.tail
+                if draft.is_stored_wanted:
+                    prefix = AWAITED + prefix
+                packed = audience.sender_packed.get(sender)
+                if packed is None or draft.reply_to is not None or draft.is_system:
+                    packed = _pack_sender(draft, is_listed=packed is not None)
+                args.append(
+                    b"$10\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b%b\r\n"
+                    % (
+                        reference_key(sender, draft.ref),
+                        packed,
+                        len(name), name, len(prefix) + len(tail), prefix, tail,
+                    )
+                )  # fmt: skip
+        call = Packed(
+            b"*%d\r\n%b%b%b%b"
+            % (
+                3 + keys_count + args_count,
+                self._name,
+                pack(b"%d" % keys_count),
+                b"".join(keys),
+                b"".join(args),
+            )
+        )
+        call.key = self._backlog
+        return call
+
+    def _answered(
+        self,
+        batch: list[Submission],
+        chats: dict[ChatId, list[Submission]],
+        epoch: Epoch,
+        reply: Reply,
+    ) -> None:
+        if isinstance(reply, Exception):
+            if str(reply).startswith("NOSCRIPT"):
+                self._reload(batch)
+                return
+            error = translate_reply_error(reply)
+            for draft, _ in batch:
+                draft.owner.failed(draft, error)
+        else:
+            at = 0
+            for chat, submissions in chats.items():
+                at = self._dispatch(chat, submissions, epoch, reply, at)
+        if self._is_reloading and self._in_flight == 0:
+            self._resume()
+
+    def _dispatch(
+        self, chat: ChatId, submissions: list[Submission], epoch: Epoch, reply: Reply, at: int
+    ) -> int:
+        """Report the results for one chat, from `at` in the reply; return the index after them."""
+        is_open = reply[at]
+        at += 1
+        if not is_open:
+            self._give_back(chat, submissions)
+            return at
+        audience = submissions[-1][1]
+        committed: list[tuple[Draft, Seq, Ts]] = []
+        for draft, _ in submissions:
+            code = reply[at]
+            if draft.expires_at is not None and code in (_COMMITTED, _UNDELIVERED):
+                self._expiring.add(chat, {reply[at + 1]: draft.expires_at})
+            if code == _COMMITTED:
+                committed.append((draft, reply[at + 1], reply[at + 2]))
+                at += 3
+            elif code == _UNDELIVERED:
+                draft.owner.undelivered(draft, reply[at + 1], reply[at + 2])
+                at += 3
+            elif code == _KNOWN:
+                draft.owner.known(draft, reply[at + 1])
+                at += 2
+            elif code == _RESTRAINED:
+                refusal = refusal_of(reply[at + 1], reply[at + 2])
+                if isinstance(refusal, RateLimited):
+                    metrics.RATE_LIMITED.labels("slow_mode").inc()
+                draft.owner.failed(draft, refusal)
+                at += 3
+            else:
+                at += 1
+                self._refuse(draft, code)
+        if committed and audience.is_large:
+            gateways = reply[at]
+            at += 1
+            for draft, seq, ts in committed:
+                draft.owner.published(draft, seq, ts, epoch, gateways)
+        elif committed:
+            count = len(audience.inline_users)
+            firsts = reply[at : at + count]
+            at += count + 1
+            far = None
+            if reply[at - 1]:
+                far = reply[at : at + count]
+                at += count
+            for offset, (draft, seq, ts) in enumerate(committed):
+                places = InboxPositions(firsts, offset, far)
+                draft.owner.committed(draft, seq, ts, epoch, audience, places)
+        return at
+
+    def _refuse(self, draft: Draft, code: object) -> None:
+        if code == _NOT_MEMBER:
+            draft.owner.not_member(draft)
+        elif code == _FULL:
+            full = Overloaded("the backlog is full: messages wait for the warm tier")
+            draft.owner.failed(draft, full)
+        elif code == _NO_TARGET:
+            error = BadRequest("reply_to: the chat has no message with this seq")
+            draft.owner.failed(draft, error)
+        elif code == _CHAT_FULL:
+            metrics.RATE_LIMITED.labels("chat_backlog").inc()
+            why = "too many messages of this chat wait to be stored: slow down"
+            draft.owner.failed(draft, RateLimited(why, retry_after_ms=1000))
+        else:
+            draft.owner.failed(draft, CorruptData(f"accept.lua answered {code!r}"))
+
+    # Redis lost the script: queue everything again in order, load it, and resume
+
+    def _reload(self, batch: list[Submission]) -> None:
+        self._is_reloading = True
+        self._sent_back.append(batch)
+        if self._in_flight == 0:
+            self._resume()
+
+    def _resume(self) -> None:
+        for batch in reversed(self._sent_back):
+            self._queue.extendleft(reversed(batch))
+        self._sent_back.clear()
+
+        def on_loaded(reply: Reply) -> None:
+            self._is_reloading = False
+            if isinstance(reply, Exception):
+                waiting, self._queue = self._queue, collections.deque()
+                for draft, _ in waiting:
+                    draft.owner.failed(draft, Unavailable("redis: cannot load scripts"))
+            else:
+                self._schedule()
+
+        self._hot.send(on_loaded, "SCRIPT", "LOAD", self._script.source)
+
+
+def _pack_sender(draft: Draft, *, is_listed: bool) -> bytes:
+    """Return the packed sender and permission flag; with "0" the script checks membership."""
+    listed = "s" if draft.is_system else "1" if is_listed else "0"
+    if draft.reply_to is not None:
+        listed += f":{draft.reply_to}"
+    return pack(draft.sender.encode(), listed.encode())
+
+
+class PartitionedCommit:
+    """The commit queues of all partitions."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId) -> None:
+        self._partition_of = hot.keys.partition_of
+        self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        """See `GroupCommit.submit`."""
+        self._queues[self._partition_of(draft.chat)].submit(draft, audience)

@@ -1,0 +1,121 @@
+"""Large-chat subscriptions of gateways, and the large chats of each user.
+
+Data: ``{pN}:watchers:<chat>`` (zset, gateway → expiry by the Redis clock), where the commit looks
+up the gateways to notify; ``{pN}:large:<user>`` (hash, chat → ``<inbox seq>:<since>``, with
+``:<until>`` after the end; see `LargePlace`). Entries of a dead gateway expire without a refresh,
+and mail to it until then is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+LISTEN_BATCH_MAX = 500
+LARGE_CHATS_MAX = 1000  # per user
+_ANSWERS = 4  # values in the script reply, for each chat
+
+
+class LargeHead(NamedTuple):
+    """State of a chat at one moment."""
+
+    epoch: Epoch
+    seq: Seq
+    is_open: bool
+    large: int  # version with which it became a large chat; 0: it is not large
+    joined: Seq  # first seq of the given user; 0: not a member
+
+
+class LargeChatSubscriptions:
+    """Large-chat subscriptions of one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[LargeHead]:
+        """Subscribe this gateway to chats for another `ttl_s`; return the heads of the chats.
+
+        Guarantees:
+            Order: every entry above the returned head is sent here. If `user` is a member at that
+            head, the entry that ends the membership lies above it, too.
+        """
+        return await self._run(chats, self._ttl_ms, user or "")
+
+    async def leave(self, chats: Sequence[ChatId]) -> None:
+        """Unsubscribe this gateway from chats."""
+        await self._run(chats, 0, "")
+
+    async def _run(self, chats: Sequence[ChatId], ttl_ms: int, user: str) -> list[LargeHead]:
+        keys, heads = self._hot.keys, dict[ChatId, LargeHead]()
+        groups: dict[int, list[ChatId]] = {}
+        for chat in chats:
+            groups.setdefault(keys.partition_of(chat), []).append(chat)
+
+        async def run(partition: int, group: list[ChatId]) -> None:
+            epoch = self._hot.epoch_of(partition)
+            for start in range(0, len(group), LISTEN_BATCH_MAX):
+                chunk = group[start : start + LISTEN_BATCH_MAX]
+                reply = await self._hot.run(
+                    load_script("listen"),
+                    args={"epoch": epoch, "gateway": self._gateway, "ttl_ms": ttl_ms},
+                    items=[
+                        {
+                            "chat": keys.chat(chat),
+                            "watchers": keys.watchers(chat),
+                            "members": keys.members(chat),
+                            "user": user,
+                        }
+                        for chat in chunk
+                    ],
+                )
+                for i, chat in enumerate(chunk):
+                    seq, is_open, large, joined = reply[_ANSWERS * i : _ANSWERS * (i + 1)]
+                    heads[chat] = LargeHead(epoch, Seq(seq), bool(is_open), large, Seq(joined))
+
+        await asyncio.gather(*(run(*each) for each in groups.items()))
+        return [heads[chat] for chat in chats]
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
+        """Return the gateways with sessions of the chat, dead ones of the last `ttl_s` included."""
+        names = await self._hot.call("ZRANGE", self._hot.keys.watchers(chat), 0, -1)
+        return [GatewayId(name.decode()) for name in names]
+
+    async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
+        """Return the user's large chats, former ones included."""
+        reply = await self._hot.call("HGETALL", self._hot.keys.large(user))
+        return {
+            ChatId(name.decode()): _parse_places(value)[0]
+            for name, value in zip(reply[::2], reply[1::2], strict=True)
+        }
+
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
+        """Return the newest period in which a chat is large for a user; None if it never was."""
+        value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
+        return None if value is None else _parse_places(value)[0]
+
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
+        """Return the start of the period that ended at inbox seq `told` of the user.
+
+        None if it is no longer known: the chat had too many transitions since.
+        """
+        value = await self._hot.call("HGET", self._hot.keys.large(user), chat)
+        places = [] if value is None else _parse_places(value)
+        ended = (each for each in places if each.until is not None)
+        return next((each.since for each in ended if each.told == told), None)
+
+
+def _parse_places(value: bytes) -> list[LargePlace]:
+    """Return the periods in which a chat was large for a user, newest first."""
+    places = []
+    for place in value.split(b";"):
+        told, since, *until = (Seq(int(number)) for number in place.split(b":"))
+        places.append(LargePlace(told, since, until[0] if until else None))
+    return places

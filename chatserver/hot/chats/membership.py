@@ -1,0 +1,284 @@
+"""Membership in the hot tier: changes of members, and read access checks.
+
+Data: ``{pN}:members:<chat>`` the members; ``{pN}:turnover:<chat>`` the users still to be notified
+of a join or leave; ``{pN}:changing`` the changes in progress, so that `workers.repair` finishes a
+change that a dead process left between the directory and Redis.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from chatserver.domain.ids import ChatId, Ref, Seq, UserId, new_id
+from chatserver.domain.membership import NOT_A_MEMBER, Reader
+from chatserver.domain.membership_changes import (
+    ChangedChatHead,
+    ChangePlace,
+    FoundReference,
+    MembershipChange,
+)
+from chatserver.domain.membership_periods import Periods
+from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
+from chatserver.domain.moderation import parse_standing
+from chatserver.errors import NotFound, Unavailable
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.membership_notices import MembershipNotice
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+
+OVERDUE_MAX = 100  # per call
+LOADS_MAX = 3
+PERIODS_CACHED_MAX = 10_000
+UNSTORED_S = 5.0  # entries stored by then need one check
+_CLOSED = 0
+
+
+class ScriptInput(NamedTuple):
+    """Arguments of a script, by the names in its header."""
+
+    keys: dict[str, Value]
+    args: dict[str, Value]
+    items: list[dict[str, Value]]
+
+
+def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
+    """Return the input of ``change_members.lua`` for a change."""
+    keys, chat = hot.keys, change.chat
+    partition = keys.partition_of(chat)
+    return ScriptInput(
+        {
+            "chat": keys.chat(chat),
+            "members": keys.members(chat),
+            "log": keys.log(chat),
+            "backlog": keys.backlog(partition),
+            "checkpoint": keys.checkpoint(partition),
+            "undelivered": keys.undelivered(partition),
+            "turnover": keys.turnover(chat),
+            "refs_even": keys.refs_even(chat),
+            "asides": keys.asides(chat),
+            "refs_odd": keys.refs_odd(chat),
+        },
+        {
+            "epoch": hot.epoch_of(partition),
+            "chat_id": chat,
+            "version": change.version,
+            "title": change.name,
+            "history": change.history,
+            "ref_ttl_s": hot.settings.ref_ttl_s,
+            "ref": reference_key(change.sender, change.ref),
+            "name": format_name(change.mid, change.digest),
+            "large": change.large,
+            "turn": change.transition,
+            "phase": generation_phase(chat),
+            "repeat_lost": "1" if change.is_repeat else "",
+        },
+        [
+            {
+                "user": entry.user,
+                "role": entry.role,
+                "is_new": "1" if entry.is_new else "",
+                "tail": entry.tail,
+            }
+            for entry in change.entries
+        ],
+    )
+
+
+def parse_changed(value: bytes | None) -> dict[int, ChangePlace]:
+    """Return the places of the entries of a chat's last changes, by version."""
+    places: dict[int, ChangePlace] = {}
+    for one in (value or b"").decode().split(",") if value else ():
+        version, _, first = one.partition(":")
+        places[int(version)] = ChangePlace(Seq(int(first.rstrip("lr"))), first.isdigit())
+    return places
+
+
+class HotMembership:
+    """Changes memberships in Redis."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._keys = hot.keys
+
+    # changes in progress
+
+    async def begin(self, chat: ChatId, hold_s: float) -> str:
+        """Record that a change of the chat may take `hold_s`; return the record's name."""
+        name = f"{chat}:{new_id()}"
+        key = self._keys.changing(self._keys.partition_of(chat))
+        now_ms = await self._hot.time_ms(key)
+        await self._hot.call("ZADD", key, now_ms + int(hold_s * 1000), name)
+        return name
+
+    async def end(self, name: str) -> None:
+        """Delete the record of a change that is finished, or was not made."""
+        chat = ChatId(name.partition(":")[0])
+        key = self._keys.changing(self._keys.partition_of(chat))
+        await self._hot.call("ZREM", key, name)
+
+    async def note_unstored(self, chat: ChatId) -> None:
+        """Record that entries of changes may not be stored; to be checked in `UNSTORED_S`."""
+        key = self._keys.changing(self._keys.partition_of(chat))
+        due_ms = await self._hot.time_ms(key) + int(UNSTORED_S * 1000)
+        await self._hot.call("ZADD", key, "NX", due_ms, f"{chat}:unstored")
+
+    async def list_overdue(self, partition: int) -> list[tuple[ChatId, str]]:
+        """Return (chat, record name) of overdue changes, whose process died."""
+        key = self._keys.changing(partition)
+        now_ms = await self._hot.time_ms(key)
+        names = await self._hot.call("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", 0, OVERDUE_MAX)
+        return [(ChatId(name.partition(b":")[0].decode()), name.decode()) for name in names]
+
+    # a single change
+
+    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None:
+        """Return the digest of the operation of `sender` with `ref`; None if it is unknown."""
+        return (await self.find_reference(chat, sender, ref)).digest
+
+    async def find_reference(self, chat: ChatId, sender: UserId, ref: Ref) -> FoundReference:
+        """Return the digest stored for `ref`, and whether Redis has the references of the chat."""
+        key = reference_key(sender, ref)
+        gate, *places = await self._hot.transaction(
+            ("HGET", self._keys.chat(chat), "gate"),
+            ("HGET", self._keys.refs_even(chat), key),
+            ("HGET", self._keys.refs_odd(chat), key),
+        )
+        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
+        place = places[0] or places[1]
+        return FoundReference(
+            (gate or b"").startswith(f"{epoch}:".encode()),
+            None if place is None else parse_place(place)[3],
+        )
+
+    async def apply(self, change: MembershipChange) -> Seq | None:
+        """Apply a change and return the seq of its first entry; None: load the chat first.
+
+        0 means that a later change has been applied already.
+
+        Guarantees:
+            From here on no commit uses the previous membership (promise P7).
+            Idempotent: a repeat, or a change older than the last one, does nothing.
+        """
+        given = change_input(self._hot, change)
+        script = load_script("change_members")
+        code, *place = await self._hot.run(
+            script, given.keys, given.args, given.items, is_commit=True
+        )
+        return None if code == _CLOSED else Seq(int(place[0]) if place else 0)
+
+    async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool:
+        """Set the write policy of a chat as of `version`; False if it has to be loaded first.
+
+        Guarantees:
+            From here on no commit accepts a sender whom the policy prevents from writing.
+            Idempotent: a repeat, or a change older than the last one, does nothing.
+        """
+        partition = self._keys.partition_of(chat)
+        reply = await self._hot.run(
+            load_script("restrict"),
+            {"chat": self._keys.chat(chat)},
+            {"epoch": self._hot.epoch_of(partition), "version": version, "strict": strictness},
+        )
+        return int(reply) != _CLOSED
+
+    async def forget_turnover(self, chat: ChatId, turns: Sequence[MembershipNotice]) -> None:
+        """Delete notices that were delivered."""
+        if turns:
+            key = self._keys.turnover(chat)
+            await self._hot.call("HDEL", key, *(turn.field for turn in turns))
+
+    async def find_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead | None:
+        """Return the head of a chat and the places of its last changes; None if it is not loaded.
+
+        `users`: users whose first seq is returned, if they are members.
+
+        Guarantees:
+            Atomic.
+        """
+        (gate, seq, stored, changed), *found = await self._hot.snapshot(
+            ("HMGET", self._keys.chat(chat), "gate", "seq", "stored", "changed"),
+            *([("HMGET", self._keys.members(chat), *users)] if users else []),
+        )
+        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
+        if not (gate or b"").startswith(f"{epoch}:".encode()):
+            return None
+        values = zip(users, found[0] if found else [], strict=True)
+        return ChangedChatHead(
+            Seq(int(seq)),
+            Seq(int(stored or 0)),
+            parse_changed(changed),
+            {user: Seq(parse_standing(value).joined) for user, value in values if value},
+        )
+
+
+class PeriodSource(Protocol):
+    """Source of earlier membership periods, in the directory."""
+
+    async def find_periods(self, chat: ChatId, user: UserId) -> Periods: ...
+
+
+class MemberCheck:
+    """Read access checks for members. Without `periods`, earlier periods are ignored."""
+
+    def __init__(
+        self, hot: HotClient, audiences: Audiences, periods: PeriodSource | None = None
+    ) -> None:
+        self._hot = hot
+        self._audiences = audiences
+        self._periods = periods
+        # Immutable while this membership lasts, so never outdated.
+        self._cache: collections.OrderedDict[tuple[ChatId, UserId, Seq], Periods] = (
+            collections.OrderedDict()
+        )
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        """Return the range of a chat that a member may read.
+
+        Guarantees:
+            Atomic: up to `head`, the chat is from a time at which the user was a member.
+            Cost: one Redis round trip; the chat is loaded if necessary.
+
+        Raises:
+            NotFound: no such chat, or not a member: the caller must not learn which.
+        """
+        hot, keys = self._hot, self._hot.keys
+        for _ in range(LOADS_MAX):
+            (gate, seq, history, stored), member = await hot.snapshot(
+                ("HMGET", keys.chat(chat), "gate", "seq", "history", "stored"),
+                ("HGET", keys.members(chat), user),
+            )
+            epoch = hot.epoch_of(keys.partition_of(chat))
+            if not (gate or b"").startswith(f"{epoch}:".encode()):
+                await self._audiences.get(chat)
+                continue
+            if member is None:
+                break
+            joined = parse_standing(member).joined
+            first = Seq(1 if history == b"all" else max(1, joined))
+            return Reader(first, Seq(int(seq)), Seq(int(stored or 0)))
+        else:
+            raise Unavailable(f"chat {chat}: could not be opened, try again")
+        raise NotFound(NOT_A_MEMBER)
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        """Return the range that a member may read, with their earlier periods.
+
+        Guarantees:
+            Cost: nothing for members who read from the start, else one GetItem for each membership;
+            this process caches the newest `PERIODS_CACHED_MAX`.
+
+        Raises:
+            Unavailable: the directory does not answer.
+        """
+        if not reader.lacks_periods or self._periods is None:
+            return reader
+        key = (chat, user, reader.first)
+        periods = self._cache.get(key)
+        if periods is None:
+            periods = await self._periods.find_periods(chat, user)
+            self._cache[key] = periods
+            if len(self._cache) > PERIODS_CACHED_MAX:
+                self._cache.popitem(last=False)
+        return reader._replace(periods=periods)

@@ -1,0 +1,50 @@
+"""Pending notices: users to notify of a join, a leave or a large-chat transition.
+
+``change_members.lua`` writes them atomically with the change; they are deleted after delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import Seq, UserId
+
+EVERYBODY = "+"  # instead of a user id: the chat itself became large or small
+
+
+class MembershipNotice(NamedTuple):
+    """A join or leave of a user at chat seq `seq`, or a large-chat transition.
+
+    A user who left still has to receive the entries above `after`. Without a user: all members have
+    to be notified that the chat became large or small above `seq`. `is_large`: the chat was large
+    at the join or leave; or it became large.
+    """
+
+    field: str
+    version: int
+    user: UserId | None
+    is_in: bool
+    seq: Seq
+    after: Seq
+    is_large: bool
+
+
+def parse_turns(reply: Sequence[bytes]) -> list[MembershipNotice]:
+    """Parse the fields of a chat's turnover, in the order of the changes.
+
+    Within one change, joins and leaves come before the large-chat transition.
+    """
+    pairs = zip(reply[::2], reply[1::2], strict=True)
+    turns = [_parse_turn(field.decode(), value.decode()) for field, value in pairs]
+    return sorted(turns, key=lambda turn: (turn.version, turn.user is None))
+
+
+def _parse_turn(field: str, value: str) -> MembershipNotice:
+    version, _, name = field.partition(":")
+    way, seq, after, large = (*value.split(":"), "0", "0")[:4]
+    user = None if name == EVERYBODY else UserId(name)
+    is_large = way == "up" if user is None else large == "1"
+    return MembershipNotice(
+        field, int(version), user, way == "in", Seq(int(seq)), Seq(int(after)), is_large
+    )

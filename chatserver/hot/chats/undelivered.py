@@ -1,0 +1,91 @@
+"""Fan-out completion: removes settled chats from ``{pN}:undelivered``.
+
+Fan-out is finished when every inbox has the entries and every gateway has been notified. The
+removal runs after all mail sent before, so that a process that dies between the two leaves the chat
+listed. On one connection the call order guarantees that. Mailboxes of a cluster are on other nodes,
+so the removal waits for their replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.redis.wire import Reply
+
+log = structlog.get_logger()
+
+
+class UndeliveredChats:
+    """Settles chats: removes finished ones from the list, batched per event-loop tick."""
+
+    def __init__(self, hot: HotClient, postman: MailboxWriter) -> None:
+        self._hot = hot
+        self._postman = postman
+        self._soon: dict[ChatId, Seq] = {}
+
+    def settle_soon(self, chat: ChatId, upto: Seq) -> None:
+        """Settle at the end of this tick, after the mail sent in it.
+
+        A failure is only logged: `workers.repair` then finds the chat and settles it.
+        """
+        if not self._soon:
+            loop = asyncio.get_running_loop()
+            # Two ticks later: mail is flushed one tick later, and must be on the wire before.
+            loop.call_soon(loop.call_soon, self._flush)
+        self._soon[chat] = upto
+
+    def _flush(self) -> None:
+        soon, self._soon = self._soon, {}
+        if self._hot.is_ordered:
+            self._send(soon)
+        else:
+            self._postman.when_posted(functools.partial(self._send, soon))
+
+    def _send(self, done: dict[ChatId, Seq], is_posted: bool = True) -> None:
+        if not is_posted:
+            log.warning("settle.left_to_repair", error="mail was lost")
+            return
+        script = load_script("settle")
+        for keys, args in self._calls(list(done.items())):
+            self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
+
+    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
+        """Settle after the mail has been sent. A chat with newer commits stays listed.
+
+        Raises:
+            Unavailable: Redis does not answer, or mail was lost; `workers.repair` finds the chat.
+        """
+        if not self._hot.is_ordered:
+            await self._postman.posted()
+        script = load_script("settle")
+        for keys, args in self._calls(done):
+            await self._hot.call("EVAL", script.source, len(keys), *keys, *args)
+
+    def _calls(self, done: Sequence[tuple[ChatId, Seq]]) -> list[tuple[list[Value], list[Value]]]:
+        names, script = self._hot.keys, load_script("settle")
+        groups: dict[int, list[tuple[ChatId, Seq]]] = {}
+        for chat, upto in done:
+            groups.setdefault(names.partition_of(chat), []).append((chat, upto))
+        return [
+            script.bind(
+                {"undelivered": names.undelivered(partition)},
+                items=[
+                    {"chat": names.chat(chat), "chat_id": chat, "upto": upto}
+                    for chat, upto in group
+                ],
+            )
+            for partition, group in groups.items()
+        ]
+
+
+def _log_failure(reply: Reply) -> None:
+    if isinstance(reply, Exception):
+        log.warning("settle.left_to_repair", error=str(reply))

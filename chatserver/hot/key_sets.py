@@ -1,0 +1,45 @@
+"""Cached key set (JWKS) of the host application, shared by all processes.
+
+Data: ``{jwks}:keys`` (hash: ``at`` in ms, ``body``) expires a day after the last successful fetch,
+so keys outlive the host application by at most a day. ``{jwks}:fetching`` (string) exists while no
+process needs to fetch again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatserver.hot.redis.client import HotClient
+
+KEEP_S = 86_400
+
+
+class KeySetCopy(NamedTuple):
+    """A fetched key set (RFC 7517); `fetched_at` in seconds since 1970."""
+
+    fetched_at: float
+    body: bytes
+
+
+class KeySets:
+    """Reads and writes the cached copy."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def find(self) -> KeySetCopy | None:
+        """Return the cached copy; None if there is none. Raises Unavailable."""
+        at, body = await self._hot.call("HMGET", self._hot.keys.jwks(), "at", "body")
+        return None if at is None or body is None else KeySetCopy(int(at) / 1000, body)
+
+    async def put(self, fetched_at: float, body: bytes) -> None:
+        """Replace the cached copy. Raises Unavailable."""
+        key = self._hot.keys.jwks()
+        fields = ("at", int(fetched_at * 1000), "body", body)
+        await self._hot.write("HSET", key, *fields)
+        await self._hot.call("EXPIRE", key, KEEP_S)
+
+    async def claim_fetch(self, interval_s: int) -> bool:
+        """Return whether the caller may fetch: one of all processes may, once per interval."""
+        key = self._hot.keys.jwks_fetching()
+        return await self._hot.write("SET", key, "1", "NX", "EX", interval_s) is not None

@@ -1,0 +1,384 @@
+"""Client interface of the hot tier, for a single Redis server or a Redis Cluster.
+
+`chatserver.hot.redis.single_server` keeps one connection to a server,
+`chatserver.hot.redis.cluster` one to each master of a cluster. Both read the epochs before they
+allow calls. A server that was replaced or restarted from disk gets a new epoch, because its data
+may have gone back in time (promises P1, P5). A server whose data was deleted at runtime keeps its
+replication id, so each process also checks periodically that the epochs still exist, and creates
+missing ones again.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import functools
+import hashlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import redis.asyncio
+import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chatserver import config
+from chatserver.domain.ids import ULID_TIME_CHARS, Epoch, new_id
+from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
+from chatserver.hot.redis.connection import Address
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.replies import (
+    Durable,
+    NoScript,
+    call_on,
+    set_future,
+    translate_reply_error,
+)
+from chatserver.hot.redis.scripts import Script, Value, load_script
+from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
+
+log = structlog.get_logger()
+
+RECONNECT_S_MAX = 1.0
+EPOCH_LOOK_S = 1.0
+EPOCHS_LOOKED_MAX = 64  # partitions checked per interval
+
+
+class HotClient(abc.ABC):
+    """Connection of one process to the hot tier. Created by `open_hot`."""
+
+    # True if all calls reach Redis in call order, whatever their keys. False if only calls of the
+    # same partition do.
+    is_ordered: bool
+
+    def __init__(self, settings: config.Redis) -> None:
+        self.settings = settings
+        self.keys = Keys(settings.partitions)
+        self.epochs: list[Epoch] = [Epoch("")] * settings.partitions
+        self._whole, self._whole_of = Epoch(""), list[Epoch]()
+        # Servers that answer but refuse writes, with the reason, such as a full disk.
+        self.refusals: dict[str, str] = {}
+        self.refusal = ""  # reason of one server, when all servers refuse writes
+        self.on_epoch: list[Callable[[], None]] = []
+        self.on_reload: list[Callable[[], None]] = []
+        self.address = Address(settings.url)
+        self.name = self.address.name
+        self._durable = Durable(settings.wait_replicas, settings.wait_fsync)
+        # Shorter than the deadline of a call: calls behind it on the connection wait, too.
+        self._wait = self._durable.command(self.wait_ms)
+
+    # calls
+
+    @property
+    @abc.abstractmethod
+    def is_up(self) -> bool:
+        """True while Redis answers and the epoch is known; for a cluster: any part of it."""
+
+    @abc.abstractmethod
+    def send(self, on_reply: OnReply, *args: Value) -> None:
+        """Send a call without waiting; `on_reply` receives the reply or the error.
+
+        Guarantees:
+            Order: calls on keys of the same partition run in call order; see `is_ordered`.
+            Answer: `on_reply` runs exactly once, later. After `Unavailable` the call may have run.
+        """
+
+    def commit(self, on_reply: OnReply, *args: Value) -> None:
+        """Send a call that must be durable before a client gets its acknowledgment; like `send`.
+
+        Guarantees:
+            Durability: with `redis.wait_replicas`, a reply means that so many replicas have the
+            write; with `redis.wait_fsync`, that it is on the disk of Redis. Otherwise `on_reply`
+            gets `Unavailable`, and the call may have run.
+        """
+        if self._durable.is_on:
+            self._send_and_wait(on_reply, args)
+        else:
+            self.send(on_reply, *args)
+
+    @abc.abstractmethod
+    def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        """Send a call followed by WAIT or WAITAOF, and evaluate both replies."""
+
+    async def call(self, *args: Value) -> Any:
+        """Send a call and return its reply.
+
+        Guarantees:
+            Order: as `send`.
+            Cancellation: the call may still run; its reply is dropped.
+
+        Raises:
+            Unavailable: no reply in time, or a temporary refusal by Redis; the call may have run.
+        """
+        return await self._answer_of(self.send, args)
+
+    async def _answer_of(self, make: Callable[..., None], args: Sequence[Any]) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        make(set_future(future), *args)
+        return await future
+
+    async def run(
+        self,
+        script: Script,
+        keys: Mapping[str, Value] | None = None,
+        args: Mapping[str, Value] | None = None,
+        items: Iterable[Mapping[str, Value]] = (),
+        *,
+        is_commit: bool = False,
+    ) -> Any:
+        """Run a script with the names from its header; load it again if Redis lost it.
+
+        `is_commit`: the reply must be durable; see `commit`.
+        """
+        key_list, arg_list = script.bind(keys, args, items)
+        tail = (len(key_list), *key_list, *arg_list)
+        make = self.commit if is_commit else self.send
+        try:
+            return await self._answer_of(make, ("EVALSHA", script.sha, *tail))
+        except NoScript:
+            return await self._answer_of(make, ("EVAL", script.source, *tail))
+
+    async def transaction(self, *calls: tuple[Value, ...]) -> list[Any]:
+        """Run calls on keys of one partition atomically, and return their replies.
+
+        A full Redis runs them, too: use it only for bounded data, or to free memory. A call without
+        a key, such as TIME, runs on the server of the other keys.
+
+        Raises:
+            Unavailable: as `call`.
+        """
+        replies: list[Any] = await self._answer_of(
+            functools.partial(self._send_script, load_script("transaction")), calls
+        )
+        return replies
+
+    async def snapshot(self, *calls: tuple[Value, ...]) -> list[Any]:
+        """Run read-only calls on keys of one partition atomically; see `transaction`."""
+        replies: list[Any] = await self._answer_of(
+            functools.partial(self._send_script, load_script("snapshot")), calls
+        )
+        return replies
+
+    async def time_ms(self, key: str) -> int:
+        """Return the time of the Redis server that holds `key`: process clocks may differ."""
+        _, (seconds, micros) = await self.snapshot(("EXISTS", key), ("TIME",))
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def write(self, *args: Value) -> Any:
+        """Send a write that a full Redis accepts, too, and return its reply; see `transaction`."""
+        return await self._answer_of(self.post, args)
+
+    async def create_group(self, key: str, group: str) -> None:
+        """Create a consumer group that reads a stream from its beginning, if it is missing."""
+        try:
+            await self.write("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+        except CorruptData as exc:
+            if "BUSYGROUP" not in exc.message:
+                raise
+
+    def post(self, on_reply: OnReply, *args: Value) -> None:
+        """Send a write that a full Redis accepts, too, without waiting; see `send`."""
+
+        def unwrap(reply: Reply) -> None:
+            on_reply(reply if isinstance(reply, Exception) else reply[0])
+
+        self._send_script(load_script("transaction"), unwrap, args)
+
+    def _send_script(self, script: Script, on_reply: OnReply, *calls: tuple[Value, ...]) -> None:
+        keys = [key for call in calls if (key := key_in(call)) is not None]
+        words = [word for call in calls for word in (len(call), *call)]
+        tail = (len(keys), *keys, *words)
+
+        def answered(reply: Reply) -> None:
+            if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
+                self.send(on_reply, "EVAL", script.source, *tail)
+            else:
+                on_reply(reply)
+
+        self.send(answered, "EVALSHA", script.sha, *tail)
+
+    def epoch_of(self, partition: int) -> Epoch:
+        """Return the epoch of a partition on the current connection."""
+        return self.epochs[partition]
+
+    @property
+    def whole_epoch(self) -> Epoch:
+        """The epoch reported to devices; it changes when the epoch of any partition changes.
+
+        A user's inbox may be in a partition without data loss, and a chat of theirs in one with
+        data loss. The sender must learn of the loss, to send again the messages that were acked and
+        not stored (promise P1).
+        """
+        if self._whole_of != self.epochs:
+            self._whole_of = list(self.epochs)
+            self._whole = _join_epochs(self._whole_of)
+        return self._whole
+
+    def told_epoch(self, epoch: Epoch) -> Epoch:
+        """Return the epoch to report to devices instead of the epoch of a partition.
+
+        An epoch of no current partition is returned unchanged: no device has it.
+        """
+        return self.whole_epoch if epoch in self.epochs else epoch
+
+    @abc.abstractmethod
+    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+        """Return a redis-py client for blocking reads of a key; the caller closes it.
+
+        After a failure, request a new one: the key may have moved.
+
+        Raises:
+            Unavailable: no node serves the key now.
+        """
+
+    async def within(self, call: Awaitable[Any]) -> Any:
+        """Await a call of a blocking client, with a deadline; TimeoutError is an OSError."""
+        async with asyncio.timeout(self.settings.call_timeout_s + 5):
+            return await call
+
+    # connection
+
+    @abc.abstractmethod
+    async def connect(self) -> None:
+        """Connect and read the epochs.
+
+        Raises:
+            Unavailable: no server answers; the message explains how to start one.
+            ConfigError: Redis was started with another partition count, or would evict keys.
+        """
+
+    @abc.abstractmethod
+    async def keep_connected(self) -> None:
+        """Reconnect whenever a connection is lost, with jitter, until cancelled."""
+
+    async def watch_epochs(self) -> None:
+        """Check every second that the epochs of some partitions still exist, until cancelled.
+
+        Also check that Redis accepts writes: it refuses them while it cannot persist them to disk.
+        """
+        partitions = itertools.cycle(range(self.settings.partitions))
+        count = min(self.settings.partitions, EPOCHS_LOOKED_MAX)
+        while True:
+            await asyncio.sleep(EPOCH_LOOK_S)
+            await asyncio.gather(
+                *(self._look_at_epoch(n) for n in itertools.islice(partitions, count)),
+                self._look_for_refusal(),
+            )
+
+    async def _look_at_epoch(self, partition: int) -> None:
+        known = self.epochs[partition]
+        try:
+            found: bytes | None = await self.call("HGET", self.keys.epoch(partition), "epoch")
+        except ChatError:
+            return  # Redis is unavailable; the next connection reads the epoch
+        if found != known.encode() and known == self.epochs[partition]:
+            log.warning("hot.epoch_lost", redis=self.name, partition=partition)
+            self.doubt(partition)
+
+    @abc.abstractmethod
+    def keys_by_server(self) -> dict[str, str]:
+        """Return one existing key per connected server, by server name."""
+
+    async def _look_for_refusal(self) -> None:
+        keys, before = self.keys_by_server(), self.refusals
+        found = await asyncio.gather(*map(self._find_refusal, keys.values()))
+        self.refusals = {name: why for name, why in zip(keys, found, strict=True) if why}
+        names = ", ".join(sorted(keys))
+        self.refusal = f"redis at {names}: {found[0]}" if keys and all(found) else ""
+        for name in self.refusals.keys() - before.keys():
+            log.error("hot.writes_refused", redis=name, error=self.refusals[name])
+        for name in before.keys() - self.refusals.keys():
+            log.info("hot.writes_taken_again", redis=name)
+
+    async def _find_refusal(self, key: str) -> str:
+        """Return why Redis refuses a write; empty if it accepts it or does not answer.
+
+        The probe changes no data. Redis refuses it for the same reasons as a message, full memory
+        included.
+        """
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def on_reply(found: Reply) -> None:
+            if not reply.done():
+                reply.set_result(found)
+
+        self.send(on_reply, "SETRANGE", f"{key}:probe", 0, "")
+        found = await reply
+        is_refused = isinstance(found, Exception) and not isinstance(found, ChatError)
+        return translate_reply_error(found).message if is_refused else ""
+
+    def doubt_epoch(self, partition: int, epoch: Epoch) -> NoReturn:
+        """Read the epoch of a partition again, because Redis reports an epoch other than `epoch`.
+
+        Raises:
+            Unavailable: always; the caller has to repeat what it began in that epoch.
+        """
+        if epoch == self.epochs[partition]:
+            log.warning("hot.epoch_lost", redis=self.name, partition=partition)
+            self.doubt(partition)
+        raise Unavailable(f"redis at {self.name}: lost what it had; it is being filled again")
+
+    @abc.abstractmethod
+    def doubt(self, partition: int) -> None:
+        """Read the epoch of a partition again: Redis lost it, or has another one."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Close all connections."""
+
+    def _blocking_client_at(self, address: Address) -> redis.asyncio.Redis:
+        """Return a client without its own retries: they would repeat calls that already ran."""
+        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
+            address.url,
+            # `within` sets the deadline: redis-py's own uses wait_for, which in Python 3.11
+            # can swallow a cancellation, and then a reader never ends.
+            socket_timeout=None,
+            socket_connect_timeout=self.settings.connect_timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        return client
+
+    async def _learn_epoch(self, wire: Wire, partition: int, life: str, came_from: str) -> Epoch:
+        """Return the epoch of a partition; a new one if its server may have gone back in time.
+
+        `came_from`: the replication id under which the partition was served before, if it moved
+        from there without data loss.
+        """
+        script = load_script("epoch")
+        keys, args = script.bind(
+            {"epoch": self.keys.epoch(partition)},
+            {
+                "replid": life,
+                "came_from": came_from,
+                "suffix": new_id()[ULID_TIME_CHARS:],
+                "partitions": self.settings.partitions,
+            },
+        )
+        # Not EVALSHA: this runs rarely, and Redis may have lost the script.
+        epoch, partitions = await call_on(wire, "EVAL", script.source, len(keys), *keys, *args)
+        if partitions != self.settings.partitions:
+            raise ConfigError(
+                [
+                    f"redis.partitions: is {self.settings.partitions}, but this Redis was "
+                    f"started with {partitions}; drain and empty it to change the number"
+                ]
+            )
+        return Epoch(epoch.decode())
+
+    @property
+    def wait_ms(self) -> int:
+        """Timeout in ms for the WAIT or WAITAOF of a commit."""
+        return max(1, int(self.settings.call_timeout_s * 250))
+
+    def _down(self) -> Unavailable:
+        return Unavailable(f"redis at {self.name}: not connected")
+
+
+def _join_epochs(epochs: Sequence[Epoch]) -> Epoch:
+    """Return one epoch for all partitions; with one partition, its epoch."""
+    if len(epochs) == 1:
+        return epochs[0]
+    digest = hashlib.sha256(",".join(epochs).encode()).hexdigest()
+    return Epoch(digest[:26])

@@ -1,0 +1,460 @@
+"""Client of a Redis Cluster: one `Wire` to each master, and a `Route` for each slot in use.
+
+::
+
+    refresh (each second, on every MOVED, more often while a node is down)
+      query every master ─► slot owners and replication ids ─► routes that changed hold their calls
+                         ─► epochs of their partitions are read ─► routes resume, on the new node
+
+The epoch of a partition is stored with the replication id (`life`) of the node that wrote it last.
+A promoted or restarted node has another replication id, so its partitions get another epoch: it may
+have gone back in time. A slot that was migrated normally also changes its node, but loses nothing.
+Its epoch stays if this process can prove that; see `ClusterClient._proven_origin`. Decision record
+0010.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import redis.asyncio
+import redis.exceptions
+import structlog
+
+from chatserver import config
+from chatserver.domain.ids import Epoch
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ConfigError, CorruptData, Unavailable
+from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
+from chatserver.hot.redis.cluster_map import Claims, Member, View, parse_view
+from chatserver.hot.redis.connection import Address, in_time, log_in, open_wire, prepare, read_life
+from chatserver.hot.redis.keys import slot_of
+from chatserver.hot.redis.replies import call_on
+from chatserver.hot.redis.scripts import Value
+from chatserver.hot.redis.slot_routes import Route
+from chatserver.hot.redis.wire import OnReply, Reply, Wire, key_in
+
+log = structlog.get_logger()
+
+LOOK_S = 1.0  # refresh interval of the cluster map while all slots are served
+_LOOK_DOWN_S = 0.15  # refresh interval while a node does not answer
+_LOOK_PAUSE_S = 0.005  # minimum pause between two refreshes
+_ASKED_MAX = 12  # addresses tried when no connection is left
+
+
+class Node:
+    """A master, and the connection to it."""
+
+    def __init__(self, member: Member, address: Address) -> None:
+        self.id = member.id
+        self.place = member.address
+        self.address = address
+        self.name = address.name
+        self.wire: Wire | None = None
+        self.life = ""
+        # The first view with this replication id, and the slots whose epochs were written here
+        # since. Other slots arrived later and never went back in time.
+        self.first_view: View | None = None
+        self.signed: set[int] = set()
+        self.keeper: asyncio.Task[None] | None = None
+
+    def close(self, why: str) -> None:
+        """Close the connection and stop reopening it."""
+        if self.keeper is not None:
+            self.keeper.cancel()
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.abort(f"redis at {self.name}: {why}")
+
+
+class ClusterClient(HotClient):
+    """Client of a cluster. Calls on keys of one slot keep their order, other calls do not."""
+
+    is_ordered = False
+
+    def __init__(self, settings: config.Redis) -> None:
+        super().__init__(settings)
+        if self.address.path is not None or self.address.database:
+            raise ConfigError(
+                ["redis.url (CHAT_REDIS_URL): a cluster needs host and port, and has database 0"]
+            )
+        self._nodes: dict[str, Node] = {}
+        self._known: list[Address] = []  # every node ever seen, replicas included
+        self._claims = Claims(())
+        self._routes: dict[int, Route] = {}
+        self._signed: dict[int, tuple[str, str]] = {}  # slot → node, replication id of its epochs
+        self._served = 0  # routes with a connection at the last refresh
+        self._look_asked = asyncio.Event()
+
+    # calls
+
+    @property
+    def is_up(self) -> bool:
+        """True while any partition is served."""
+        return any(r.is_settled and r.wire for r in self._routes.values() if r.partitions)
+
+    def send(self, on_reply: OnReply, *args: Value) -> None:
+        """Send a call to the node of its first key; see `HotClient.send`."""
+        key = key_in(args)
+        if key is not None:
+            self._route_of(slot_of(key)).send(on_reply, (args,))
+        elif args[0] == "SCRIPT":
+            self._send_to_all(on_reply, args)
+        else:
+            self._send_to_any(on_reply, args)
+
+    def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        key = key_in(args)
+        assert key is not None, "what commits has keys"
+        commands = (tuple(args), self._wait)
+        self._route_of(slot_of(key)).send(on_reply, commands, durable=self._durable)
+
+    def _route_of(self, slot: int) -> Route:
+        route = self._routes.get(slot)
+        if route is None:
+            route = self._routes[slot] = Route(slot, (), self, self.settings.call_timeout_s)
+            route.settle(self._find_owner(slot))  # corrected by MOVED
+        return route
+
+    def _find_owner(self, slot: int) -> Node | None:
+        return self._nodes.get(self._claims.find_owner(slot) or "")
+
+    def _send_to_any(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        wire = next((node.wire for node in self._nodes.values() if node.wire is not None), None)
+        if wire is None:
+            asyncio.get_running_loop().call_soon(on_reply, self._down())
+        else:
+            wire.send(on_reply, *args)
+
+    def _send_to_all(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        """Send a call to all nodes. A failed node is skipped: reconnecting prepares it."""
+        wires = [node.wire for node in self._nodes.values() if node.wire is not None]
+        if not wires:
+            asyncio.get_running_loop().call_soon(on_reply, self._down())
+            return
+        replies: list[Reply] = []
+
+        def collect(reply: Reply) -> None:
+            replies.append(reply)
+            if len(replies) == len(wires):
+                good = [reply for reply in replies if not isinstance(reply, Exception)]
+                on_reply((good or replies)[0])
+
+        for wire in wires:
+            wire.send(collect, *args)
+
+    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+        """Return a client of the node that serves the key; see `HotClient.blocking_client`."""
+        node = self._route_of(slot_of(key)).node
+        if not isinstance(node, Node) or node.wire is None:
+            self.look_soon()
+            raise Unavailable(f"redis at {self.name}: nobody serves {key} now")
+        return self._blocking_client_at(node.address)
+
+    async def within(self, call: Any) -> Any:
+        """Await a call of a blocking client; a failure triggers a refresh of the cluster map."""
+        try:
+            return await super().within(call)
+        except (redis.exceptions.RedisError, OSError):
+            self.look_soon()
+            raise
+
+    # used by routes
+
+    def look_soon(self) -> None:
+        """Refresh the cluster map immediately."""
+        self._look_asked.set()
+
+    def find_wire(self, address: str) -> Wire | None:
+        """Return the connection to the node with this address; None if there is none."""
+        found = (n.wire for n in self._nodes.values() if address in (n.place, n.name))
+        return next(found, None)
+
+    # connecting
+
+    async def connect(self) -> None:
+        """Connect to every master and read every epoch; see `HotClient.connect`."""
+        timeout_s = self.settings.call_timeout_s
+        by_slot: dict[int, list[int]] = {}
+        for partition in range(self.settings.partitions):
+            by_slot.setdefault(slot_of(self.keys.epoch(partition)), []).append(partition)
+        for slot, partitions in by_slot.items():
+            self._routes[slot] = Route(slot, partitions, self, timeout_s)
+        views = [await self._ask_stranger(self.address)]
+        self._meet(views)
+        opened = (self._open(node) for node in self._nodes.values())
+        for outcome in await asyncio.gather(*opened, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        failures = await self._look()
+        if failures:
+            raise failures[0]
+        orphans = [route.slot for route in self._routes.values() if route.wire is None]
+        if orphans:
+            raise Unavailable(
+                f"redis at {self.name}: {len(orphans)} of the slots in use are served by nobody"
+            )
+        for node in self._nodes.values():
+            self._keep(node)
+
+    async def _ask_stranger(self, address: Address) -> View:
+        """Return the view of a node without a permanent connection."""
+        wire = await open_wire(address, self.settings)
+        async with in_time(wire, self.settings):
+            await log_in(wire, address)
+            view = await self._ask(wire, address)
+        wire.abort("asked")
+        return view
+
+    async def _ask(self, wire: Wire, address: Address) -> View:
+        # Replication id first: if it changes between the two calls, the next refresh detects that.
+        life = await read_life(wire)
+        try:
+            text = await call_on(wire, "CLUSTER", "NODES")
+        except CorruptData as exc:
+            raise ConfigError(
+                [f"redis.cluster (CHAT_REDIS_CLUSTER): {address.name} is no cluster: {exc.message}"]
+            ) from exc
+        return parse_view(text.decode(), address.host, life=life, by_name=address.is_tls)
+
+    async def _open(self, node: Node) -> None:
+        """Connect to a node; its calls are allowed once their epochs are known."""
+        wire = await open_wire(node.address, self.settings)
+        async with in_time(wire, self.settings):
+            await log_in(wire, node.address)
+            await prepare(wire, self.settings)
+            view = await self._ask(wire, node.address)
+        self._note_life(node, view)
+        node.wire = wire
+        self.look_soon()
+
+    def _note_life(self, node: Node, view: View) -> None:
+        """Hold the calls of a node's slots if its replication id has changed."""
+        if view.life == node.life:
+            return
+        # This view was read after the replication id changed.
+        node.life, node.first_view, node.signed = view.life, view, set()
+        for route in self._routes.values():
+            if route.node is node:
+                route.hold()
+
+    def _keep(self, node: Node) -> None:
+        node.keeper = asyncio.create_task(self._keep_node(node), name=f"redis-{node.name}")
+
+    async def _keep_node(self, node: Node) -> None:
+        """Reconnect to a node whenever the connection is lost, with jitter, until cancelled."""
+        wait_s = 0.05
+        while True:
+            if node.wire is not None:
+                await asyncio.shield(node.wire.closed)
+                node.wire = None
+                log.warning("hot.connection_lost", redis=node.name)
+                self.look_soon()
+            try:
+                await self._open(node)
+            except ChatError as exc:
+                log.warning("hot.connect_failed", redis=node.name, error=exc.message)
+                await asyncio.sleep(jittered(wait_s))
+                wait_s = min(wait_s * 2, RECONNECT_S_MAX)
+            else:
+                log.info("hot.connected", redis=node.name)
+                wait_s = 0.05
+
+    async def keep_connected(self) -> None:
+        """Refresh the cluster map until cancelled."""
+        while True:
+            wait_s = LOOK_S if self._served == len(self._routes) else _LOOK_DOWN_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(jittered(wait_s, 0.7)):
+                    await self._look_asked.wait()
+            self._look_asked.clear()
+            try:
+                for failure in await self._look():
+                    log.warning("hot.epoch_not_learned", redis=self.name, error=failure.message)
+            except ChatError as exc:
+                log.warning("hot.look_failed", redis=self.name, error=exc.message)
+            await asyncio.sleep(_LOOK_PAUSE_S)
+
+    def keys_by_server(self) -> dict[str, str]:
+        return {
+            route.node.name: self.keys.epoch(route.partitions[0])
+            for route in self._routes.values()
+            if route.partitions and route.node is not None and route.wire is not None
+        }
+
+    def doubt(self, partition: int) -> None:
+        """Have the next refresh read the epochs of the slot again; see `HotClient.doubt`."""
+        self._signed.pop(slot_of(self.keys.epoch(partition)), None)
+        self.look_soon()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        keepers = [node.keeper for node in self._nodes.values() if node.keeper is not None]
+        for node in self._nodes.values():
+            node.close("this process is stopping")
+        for route in self._routes.values():
+            route.close()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    # refreshing
+
+    async def _look(self) -> list[ChatError]:
+        """Read the slot owners and update the routes; return the errors."""
+        views = await self._ask_all()
+        if not views:
+            return []
+        self._meet(views.values())
+        self._claims = Claims(views.values())
+        changed: list[tuple[Route, Node]] = []
+        for route in list(self._routes.values()):
+            node = self._find_owner(route.slot)
+            if node is None or node.wire is None:
+                route.settle(node)
+            elif route.partitions and self._signed.get(route.slot) != (node.id, node.life):
+                changed.append((route, node))
+            else:
+                route.settle(node)
+        failures = await self._move(changed, views)
+        served = sum(route.is_settled and route.wire is not None for route in self._routes.values())
+        if served > self._served and self._is_started:
+            for tell in self.on_reload:
+                tell()
+        self._served = served
+        return failures
+
+    async def _ask_all(self) -> dict[str, View]:
+        """Return the views of all masters by id; if none answers, those of any reachable nodes."""
+        nodes = [node for node in self._nodes.values() if node.wire is not None]
+        asked = (self._ask(node.wire, node.address) for node in nodes if node.wire is not None)
+        views: dict[str, View] = {}
+        for node, view in zip(
+            nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True
+        ):
+            if isinstance(view, View):
+                self._note_life(node, view)
+                views[node.id] = view
+            elif not isinstance(view, ChatError):
+                raise view
+        if views:
+            return views
+        strangers = [self.address, *random.sample(self._known, min(len(self._known), _ASKED_MAX))]
+        asked_too = (self._ask_stranger(address) for address in strangers)
+        found = await asyncio.gather(*asked_too, return_exceptions=True)
+        return {view.me: view for view in found if isinstance(view, View)}
+
+    def _meet(self, views: Iterable[View]) -> None:
+        """Connect to new masters, and drop nodes that are no longer masters."""
+        members: dict[str, Member] = {}
+        for view in views:
+            for member in view.members.values():
+                known = members.get(member.id)
+                if (
+                    known is None
+                    or member.config_epoch > known.config_epoch
+                    or member.id == view.me
+                ):
+                    members[member.id] = member
+        self._known = [self.address.at(m.host, m.port) for m in members.values() if m.port]
+        for member in members.values():
+            node = self._nodes.get(member.id)
+            if node is not None and node.place != member.address:
+                node.close("it has moved")  # new address: connect again
+                node = None
+            if member.is_master and node is None and (member.slots or member.is_healthy):
+                address = self.address.at(member.host, member.port)
+                self._nodes[member.id] = Node(member, address)
+                if self._is_started:
+                    self._keep(self._nodes[member.id])
+        for node in list(self._nodes.values()):
+            now = members.get(node.id)
+            if now is None or not now.is_master:
+                del self._nodes[node.id]
+                node.close("it is no master any more")
+
+    @property
+    def _is_started(self) -> bool:
+        return any(node.keeper is not None for node in self._nodes.values())
+
+    # epochs
+
+    async def _move(
+        self, changed: Sequence[tuple[Route, Node]], views: dict[str, View]
+    ) -> list[ChatError]:
+        """Read the epochs of slots with a new node or replication id, then release their calls."""
+        for route, _ in changed:
+            route.hold()
+        outcomes = await asyncio.gather(
+            *(self._learn(route, node, views) for route, node in changed), return_exceptions=True
+        )
+        failures: list[ChatError] = []
+        learned: list[tuple[Route, Node]] = []
+        is_new = False
+        for (route, node), outcome in zip(changed, outcomes, strict=True):
+            if isinstance(outcome, ChatError):
+                failures.append(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                is_new = self._take_epochs(route, outcome) or is_new
+                self._signed[route.slot] = (node.id, node.life)
+                node.signed.add(route.slot)
+                learned.append((route, node))
+        if is_new:
+            log.warning("hot.epoch_changed", redis=self.name)
+            for tell in self.on_epoch:
+                tell()
+        for route, node in learned:
+            route.settle(node)
+        if is_new and self._is_started:
+            for tell in self.on_reload:
+                tell()
+        return failures
+
+    def _take_epochs(self, route: Route, epochs: Sequence[Epoch]) -> bool:
+        """Store the epochs that were read; return whether any of them changed."""
+        is_new = False
+        for partition, epoch in zip(route.partitions, epochs, strict=True):
+            is_new = is_new or self.epochs[partition] not in ("", epoch)
+            self.epochs[partition] = epoch
+        if is_new:
+            route.end_life()
+        return is_new
+
+    async def _learn(self, route: Route, node: Node, views: dict[str, View]) -> list[Epoch]:
+        wire, life = node.wire, node.life
+        if wire is None:
+            raise Unavailable(f"redis at {node.name}: not connected")
+        came_from = self._proven_origin(route.slot, node, views)
+        return await asyncio.gather(
+            *(self._learn_epoch(wire, partition, life, came_from) for partition in route.partitions)
+        )
+
+    def _proven_origin(self, slot: int, node: Node, views: dict[str, View]) -> str:
+        """Return the replication id from which a slot provably moved without loss; else "".
+
+        Two conditions hold then. First, the source node is still a healthy master, both in its own
+        view and in the view of the slot's new node, and has the replication id under which the
+        slot's epoch was written: so it never went back in time. Second, the first view of the new
+        node with its current replication id shows no part of the slot, or the epoch was written
+        there under that id: so the new node has not gone back either. Without this proof, the
+        partition gets another epoch.
+        """
+        source_id, life = self._signed.get(slot, ("", ""))
+        source, target = views.get(source_id), views.get(node.id)
+        if source is None or target is None or node.first_view is None:
+            return ""
+        seen = target.members.get(source_id)
+        is_whole = (
+            source.life == life
+            and target.life == node.life
+            and source.members[source.me].is_master
+            and seen is not None
+            and seen.is_master
+            and seen.is_healthy
+            and (slot in node.signed or not node.first_view.holds(slot))
+        )
+        return life if is_whole else ""

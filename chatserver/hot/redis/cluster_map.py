@@ -1,0 +1,125 @@
+"""Slot owners of a Redis Cluster, computed from the views of its nodes. Pure: no I/O.
+
+Every node has its own view, and after a failover or a slot migration views differ for a moment. The
+claim with the highest config epoch wins: a node that was promoted or took a slot over has a higher
+one than the previous owner of the slot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from chatserver.errors import CorruptData
+
+_Range = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A node of the cluster, in its own view or that of another node."""
+
+    id: str
+    host: str
+    port: int
+    is_master: bool
+    is_healthy: bool
+    config_epoch: int
+    slots: tuple[_Range, ...]
+
+    @property
+    def address(self) -> str:
+        """Host and port of the node."""
+        return f"{self.host}:{self.port}"
+
+    def has(self, slot: int) -> bool:
+        """Return whether the node claims a slot."""
+        return any(first <= slot <= last for first, last in self.slots)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The cluster state reported by one node."""
+
+    me: str
+    members: dict[str, Member]
+    importing: frozenset[int]  # slots that are being migrated to this node
+    life: str = ""  # replication id of the node
+
+    def holds(self, slot: int) -> bool:
+        """Return whether this node has a slot, or a part of it."""
+        return slot in self.importing or self.members[self.me].has(slot)
+
+
+def parse_view(text: str, asked: str, *, life: str = "", by_name: bool = False) -> View:
+    """Parse the reply to CLUSTER NODES.
+
+    `asked` is the host of the queried node, which may not know its own host. `by_name`: connect to
+    the host name if a node announces one (TLS certificates contain names).
+
+    Raises:
+        CorruptData: the reply is malformed.
+    """
+    members: dict[str, Member] = {}
+    me, importing = "", frozenset[int]()
+    try:
+        for line in text.splitlines():
+            fields = line.split()
+            if not fields:
+                continue
+            flags = fields[2].split(",")
+            places = [field for field in fields[8:] if not field.startswith("[")]
+            address, _, names = fields[1].partition(",")
+            host, _, port = address.partition("@")[0].rpartition(":")
+            name = names.split(",")[0]
+            if by_name and name and "=" not in name:
+                host = name
+            members[fields[0]] = Member(
+                id=fields[0],
+                host=host or asked,
+                port=int(port),
+                is_master="master" in flags,
+                is_healthy=not {"fail", "fail?", "handshake", "noaddr"} & {*flags},
+                config_epoch=int(fields[6]),
+                slots=tuple(_parse_range(place) for place in places),
+            )
+            if "myself" in flags:
+                me = fields[0]
+                moving = [field[1:-1] for field in fields[8:] if "-<-" in field]
+                importing = frozenset(int(field.partition("-<-")[0]) for field in moving)
+    except (ValueError, IndexError) as exc:
+        raise CorruptData(f"redis at {asked}: cannot read CLUSTER NODES: {exc}") from exc
+    if not me:
+        raise CorruptData(f"redis at {asked}: CLUSTER NODES does not say who answers")
+    return View(me, members, importing, life)
+
+
+def _parse_range(text: str) -> _Range:
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+class Claims:
+    """The owner of each slot according to all views."""
+
+    def __init__(self, views: Iterable[View]) -> None:
+        best: dict[tuple[_Range, str], tuple[int, bool]] = {}
+        for view in views:
+            for member in view.members.values():
+                if not member.is_master:
+                    continue
+                # On a tie, the claim of the owner itself wins.
+                weight = (member.config_epoch, member.id == view.me)
+                for span in member.slots:
+                    place = (span, member.id)
+                    best[place] = max(best.get(place, weight), weight)
+        self._claims = [
+            (first, last, weight, node) for ((first, last), node), weight in best.items()
+        ]
+
+    def find_owner(self, slot: int) -> str | None:
+        """Return the id of the node that serves a slot; None if there is none."""
+        found = [
+            (weight, node) for first, last, weight, node in self._claims if first <= slot <= last
+        ]
+        return max(found)[1] if found else None

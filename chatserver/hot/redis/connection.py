@@ -1,0 +1,183 @@
+"""Redis server connections: open, authenticate, and check the server configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import urllib.parse
+from collections.abc import AsyncIterator
+from typing import Any
+
+from redis.asyncio.connection import parse_url
+
+from chatserver import config
+from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.hot.redis.replies import call_on
+from chatserver.hot.redis.scripts import all_scripts
+from chatserver.hot.redis.wire import Wire
+
+REDIS_VERSION_MIN = 7  # the first version whose scripts declare whether a full Redis may run them
+
+
+class Address:
+    """Address of a server, with the credentials for it."""
+
+    def __init__(self, url: str) -> None:
+        """Parse a URL in redis-py's format.
+
+        Raises:
+            ConfigError: the URL is invalid.
+        """
+        try:
+            self._parsed: dict[str, Any] = dict(parse_url(url))
+            if urllib.parse.urlsplit(url).port == 0:  # redis-py treats port 0 as unset
+                raise ValueError("port 0 is not an address")
+        except ValueError as exc:
+            raise ConfigError([f"redis.url (CHAT_REDIS_URL): {exc}"]) from None
+        self.url = url
+        self.path: str | None = self._parsed.get("path")
+        self.host: str = self._parsed.get("host", "localhost")
+        self.port: int = self._parsed.get("port", 6379)
+        self.database: int = self._parsed.get("db", 0)
+        self.is_tls = "path" not in self._parsed and "connection_class" in self._parsed
+
+    @property
+    def name(self) -> str:
+        """Name of the server in errors and logs: without secrets."""
+        return self.path or f"{self.host}:{self.port}"
+
+    def credentials(self) -> list[str]:
+        """Return the arguments of AUTH; empty if there is no password."""
+        password = self._parsed.get("password")
+        if not password:
+            return []
+        user = self._parsed.get("username")
+        return [user, password] if user else [password]
+
+    def at(self, host: str, port: int) -> Address:
+        """Return the address of another server with the same credentials."""
+        parts = urllib.parse.urlsplit(self.url)
+        user, at, _ = parts.netloc.rpartition("@")
+        spelled = f"[{host}]" if ":" in host else host
+        netloc = f"{user}{at}{spelled}:{port}"
+        return Address(urllib.parse.urlunsplit(parts._replace(netloc=netloc)))
+
+
+async def open_wire(address: Address, settings: config.Redis) -> Wire:
+    """Open a connection.
+
+    Raises:
+        Unavailable: no server answers; the message explains how to start one.
+    """
+    loop = asyncio.get_running_loop()
+
+    def make() -> Wire:
+        return Wire(address.name, settings.call_timeout_s)
+
+    try:
+        async with asyncio.timeout(settings.connect_timeout_s):
+            if address.path is not None:
+                transport, wire = await loop.create_unix_connection(make, address.path)
+            else:
+                transport, wire = await loop.create_connection(
+                    make,
+                    address.host,
+                    address.port,
+                    ssl=ssl.create_default_context() if address.is_tls else None,
+                )
+    except (OSError, TimeoutError) as exc:
+        raise Unavailable(
+            f"redis at {address.name}: cannot connect ({str(exc) or 'timed out'}); "
+            "start one with 'redis-server', or set CHAT_REDIS_URL"
+        ) from exc
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return wire
+
+
+@contextlib.asynccontextmanager
+async def in_time(wire: Wire, settings: config.Redis) -> AsyncIterator[None]:
+    """Limit the time of the handshake on a connection; a failure closes the connection.
+
+    Raises:
+        Unavailable: the handshake took too long.
+    """
+    try:
+        async with asyncio.timeout(settings.call_timeout_s * 2):
+            yield
+    except TimeoutError:
+        wire.abort(f"redis at {wire.name}: no greeting in time")
+        raise Unavailable(f"redis at {wire.name}: no greeting in time") from None
+    except BaseException:
+        wire.abort(f"redis at {wire.name}: greeting failed")
+        raise
+
+
+async def log_in(wire: Wire, address: Address) -> None:
+    """Authenticate, and select the database."""
+    credentials = address.credentials()
+    if credentials:
+        await call_on(wire, "AUTH", *credentials)
+    if address.database:
+        await call_on(wire, "SELECT", address.database)
+
+
+async def prepare(wire: Wire, settings: config.Redis) -> None:
+    """Check that the server can run the scripts and does not evict keys, then load the scripts.
+
+    Cost: one round trip, and one more for scripts that are not loaded yet.
+
+    Raises:
+        ConfigError: the server is older than Redis 7, would evict keys, or has no WAITAOF.
+    """
+    scripts = all_scripts()
+    about, known, policy = await asyncio.gather(
+        call_on(wire, "INFO", "server"),
+        call_on(wire, "SCRIPT", "EXISTS", *(script.sha for script in scripts)),
+        _read_policy(wire),
+    )
+    version = parse_info(about)["redis_version"]
+    if int(version.partition(".")[0]) < REDIS_VERSION_MIN:
+        raise ConfigError(
+            [f"redis at {wire.name}: version is {version}, must be 7.0 or newer, or any Valkey"]
+        )
+    if policy not in ("", "noeviction"):
+        raise ConfigError([f"redis: maxmemory-policy is {policy}, must be noeviction"])
+    if settings.wait_fsync:
+        await _require_fsync(wire, version)
+    missing = [script for script, is_known in zip(scripts, known, strict=True) if not is_known]
+    await asyncio.gather(*(call_on(wire, "SCRIPT", "LOAD", each.source) for each in missing))
+
+
+async def _require_fsync(wire: Wire, version: str) -> None:
+    try:
+        await call_on(wire, "WAITAOF", 1, 0, 1)
+    except CorruptData as exc:
+        raise ConfigError(
+            [
+                "redis.wait_fsync (CHAT_REDIS_WAIT_FSYNC): needs Redis 7.2 or Valkey, with "
+                f"appendonly yes; {wire.name} has version {version}: {exc.message}"
+            ]
+        ) from exc
+
+
+async def _read_policy(wire: Wire) -> str:
+    """Return the eviction policy of Redis; empty if a managed service hides it."""
+    try:
+        reply = await call_on(wire, "CONFIG", "GET", "maxmemory-policy")
+    except CorruptData:
+        return ""
+    return reply[1].decode() if reply else ""
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """Return the fields of an INFO reply."""
+    return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+
+
+async def read_life(wire: Wire) -> str:
+    """Return the replication id; it changes when the server may have gone back in time."""
+    return parse_info(await call_on(wire, "INFO", "replication"))["master_replid"]

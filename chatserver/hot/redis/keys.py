@@ -1,0 +1,347 @@
+"""Redis key names: the only place that builds them.
+
+``{pN}`` is the hash tag of a partition: all keys of one chat, or of one user, share a slot, so one
+script may use them together. ``N = crc16(id) % partitions``; ids cannot contain ``{``, ``}`` or
+``:`` (see `chatserver.domain.ids`), so keys never collide.
+
+| key                     | type   | content                                                     |
+|-------------------------|--------|-------------------------------------------------------------|
+| ``{pN}:epoch``          | hash   | ``epoch``, ``replid`` of the Redis that created it,         |
+|                         |        | ``partitions``                                              |
+| ``{pN}:chat:<chat>``    | hash   | ``seq ts base stored kind name``, ``gate``:                 |
+|                         |        | ``epoch:version``, with ``:p`` while a fan-out is pending,  |
+|                         |        | ``done``: last seq that the commit put into every inbox,    |
+|                         |        | ``large``: version since which it is a large chat,          |
+|                         |        | ``turns``: seqs of large-chat transitions, and              |
+|                         |        | ``s:<sender>``: the newest seq of a sender                  |
+| ``{pN}:members:<chat>`` | hash   | user → ``<role>:<joined seq>``                              |
+| ``{pN}:turnover:<chat>`` | hash  | ``<version>:<user>`` → ``in:<seq>``, ``out:<seq>:<after>``: |
+|                         |        | joins and leaves to notify the user of                      |
+| ``{pN}:log:<chat>``     | stream | ``<seq>-0``: timestamp → ``receiver\\n`` and message tail   |
+| ``{pN}:refs-even:<chat>``,                                                                    |
+| ``{pN}:refs-odd:<chat>`` | hash | digest of (sender, ref) → place of the entry with this ref;    |
+|                         |        | one generation each, expires                                |
+| ``{pN}:over:<chat>``    | hash   | seq → current state of an entry that was changed or lost    |
+|                         |        | its text                                                    |
+| ``{pN}:revs:<chat>``    | zset   | seq of an entry in ``over`` → seq of its last change        |
+| ``{pN}:hidden:<user>``  | hash   | chat → seqs that the user deleted for themselves            |
+| ``{pN}:backlog``        | stream | committed entries that are not persisted yet                |
+| ``{pN}:dead``           | stream | backlog entries that could not be persisted, with a reason  |
+| ``{pN}:undelivered``    | zset   | chat → commit time (ms) of its oldest unfinished fan-out    |
+| ``{pN}:idle``           | zset   | chat → time since which it may be idle (s)                  |
+| ``{pN}:changing``       | zset   | ``<chat>:<id>`` → deadline of a membership change (ms)      |
+| ``{pN}:inbox:<user>``   | stream | ``<seq>-0``: chat → chat seq, or ``!`` → event              |
+| ``{pN}:seqs``           | hash   | user → seq of the newest inbox entry                        |
+| ``{pN}:box:<user>``     | hash   | user state: ``known`` epoch; per chat ``c:`` when listed,   |
+|                         |        | ``r:`` read, ``d:`` received, ``t:`` last seq that deliver  |
+|                         |        | appended, and ``m:`` last reported mark of each member      |
+| ``{pN}:online:<user>``  | zset   | gateway → expiry (ms)                                       |
+| ``{pN}:seen:<user>``    | hash   | presence and sessions of the user, over all gateways:       |
+|                         |        | ``g:<gateway>`` state, ``s:<session>`` place, ``last``,     |
+|                         |        | ``v``; expires                                              |
+| ``{pN}:watched:<user>`` | zset   | gateways subscribed to the user's presence → expiry (ms)    |
+| ``{pN}:revoked:<user>`` | hash   | revocations of the user: ``before``, ``banned``,            |
+|                         |        | ``s:<login>``; expires                                      |
+| ``{pN}:limit:<kind>:<subject>`` | hash | a token bucket: ``tokens``, ``at``; expires when full   |
+| ``{pN}:room:<user>``    | string | number of groups that the user may still join; expires      |
+| ``{pN}:login-attempts:<user>:<source>`` | hash | of a network or device for an account: |
+|                         |        | ``tokens``, ``at``; expires when full                       |
+| ``{pN}:guesses:<user>`` | hash   | those of all unknown devices; expires when full             |
+| ``{pN}:answer:<name>``  | string | stored response for an idempotency key; expires             |
+| ``{pN}:answers:<user>`` | set    | names of responses that may contain data of the user;       |
+|                         |        | expires                                                     |
+| ``{pN}:gateways``       | zset   | gateway → time at which it counts as dead (ms)              |
+| ``{pN}:where``          | hash   | user → gateways, comma separated: a copy of ``online``      |
+| ``{pN}:watchers:<chat>`` | zset  | gateways with sessions of a large chat → expiry (ms)        |
+| ``{pN}:large:<user>``   | hash   | chat → ``<inbox seq>:<since>:<until>``, the newest periods  |
+| ``{pN}:lease:<work>``   | hash   | ``owner``, ``token``, ``until_ms``                          |
+| ``{pN}:checkpoint``     | hash   | ``id`` of the last persisted backlog entry, ``token`` of    |
+|                         |        | its writer, ``waiting``: messages and marks in the backlog, |
+|                         |        | ``told``, ``told_ms``: last entry scanned for pushes, and   |
+|                         |        | when                                                        |
+| ``{pN}:progress``       | hash   | chat → seq up to which it is persisted past the checkpoint  |
+| ``{pN}:due``            | zset   | chat → time at which its pushes are due (ms)                |
+| ``{pN}:since``          | hash   | chat → first seq that needs pushes                          |
+| ``{pN}:pushing:<user>`` | string | ``1``: may have push subscriptions, ``0``: has none;        |
+|                         |        | expires                                                     |
+| ``{pN}:pushed:<user>``  | hash   | ``<subscription>:<chat>`` → seq for which a push was        |
+|                         |        | claimed; expires                                            |
+| ``{gw:<id>}:mail``      | stream | mailbox of a gateway, bounded                               |
+| ``{pN}:job:<job>``      | hash   | progress of a job of the API: ``total``, ``done``,          |
+|                         |        | ``failed``, ``state``, ``at``; expires                      |
+| ``{jwks}:keys``         | hash   | key set of the host application: ``at``, ``body``; expires  |
+| ``{jwks}:fetching``     | string | exists while no fetch is due; expires                       |
+| ``{rpc}:calls``         | stream | calls from gateways to the warm tier, bounded               |
+| ``{hook}:calls``        | stream | calls from gateways to ``before_send``, bounded             |
+| ``{pN}:hooks``          | stream | events to deliver to a webhook                              |
+| ``{pN}:hooks-late``     | zset   | webhook events to retry → when (ms)                         |
+| ``{pN}:hooks-dead``     | stream | webhook events that could not be delivered, with a reason   |
+| ``{pN}:likes``          | stream | likes that are not counted yet, bounded                     |
+| ``{social}:posts``      | string | counter of timeline jobs, which workers poll                |
+| ``{pN}:blocks:<user>``  | set    | users who block this user or are blocked by this user       |
+| ``{pN}:file:<file>``    | string | an upload that may be sent: owner, chat and the fields that |
+|                         |        | readers receive, msgpack; expires with the right to send it |
+| ``{pN}:asked``          | zset   | session with a companion → time of its next check (ms)      |
+| ``{pN}:asking:<chat>``  | hash   | pending work of a session: ``begun``, ``newest``, ``stop``, |
+|                         |        | ``changed`` (chat seqs), ``tries``                          |
+| ``{pN}:deltas:<chat>``  | stream | streamed text of an AI response in progress; expires        |
+| ``{pN}:tokens:<user>``  | hash   | tokens of models: ``day``, ``used``, and reservations;      |
+|                         |        | expires                                                     |
+| ``{cost}:units:<day>``  | hash   | DynamoDB units by purpose; expires                          |
+| ``{cost}:reads:<day>``  | zset   | chat → read units, of the heaviest chats; expires           |
+| ``{cost}:writes:<day>`` | zset   | chat → write units, likewise; expires                       |
+| ``{cost}:flushes:<day>`` | hash  | process → number of its newest part that was added;         |
+|                         |        | expires                                                     |
+| ``{media}:jobs``        | stream | uploads to process, bounded; one consumer group             |
+| ``{media}:slow-jobs``   | stream | as above, for uploads that take long                        |
+| ``{figures}:log``       | stream | process statistics, every two seconds, bounded; expires     |
+| ``{audit}:rounds``      | hash   | partition → result of the last audit round                  |
+| ``{audit}:findings``    | stream | latest findings of the audit, bounded                       |
+"""
+
+from __future__ import annotations
+
+import binascii
+
+from chatserver.domain.ids import ChatId, GatewayId, UserId
+
+SLOTS = 16_384  # number of slots in a Redis Cluster
+
+
+def slot_of(key: str | bytes) -> int:
+    """Return the Redis Cluster slot of a key: that of its hash tag, if it has one."""
+    name = key.encode() if isinstance(key, str) else key
+    start = name.find(b"{") + 1
+    end = name.find(b"}", start)
+    if start > 0 and end > start:
+        name = name[start:end]
+    return binascii.crc_hqx(name, 0) % SLOTS
+
+
+class Keys:
+    """Builds keys for a fixed number of partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    def partition_of(self, name: ChatId | UserId) -> int:
+        """Return the partition of a chat or user."""
+        if self.partitions == 1:
+            return 0
+        # CRC-16/XMODEM, as Redis Cluster uses for slots
+        return binascii.crc_hqx(name.encode(), 0) % self.partitions
+
+    # per partition
+
+    def epoch(self, partition: int) -> str:
+        return f"{{p{partition}}}:epoch"
+
+    def backlog(self, partition: int) -> str:
+        return f"{{p{partition}}}:backlog"
+
+    def dead(self, partition: int) -> str:
+        return f"{{p{partition}}}:dead"
+
+    def undelivered(self, partition: int) -> str:
+        return f"{{p{partition}}}:undelivered"
+
+    def idle(self, partition: int) -> str:
+        return f"{{p{partition}}}:idle"
+
+    def lease(self, partition: int, work: str) -> str:
+        return f"{{p{partition}}}:lease:{work}"
+
+    def checkpoint(self, partition: int) -> str:
+        return f"{{p{partition}}}:checkpoint"
+
+    def progress(self, partition: int) -> str:
+        return f"{{p{partition}}}:progress"
+
+    def gateways(self, partition: int) -> str:
+        return f"{{p{partition}}}:gateways"
+
+    def changing(self, partition: int) -> str:
+        return f"{{p{partition}}}:changing"
+
+    def seqs(self, partition: int) -> str:
+        return f"{{p{partition}}}:seqs"
+
+    def where(self, partition: int) -> str:
+        return f"{{p{partition}}}:where"
+
+    def due(self, partition: int) -> str:
+        return f"{{p{partition}}}:due"
+
+    def since(self, partition: int) -> str:
+        return f"{{p{partition}}}:since"
+
+    def hooks(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks"
+
+    def likes(self, partition: int) -> str:
+        return f"{{p{partition}}}:likes"
+
+    def hooks_late(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks-late"
+
+    def hooks_dead(self, partition: int) -> str:
+        return f"{{p{partition}}}:hooks-dead"
+
+    def asked(self, partition: int) -> str:
+        return f"{{p{partition}}}:asked"
+
+    # per chat
+
+    def asking(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:asking:{chat}"
+
+    def deltas(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:deltas:{chat}"
+
+    def chat(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:chat:{chat}"
+
+    def members(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:members:{chat}"
+
+    def turnover(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:turnover:{chat}"
+
+    def log(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:log:{chat}"
+
+    def over(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:over:{chat}"
+
+    def revs(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:revs:{chat}"
+
+    def expiring(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:expiring:{chat}"
+
+    def asides(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:asides:{chat}"
+
+    def watchers(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:watchers:{chat}"
+
+    def refs_even(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:refs-even:{chat}"
+
+    def refs_odd(self, chat: ChatId) -> str:
+        return f"{{p{self.partition_of(chat)}}}:refs-odd:{chat}"
+
+    # per user
+
+    def tokens(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:tokens:{user}"
+
+    def inbox(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:inbox:{user}"
+
+    def box(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:box:{user}"
+
+    def hidden(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:hidden:{user}"
+
+    def blocks(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:blocks:{user}"
+
+    def online(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:online:{user}"
+
+    def seen(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:seen:{user}"
+
+    def watched(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:watched:{user}"
+
+    def pushing(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:pushing:{user}"
+
+    def pushed(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:pushed:{user}"
+
+    def revoked(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:revoked:{user}"
+
+    def job(self, job: UserId) -> str:
+        return f"{{p{self.partition_of(job)}}}:job:{job}"
+
+    # per user or address
+
+    def limit(self, kind: str, subject: str) -> str:
+        return f"{{p{self.partition_of(UserId(subject))}}}:limit:{kind}:{subject}"
+
+    def room(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:room:{user}"
+
+    def login_attempts(self, user: UserId, source: str) -> str:
+        return f"{{p{self.partition_of(user)}}}:login-attempts:{user}:{source}"
+
+    def guesses(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:guesses:{user}"
+
+    def answer(self, name: UserId) -> str:
+        return f"{{p{self.partition_of(name)}}}:answer:{name}"
+
+    def answers(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:answers:{user}"
+
+    def large(self, user: UserId) -> str:
+        return f"{{p{self.partition_of(user)}}}:large:{user}"
+
+    # per file
+
+    def file(self, file: str) -> str:
+        return f"{{p{self.partition_of(ChatId(file))}}}:file:{file}"
+
+    def media_jobs(self) -> str:
+        return "{media}:jobs"
+
+    def slow_media_jobs(self) -> str:
+        return "{media}:slow-jobs"
+
+    # per day
+
+    def cost_units(self, day: str) -> str:
+        return f"{{cost}}:units:{day}"
+
+    def cost_reads(self, day: str) -> str:
+        return f"{{cost}}:reads:{day}"
+
+    def cost_writes(self, day: str) -> str:
+        return f"{{cost}}:writes:{day}"
+
+    def cost_flushes(self, day: str) -> str:
+        return f"{{cost}}:flushes:{day}"
+
+    # per process, or shared
+
+    def mail(self, gateway: GatewayId) -> str:
+        return f"{{gw:{gateway}}}:mail"
+
+    def jwks(self) -> str:
+        return "{jwks}:keys"
+
+    def jwks_fetching(self) -> str:
+        return "{jwks}:fetching"
+
+    def social_posts(self) -> str:
+        return "{social}:posts"
+
+    def hook_calls(self) -> str:
+        return "{hook}:calls"
+
+    def rpc_calls(self) -> str:
+        return "{rpc}:calls"
+
+    def figures(self) -> str:
+        return "{figures}:log"
+
+    def audit_rounds(self) -> str:
+        return "{audit}:rounds"
+
+    def audit_findings(self) -> str:
+        return "{audit}:findings"

@@ -1,0 +1,50 @@
+"""Memory usage of each Redis server."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import redis.exceptions
+
+from chatserver.errors import Unavailable
+from chatserver.hot.redis.client import HotClient
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """One master: total memory in use, overhead included, and number of keys."""
+
+    server: str
+    bytes: int
+    keys: int
+
+
+async def list_memory(hot: HotClient) -> list[Memory]:
+    """Return the memory usage of each master; in a cluster, of masters that hold a partition.
+
+    Raises:
+        Unavailable: one of them does not answer.
+    """
+    found: dict[str, Memory] = {}
+    for partition in range(hot.keys.partitions):
+        client = hot.blocking_client(hot.keys.epoch(partition))
+        try:
+            where = client.connection_pool.connection_kwargs
+            server = str(where.get("path") or f"{where.get('host')}:{where.get('port')}")
+            if server not in found:
+                found[server] = await _ask(hot, client, server)
+        finally:
+            await client.aclose()
+    return list(found.values())
+
+
+async def _ask(hot: HotClient, client: Any, server: str) -> Memory:
+    try:
+        async with asyncio.timeout(hot.settings.call_timeout_s):
+            about = await client.info()
+    except (redis.exceptions.RedisError, OSError, TimeoutError) as exc:
+        raise Unavailable(f"redis at {server}: {exc or 'no answer in time'}") from exc
+    keys = sum(each["keys"] for name, each in about.items() if name.startswith("db"))
+    return Memory(server, int(about["used_memory"]), keys)

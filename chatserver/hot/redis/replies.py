@@ -1,0 +1,103 @@
+"""Redis replies: error translation, durability checks, and calls on one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from chatserver.errors import ChatError, ConfigError, CorruptData, Overloaded, Unavailable
+from chatserver.hot.redis.scripts import Value
+from chatserver.hot.redis.wire import OnReply, Reply, Wire
+
+_REFUSING = (
+    "EXECABORT",
+    "LOADING",
+    "NOREPLICAS",
+    "BUSY ",
+    "MISCONF",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MOVED ",
+    "ASK ",
+)
+FULL = "redis is full: it has reached its maxmemory; new messages are refused until some is freed"
+_NOT_ALLOWED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH")
+
+
+class NoScript(ChatError):
+    """Redis does not have the script loaded."""
+
+
+def translate_reply_error(error: Exception) -> ChatError:
+    """Return the `ChatError` for an error reply, or for a call without a reply."""
+    if isinstance(error, ChatError):
+        return error
+    text = str(error)
+    if text.startswith("OOM"):
+        return Overloaded(FULL, retry_after_ms=2000)
+    if text.startswith(_REFUSING):
+        return Unavailable(f"redis: {text}")
+    if text.startswith(_NOT_ALLOWED):
+        return ConfigError([f"redis.url (CHAT_REDIS_URL): {text}"])
+    return CorruptData(f"redis: {text}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Durable:
+    """Durability required before an acknowledgment: a number of replicas, and fsync."""
+
+    replicas: int
+    fsync: bool
+
+    @property
+    def is_on(self) -> bool:
+        """True if replicas or fsync are required."""
+        return self.fsync or self.replicas > 0
+
+    def command(self, wait_ms: int) -> tuple[Value, ...]:
+        """Return the command to send after a call."""
+        if self.fsync:
+            # WAITAOF counts a replica only once the write is on the replica's disk.
+            return ("WAITAOF", 1, self.replicas, wait_ms)
+        return ("WAIT", self.replicas, wait_ms)
+
+    def judge(self, reply: Reply, waited: Reply) -> Reply:
+        """Return the final result of a call; `waited` is the reply to the command sent after it."""
+        if isinstance(reply, Exception):
+            return reply
+        if isinstance(waited, Exception):
+            return waited
+        disks, replicas = waited if self.fsync else (0, waited)
+        if self.fsync and not disks:
+            return Unavailable("redis: it is not on the disk yet; it may be lost")
+        if replicas < self.replicas:
+            have = f"{replicas} of {self.replicas} replicas have it"
+            return Unavailable(f"redis: {have}; it may be lost")
+        return reply
+
+
+def set_future(future: asyncio.Future[Any]) -> OnReply:
+    """Return a callback that sets a future from a reply; a finished future ignores it."""
+
+    def on_reply(reply: Reply) -> None:
+        if future.done():
+            return
+        if isinstance(reply, Exception):
+            if str(reply).startswith("NOSCRIPT"):
+                future.set_exception(NoScript(str(reply)))
+            else:
+                future.set_exception(translate_reply_error(reply))
+        else:
+            future.set_result(reply)
+
+    return on_reply
+
+
+async def call_on(wire: Wire, *args: Value) -> Any:
+    """Send a call on one connection and return its reply; raises as `HotClient.call`."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    wire.send(set_future(future), *args)
+    return await future

@@ -1,0 +1,128 @@
+"""Lua script loader: one file per script, loaded once, arguments checked against the file header.
+
+A header declares the inputs of the script: ``-- key NAME TYPE``, ``-- arg NAME TYPE``, and for
+batch scripts ``-- item key …`` and ``-- item arg …`` (``more key``/``more arg``: a variable number
+after an item). Callers pass inputs by name; an undeclared name fails immediately.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
+import re
+from collections.abc import Iterable, Mapping
+
+Value = str | bytes | int
+
+_HEADER = re.compile(r"^--\s+(item |more )?(key|arg) (\w+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the names of its inputs, in order."""
+
+    name: str
+    source: str
+    sha: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    item_keys: tuple[str, ...]
+    item_args: tuple[str, ...]
+    more_keys: tuple[str, ...]
+    more_args: tuple[str, ...]
+
+    def bind(
+        self,
+        keys: Mapping[str, Value] | None = None,
+        args: Mapping[str, Value] | None = None,
+        items: Iterable[Mapping[str, Value]] = (),
+    ) -> tuple[list[Value], list[Value]]:
+        """Return KEYS and ARGV in the script's order.
+
+        Raises:
+            TypeError: a name is missing or unknown.
+        """
+        keys, args = keys or {}, args or {}
+        _check(self.name, "key", self.keys, keys)
+        _check(self.name, "arg", self.args, args)
+        key_list: list[Value] = [keys[name] for name in self.keys]
+        arg_list: list[Value] = [args[name] for name in self.args]
+        expected = self.item_keys + self.item_args
+        for item in items:
+            _check(self.name, "item", expected, item)
+            key_list += [item[name] for name in self.item_keys]
+            arg_list += [item[name] for name in self.item_args]
+        return key_list, arg_list
+
+
+def _check(script: str, what: str, expected: tuple[str, ...], given: Mapping[str, Value]) -> None:
+    if given.keys() != set(expected):
+        raise TypeError(f"{script}.lua takes {what}s {expected}, got {tuple(given)}")
+
+
+@functools.cache
+def load_script(name: str) -> Script:
+    """Return the script in ``scripts/<name>.lua``."""
+    source = (importlib.resources.files("chatserver.hot") / "scripts" / f"{name}.lua").read_text()
+    head = source.split("\nlocal ", 1)[0]
+    found: dict[tuple[str, str], list[str]] = {}
+    for group, what, label in _HEADER.findall(head):
+        found.setdefault((group.strip(), what), []).append(label)
+
+    def names(group: str, what: str) -> tuple[str, ...]:
+        return tuple(found.get((group, what), ()))
+
+    return Script(
+        name=name,
+        source=source,
+        sha=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
+        keys=names("", "key"),
+        args=names("", "arg"),
+        item_keys=names("item", "key"),
+        item_args=names("item", "arg"),
+        more_keys=names("more", "key"),
+        more_args=names("more", "arg"),
+    )
+
+
+def combine(*scripts: Script) -> str:
+    """Return the source of a script that runs several scripts in order, as one atomic call.
+
+    KEYS are those of all scripts. ARGV starts with the number of keys and of arguments of each
+    script. The script returns the reply of each.
+    """
+    parts = [
+        f"local function {script.name}(KEYS, ARGV)\n{_body_of(script)}\nend\n"
+        for script in dict.fromkeys(scripts)
+    ]
+    calls = ", ".join(f"{script.name}(take())" for script in scripts)
+    return (
+        "#!lua flags=allow-oom\n"
+        + "".join(parts)
+        + f"local size, key, argument = 0, 0, {2 * len(scripts)}\n"
+        + _TAKE
+        + f"return {{{calls}}}"
+    )
+
+
+_TAKE = """local function take()
+  local keys, args = {}, {}
+  for i = 1, tonumber(ARGV[size + 1]) do keys[i] = KEYS[key + i] end
+  for i = 1, tonumber(ARGV[size + 2]) do args[i] = ARGV[argument + i] end
+  key, argument, size = key + #keys, argument + #args, size + 2
+  return keys, args
+end
+"""
+
+
+def _body_of(script: Script) -> str:
+    return script.source.split("\n", 1)[1] if script.source.startswith("#!") else script.source
+
+
+def all_scripts() -> list[Script]:
+    """Return all scripts, sorted by name."""
+    folder = importlib.resources.files("chatserver.hot") / "scripts"
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".lua"))
+    return [load_script(name.removesuffix(".lua")) for name in names]

@@ -1,0 +1,57 @@
+"""Master discovery through Redis Sentinel.
+
+Sentinels promote a replica when the master does not answer. Each connection queries the Sentinels
+for the master, then checks the role of that server: the two can disagree for a moment. A promoted
+replica has another replication id, so a failover changes the epoch, as a restart does.
+"""
+
+from __future__ import annotations
+
+from chatserver import config
+from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.redis.connection import Address, in_time, log_in, open_wire
+from chatserver.hot.redis.replies import call_on
+from chatserver.hot.redis.wire import Wire
+
+
+async def find_master(address: Address, settings: config.Redis) -> Address:
+    """Return the address of the master, with the credentials of `address`.
+
+    Guarantees:
+        Cost: a connection to the first Sentinel that answers.
+
+    Raises:
+        Unavailable: no Sentinel answers, or none knows a master of that name.
+    """
+    why = ""
+    for url in settings.sentinels:
+        try:
+            found = await _ask(Address(url), settings)
+        except ChatError as exc:
+            why = exc.message
+            continue
+        if found is not None:
+            return address.at(*found)
+        why = f"redis: the sentinel at {Address(url).name} knows no {settings.sentinel_master}"
+    raise Unavailable(why)
+
+
+async def _ask(sentinel: Address, settings: config.Redis) -> tuple[str, int] | None:
+    wire = await open_wire(sentinel, settings)
+    async with in_time(wire, settings):
+        await log_in(wire, sentinel)
+        words = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings.sentinel_master)
+        found = await call_on(wire, *words)
+    wire.abort("asked")
+    return None if found is None else (found[0].decode(), int(found[1]))
+
+
+async def require_master(wire: Wire) -> None:
+    """Check that a server is a master.
+
+    Raises:
+        Unavailable: it is a replica.
+    """
+    role, *_ = await call_on(wire, "ROLE")
+    if role != b"master":
+        raise Unavailable(f"redis at {wire.name}: is a replica; waiting for the new master")

@@ -1,0 +1,139 @@
+"""Client of a single Redis server: one `Wire`, reopened when it is lost.
+
+With Sentinels (`chatserver.hot.redis.sentinels`), each new connection goes to the current master. A
+server that has become a replica is disconnected within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import redis.asyncio
+import structlog
+
+from chatserver import config
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ConfigError
+from chatserver.hot.redis.client import RECONNECT_S_MAX, HotClient
+from chatserver.hot.redis.connection import in_time, log_in, open_wire, prepare, read_life
+from chatserver.hot.redis.replies import call_on
+from chatserver.hot.redis.scripts import Value
+from chatserver.hot.redis.sentinels import find_master, require_master
+from chatserver.hot.redis.wire import OnReply, Reply, Wire
+
+log = structlog.get_logger()
+
+
+class SingleClient(HotClient):
+    """Client of one server. All calls use one connection, in order."""
+
+    is_ordered = True
+
+    def __init__(self, settings: config.Redis) -> None:
+        super().__init__(settings)
+        self._wire: Wire | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """True while Redis answers and the epoch is known."""
+        return self._wire is not None and self._wire.is_open
+
+    def send(self, on_reply: OnReply, *args: Value) -> None:
+        """Send a call without waiting; see `Wire.send`."""
+        if self._wire is None:
+            asyncio.get_running_loop().call_soon(on_reply, self._down())
+        else:
+            self._wire.send(on_reply, *args)
+
+    def _send_and_wait(self, on_reply: OnReply, args: Sequence[Value]) -> None:
+        replies: list[Reply] = []
+
+        def judge(waited: Reply) -> None:
+            on_reply(self._durable.judge(replies[0], waited))
+
+        self.send(replies.append, *args)
+        self.send(judge, *self._wait)
+
+    def blocking_client(self, key: str) -> redis.asyncio.Redis:
+        """Return a client for blocking reads; the key is irrelevant here."""
+        return self._blocking_client_at(self.address)
+
+    async def connect(self) -> None:
+        """Open a connection and read the epochs; see `HotClient.connect`."""
+        is_watched = bool(self.settings.sentinels)
+        if is_watched:
+            self.address = await find_master(self.address, self.settings)
+            self.name = self.address.name
+        wire = await open_wire(self.address, self.settings)
+        async with in_time(wire, self.settings):
+            await log_in(wire, self.address)
+            if is_watched:
+                await require_master(wire)
+            if b"cluster_enabled:1" in await call_on(wire, "INFO", "cluster"):
+                raise ConfigError(
+                    [
+                        f"redis.cluster (CHAT_REDIS_CLUSTER): is off, but {self.name} is a node "
+                        "of a Redis Cluster"
+                    ]
+                )
+            await prepare(wire, self.settings)
+            await self._learn_epochs(wire)
+        # Set last: a call with the epoch of an earlier connection must not reach this Redis.
+        self._wire = wire
+
+    async def _learn_epochs(self, wire: Wire) -> None:
+        life = await read_life(wire)
+        epochs = await asyncio.gather(
+            *(self._learn_epoch(wire, number, life, "") for number in range(len(self.epochs)))
+        )
+        is_changed = epochs != self.epochs and self.epochs[0] != ""
+        self.epochs = epochs
+        if is_changed:
+            log.warning("hot.epoch_changed", redis=self.name)
+            for tell in self.on_epoch:
+                tell()
+
+    async def keep_connected(self) -> None:
+        """Reconnect whenever the connection is lost, with jitter, until cancelled."""
+        while True:
+            if self._wire is not None:
+                await asyncio.shield(self._wire.closed)
+                log.warning("hot.connection_lost", redis=self.name)
+            wait_s = 0.05
+            while True:
+                try:
+                    await self.connect()
+                except ChatError as exc:
+                    self._wire = None
+                    log.warning("hot.connect_failed", redis=self.name, error=exc.message)
+                    await asyncio.sleep(jittered(wait_s))
+                    wait_s = min(wait_s * 2, RECONNECT_S_MAX)
+                else:
+                    log.info("hot.connected", redis=self.name, epoch=self.epochs[0])
+                    for tell in self.on_reload:
+                        tell()
+                    break
+
+    async def _look_at_epoch(self, partition: int) -> None:
+        wire = self._wire
+        await super()._look_at_epoch(partition)
+        if not self.settings.sentinels or wire is None or partition != 0:
+            return
+        try:
+            await require_master(wire)
+        except ChatError as exc:
+            wire.abort(exc.message)
+
+    def keys_by_server(self) -> dict[str, str]:
+        return {self.name: self.keys.epoch(0)} if self.is_up else {}
+
+    def doubt(self, partition: int) -> None:
+        """Reconnect, which reads all epochs again; see `HotClient.doubt`."""
+        if self._wire is not None:
+            self._wire.abort(f"redis at {self.name}: its epoch is not the one we know")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.abort("this process is stopping")

@@ -1,0 +1,325 @@
+"""Routing of one slot's calls to the node that serves it: in order, and across slot migrations.
+
+::
+
+               ┌──────── answered ◄────────┐
+    send ──► straight ──────────────────► node
+               │ refused: MOVED, ASK, TRYAGAIN      (it did not run)
+               ▼
+             held ──► one at a time, or all once the slot is settled on another node
+
+Invariants: calls of a slot run in call order, or not at all. A refused call fails if a later call
+has overtaken it. A call is repeated only if Redis reported that it did not run. A call of an
+earlier epoch never reaches another node. Bounds: at most `HELD_MAX` calls wait, none of them longer
+than the deadline of a call, or `MOVING_S_MAX` while the slot is being migrated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from chatserver.errors import ChatError, Unavailable
+from chatserver.hot.redis.replies import Durable
+from chatserver.hot.redis.scripts import Value
+from chatserver.hot.redis.wire import OnReply, Reply, Wire
+
+HELD_MAX = 5_000
+MOVING_S_MAX = 0.5
+_PAUSE_S, _PAUSE_S_MAX = 0.005, 0.1
+_MOVING = ("ASK ", "TRYAGAIN")  # the slot is being migrated
+_REFUSALS = (*_MOVING, "MOVED ", "READONLY")
+
+Answered = Callable[["Call", Reply], None]
+
+
+class Node(Protocol):
+    """A node that can serve a slot."""
+
+    name: str
+    wire: Wire | None
+
+
+class RouteContext(Protocol):
+    """The client functions that a route uses."""
+
+    def look_soon(self) -> None:
+        """Refresh the cluster map immediately."""
+
+    def find_wire(self, address: str) -> Wire | None:
+        """Return the connection to a node; None if there is none."""
+
+
+class Call:
+    """One call, or a call and the WAIT after it."""
+
+    __slots__ = (
+        "_answered",
+        "_before",
+        "_durable",
+        "_left",
+        "commands",
+        "life",
+        "made_at",
+        "node",
+        "on_reply",
+        "refusal",
+    )
+
+    def __init__(
+        self,
+        on_reply: OnReply,
+        commands: Sequence[tuple[Value, ...]],
+        made_at: float,
+        life: int,
+        durable: Durable | None,
+    ) -> None:
+        self.on_reply = on_reply
+        self.commands = commands
+        self.made_at = made_at
+        self.life = life  # value of `Route._life` when the call was made
+        self.node: Node | None = None  # node to which it was sent
+        self.refusal = ""  # error with which the last attempt was refused
+        self._durable = durable  # None: the last command is not a WAIT
+        self._left = 0
+        self._before: Reply = None  # the reply before the last
+        self._answered: Answered | None = None
+
+    def send_on(self, wire: Wire, answered: Answered) -> None:
+        """Send the call on a connection; `answered` receives the last reply."""
+        self.refusal = ""
+        self._left = len(self.commands)
+        self._answered = answered
+        for command in self.commands:
+            wire.send(self._take, *command)
+
+    def _take(self, reply: Reply) -> None:
+        self._left -= 1
+        if isinstance(reply, Exception) and not self.refusal:
+            text = str(reply)
+            if text.startswith(_REFUSALS):
+                self.refusal = text
+        if self._left == 1:
+            self._before = reply
+        elif self._left == 0 and self._answered is not None:
+            if self._durable is not None:
+                reply = self._durable.judge(self._before, reply)
+            self._answered(self, reply)
+
+
+class Route:
+    """Route of one slot. `partitions` are the partitions in this slot."""
+
+    def __init__(
+        self, slot: int, partitions: Sequence[int], desk: RouteContext, timeout_s: float
+    ) -> None:
+        self.slot = slot
+        self.partitions = partitions
+        self.node: Node | None = None
+        self.is_settled = False  # the slot's node and epoch are known
+        self._desk = desk
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._life = 0
+        self._in_flight = 0
+        self._is_held = False
+        self._refused: list[Call] = []  # calls that the node refused
+        self._held: collections.deque[Call] = collections.deque()  # calls made since then
+        self._stirred = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._pause_s = _PAUSE_S
+
+    @property
+    def wire(self) -> Wire | None:
+        """The connection to the node that serves the slot; None while there is none."""
+        return self.node.wire if self.node is not None else None
+
+    def send(
+        self,
+        on_reply: OnReply,
+        commands: Sequence[tuple[Value, ...]],
+        *,
+        durable: Durable | None = None,
+    ) -> None:
+        """Send a call; see `HotClient.send`. `durable`: its command is the last one."""
+        self._send(Call(on_reply, commands, self._loop.time(), self._life, durable))
+
+    def _send(self, call: Call) -> None:
+        if self._is_held:
+            if len(self._held) >= HELD_MAX:
+                self._fail_soon(call, Unavailable("redis: too many calls wait for a moving slot"))
+            else:
+                self._held.append(call)
+            return
+        wire = self.wire
+        if wire is None:
+            self._fail_soon(call, self._down())
+            return
+        self._in_flight += 1
+        call.node = self.node
+        call.send_on(wire, self._answered)
+
+    def _answered(self, call: Call, reply: Reply) -> None:
+        self._in_flight -= 1
+        if call.refusal:
+            self._refused.append(call)
+            # A refusal from an earlier node of the slot carries no new information.
+            if call.node is self.node and not call.refusal.startswith(_MOVING):
+                self._unsettle()
+            self._hold()
+        else:
+            if self._refused:
+                overtaken, self._refused = self._refused, []
+                self._fail_all(overtaken, Unavailable("redis: a later call came through first"))
+            self._pause_s = _PAUSE_S
+            call.on_reply(reply)
+        if self._in_flight == 0:
+            self._stirred.set()
+
+    # controlled by the client
+
+    def hold(self) -> None:
+        """Hold calls until `settle`: the node of the slot may have gone back in time."""
+        self.is_settled = False
+        self._hold()
+
+    def settle(self, node: Node | None) -> None:
+        """Send calls to this node from now on; None: no node serves the slot."""
+        self.node = node
+        self.is_settled = True
+        self._stirred.set()
+
+    def end_life(self) -> None:
+        """Fail pending calls that are not in flight: they belong to an earlier epoch."""
+        self._life += 1
+        self._fail_all(self._take_all(), Unavailable("redis: was replaced while the call waited"))
+
+    def close(self) -> None:
+        """Fail all waiting calls."""
+        if self._task is not None:
+            self._task.cancel()
+        self.end_life()
+
+    # holding calls
+
+    def _unsettle(self) -> None:
+        self.is_settled = False
+        self._desk.look_soon()
+
+    def _hold(self) -> None:
+        self._is_held = True
+        if self._task is None:
+            self._task = asyncio.create_task(self._work_off(), name=f"slot-{self.slot}")
+
+    async def _work_off(self) -> None:
+        """Hold calls until they can be sent directly again."""
+        is_moving = False  # migration in progress: send one call at a time, to either node
+        try:
+            await self._pause()  # back off after every refusal, longer each time
+            while True:
+                if self._in_flight or not self.is_settled:
+                    await self._wait_stirred()
+                self._held.extendleft(reversed(self._refused))
+                self._refused.clear()
+                self._expire()
+                if self._in_flight or not self.is_settled:
+                    continue
+                is_moving = is_moving or bool(
+                    self._held and self._held[0].refusal.startswith(_MOVING)
+                )
+                if not is_moving or not self._held or self.wire is None:
+                    return
+                await self._try_first()
+        finally:
+            self._task = None
+            self._is_held = False
+            for call in self._take_all():
+                self._send(call)
+
+    async def _wait_stirred(self) -> None:
+        self._stirred.clear()
+        try:
+            async with asyncio.timeout(_PAUSE_S_MAX):
+                await self._stirred.wait()
+        except TimeoutError:
+            self._desk.look_soon()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
+
+    async def _try_first(self) -> None:
+        """Try the first call on the slot's node, then on its new node; keep it if refused."""
+        call, wire = self._held.popleft(), self.wire
+        assert wire is not None
+        reply = await self._try(call, wire, is_asking=False)
+        if call.refusal.startswith("ASK "):
+            target = self._desk.find_wire(call.refusal.split(" ")[2])
+            if target is not None:
+                reply = await self._try(call, target, is_asking=True)
+        if not call.refusal:
+            self._pause_s = _PAUSE_S
+            call.on_reply(reply)
+            return
+        is_moving = call.refusal.startswith(_MOVING)
+        if is_moving and self._loop.time() - call.made_at > MOVING_S_MAX:
+            call.on_reply(Unavailable(f"redis: {call.refusal}"))
+            return
+        self._held.appendleft(call)
+        if is_moving:
+            await self._pause()
+        else:
+            self._unsettle()
+
+    async def _try(self, call: Call, wire: Wire, *, is_asking: bool) -> Reply:
+        answer: asyncio.Future[Reply] = self._loop.create_future()
+
+        def answered(_: Call, reply: Reply) -> None:
+            if not answer.done():
+                answer.set_result(reply)
+
+        if is_asking:
+            wire.send(_ignore, "ASKING")
+        call.send_on(wire, answered)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            call.on_reply(Unavailable("redis: this process is stopping"))
+            raise
+
+    def _expire(self) -> None:
+        since = self._loop.time() - self._timeout_s
+        late: list[Call] = []
+        kept: collections.deque[Call] = collections.deque()
+        for call in self._held:
+            is_late = call.made_at < since or call.life != self._life
+            (late if is_late else kept).append(call)
+        if late:
+            self._held = kept
+            self._fail_all(late, Unavailable("redis: the slot is moving; no answer in time"))
+
+    # ending calls
+
+    def _take_all(self) -> list[Call]:
+        taken = [*self._refused, *self._held]
+        self._refused.clear()
+        self._held.clear()
+        return taken
+
+    def _fail_all(self, calls: Sequence[Call], error: ChatError) -> None:
+        for call in calls:
+            call.on_reply(error)
+
+    def _fail_soon(self, call: Call, error: ChatError) -> None:
+        self._loop.call_soon(call.on_reply, error)
+
+    def _down(self) -> Unavailable:
+        if self.node is None:
+            return Unavailable("redis: no node of the cluster serves this slot")
+        return Unavailable(f"redis at {self.node.name}: not connected")
+
+
+def _ignore(reply: Reply) -> None:
+    """Ignore the reply to ASKING; the call after it has the result."""

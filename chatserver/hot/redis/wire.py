@@ -1,0 +1,153 @@
+"""One ordered, pipelined connection to Redis.
+
+redis-py spends about 50 µs of CPU on an awaited call and gives each caller a connection of its own,
+so calls overtake each other. A gateway needs one connection on which many calls are in flight and
+run in call order, at a few microseconds each. This module is only that: a queue of callbacks and
+the hiredis parser. Rare operations (addresses, blocking reads, scans) use redis-py. Measurements:
+docs/decisions/0004.
+
+Invariants: replies match calls by order, so a connection with a late, torn or unexpected reply is
+closed and never used again. Each call gets exactly one result, a reply or `Unavailable`. Timeouts
+must only count time in which Redis is late. While this process is suspended (stopped, swapped out,
+event loop blocked), it neither sends nor receives, so deadlines count watchdog ticks, not clock
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+
+from chatserver.errors import Unavailable
+
+Reply = Any  # bytes, int, None, list of replies, hiredis.ReplyError, or Unavailable
+OnReply = Callable[[Reply], None]
+
+_MISSING = object()
+_KEYLESS = frozenset({"PING", "ECHO", "TIME", "INFO", "CONFIG", "CLIENT", "CLUSTER", "SCRIPT"})
+_WATCHES = 4  # watchdog ticks within the timeout of a call
+
+
+def pack(*values: bytes) -> bytes:
+    """Return values in the encoding of a `Packed` call."""
+    return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
+
+
+class Packed(bytes):
+    """A complete call in the Redis protocol, sent unchanged; `key` is one of its keys."""
+
+    key: str
+
+
+def key_in(args: Sequence[str | bytes | int]) -> str | bytes | None:
+    """Return the first key of a call; None if it has none."""
+    name = args[0]
+    if isinstance(name, Packed):
+        return name.key
+    if name in ("EVALSHA", "EVAL"):
+        key = args[3] if args[2] else None
+    elif name in _KEYLESS:
+        key = None
+    elif name == "XGROUP":
+        key = args[2]
+    else:
+        key = args[1]
+    return key if isinstance(key, str | bytes) else None
+
+
+class Wire(asyncio.Protocol):
+    """A connection; usable after `connection_made`, finished when `closed` is done."""
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self.name = name
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._reader = hiredis.Reader(notEnoughData=_MISSING)
+        self._pending: collections.deque[tuple[OnReply, int]] = collections.deque()
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._watches = 0
+        self._why = f"redis at {name}: connection lost"
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the timeout watchdog."""
+        # uvloop's transports behave like Transport but do not inherit from it.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Dispatch replies to calls in call order."""
+        reader, pending = self._reader, self._pending
+        reader.feed(data)
+        try:
+            while (reply := reader.gets()) is not _MISSING:
+                pending.popleft()[0](reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.abort(f"redis at {self.name}: sent what is not an answer")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail every pending call: its outcome is unknown."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._transport = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+        pending, self._pending = self._pending, collections.deque()
+        for on_reply, _ in pending:
+            on_reply(Unavailable(self._why))
+
+    # calls
+
+    @property
+    def is_open(self) -> bool:
+        """True while calls can be sent."""
+        return self._transport is not None and not self.closed.done()
+
+    def send(self, on_reply: OnReply, *args: str | bytes | int) -> None:
+        """Send a call; `on_reply` receives the reply, an error reply, or `Unavailable`.
+
+        Guarantees:
+            Order: calls reach Redis in the order of `send`; all of one loop tick in one write.
+            Answer: `on_reply` runs exactly once, within the timeout, never before `send` returns.
+        """
+        if self._transport is None or self.closed.done():
+            self._loop.call_soon(on_reply, Unavailable(self._why))
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        first = args[0]
+        if type(first) is Packed:
+            self._out.append(first)
+        else:
+            self._out.append(hiredis.pack_command(args))  # type: ignore[arg-type]  # wrong stub
+        self._pending.append((on_reply, self._watches))
+
+    def abort(self, why: str) -> None:
+        """Close immediately; every pending call fails with `why`."""
+        self._why = why
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is not None:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _watch(self) -> None:
+        # However late this tick runs, pending input and output is processed before the next tick.
+        # The tick right after a call was made does not count for that call.
+        if self._pending and self._watches - self._pending[0][1] >= _WATCHES:
+            self.abort(f"redis at {self.name}: no answer within {self._timeout_s:g} s")
+            return
+        self._watches += 1
+        self._watchdog = self._loop.call_later(self._timeout_s / _WATCHES, self._watch)

@@ -1,0 +1,42 @@
+"""Blocks between users, in both directions, for presence, typing and read marks.
+
+Data: ``{pN}:blocks:<user>`` (set), filled from the directory with the user state. Messages do not
+use it: the write policy of the chat determines whether its two users may write to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+
+_ADDED_MAX = 1_000  # per command
+
+
+class Blocks:
+    """Reads and writes the sets."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def list_apart(self, user: UserId) -> set[UserId]:
+        """Return the users who block this user or are blocked by this user."""
+        reply = await self._hot.call("SMEMBERS", self._hot.keys.blocks(user))
+        return {UserId(name.decode()) for name in reply}
+
+    async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None:
+        """Add the blocks of the directory."""
+        names, key = list(others), self._hot.keys.blocks(user)
+        for at in range(0, len(names), _ADDED_MAX):
+            await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])
+
+    async def part(self, user: UserId, other: UserId) -> None:
+        """Record that one of the two users blocks the other."""
+        await self._hot.write("SADD", self._hot.keys.blocks(user), other)
+        await self._hot.write("SADD", self._hot.keys.blocks(other), user)
+
+    async def join(self, user: UserId, other: UserId) -> None:
+        """Record that neither of the two users blocks the other."""
+        await self._hot.call("SREM", self._hot.keys.blocks(user), other)
+        await self._hot.call("SREM", self._hot.keys.blocks(other), user)

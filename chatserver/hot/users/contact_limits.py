@@ -1,0 +1,37 @@
+"""Limit of new contacts: the number of direct chats with strangers a user may still open.
+
+Data: ``{pN}:limit:contacts:<user>`` (hash), a token bucket that fills within a day; it expires when
+it would be full.
+"""
+
+from __future__ import annotations
+
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+
+DAY_S = 86_400
+
+
+class Contacts:
+    """Takes new contacts from the bucket, `per_day` for each user."""
+
+    def __init__(self, hot: HotClient, per_day: int) -> None:
+        self._hot = hot
+        self._per_day = per_day
+
+    async def take(self, user: UserId) -> int:
+        """Take one contact; return 0, or the ms until one is available.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        item: dict[str, Value] = {
+            "limit": self._hot.keys.limit("contacts", user),
+            "burst": self._per_day,
+            "rate": repr(self._per_day / DAY_S),
+            "wanted": 1,
+            "owed": 0,
+        }
+        taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
+        return 0 if taken else int(wait_ms)

@@ -1,0 +1,76 @@
+"""Quota of groups per user: the number of groups that a user may still join.
+
+Data: ``{pN}:room:<user>`` (string), the number of groups that a user may still join. It is set
+after a count, decreases with each join and does not increase when the user leaves a group. When it
+is 0 or has expired, the user's groups are counted again, so a join is never refused without a
+count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+ROOM_TTL_S = 86_400
+
+
+class GroupQuotas:
+    """Takes and stores the remaining number of groups per user."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def take(self, users: Collection[UserId]) -> set[UserId]:
+        """Take a place for each user; return the users whose groups have to be counted.
+
+        Guarantees:
+            Cost: one Redis call for each partition, pipelined.
+
+        Raises:
+            Unavailable: Redis does not answer; places may be taken.
+        """
+        groups = self._by_partition(users)
+        replies = await asyncio.gather(
+            *(
+                self._hot.run(
+                    load_script("take_room"),
+                    items=[{"room": self._hot.keys.room(user)} for user in group],
+                )
+                for group in groups
+            )
+        )
+        return {
+            user
+            for group, reply in zip(groups, replies, strict=True)
+            for user, taken in zip(group, reply, strict=True)
+            if not taken
+        }
+
+    async def put(self, rooms: Mapping[UserId, int]) -> None:
+        """Store how many groups users may still join.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        await asyncio.gather(
+            *(
+                self._hot.transaction(
+                    *(
+                        ("SET", self._hot.keys.room(user), rooms[user], "EX", ROOM_TTL_S)
+                        for user in group
+                    )
+                )
+                for group in self._by_partition(rooms)
+            )
+        )
+
+    def _by_partition(self, users: Collection[UserId]) -> list[list[UserId]]:
+        groups: defaultdict[int, list[UserId]] = defaultdict(list)
+        for user in users:
+            groups[self._hot.keys.partition_of(user)].append(user)
+        return list(groups.values())

@@ -1,0 +1,344 @@
+"""User inboxes: the ordered event log that every device of a user reads.
+
+Data: ``{pN}:inbox:<user>`` (stream, entry id = seq) holds references to messages, or complete
+events of other kinds; ``{pN}:seqs`` (hash) the newest seq of each inbox; ``{pN}:box:<user>`` (hash)
+the user state: chats and marks. All share a slot. Bound: `inbox_max` entries; a device that missed
+more starts from a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
+from chatserver.domain.inboxes import (
+    BoxChat,
+    Delivery,
+    InboxEntry,
+    ListedChat,
+    MarkResult,
+    Place,
+)
+from chatserver.errors import NotFound
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+
+_OTHER_EPOCH = 3
+
+
+TURNS_IN_CALL = 500  # users per script call of a large-chat transition
+
+
+def parse_gateways(text: bytes) -> tuple[GatewayId, ...]:
+    """Return the gateways of a comma-separated list."""
+    return tuple(GatewayId(name) for name in text.decode().split(",")) if text else ()
+
+
+class Inboxes:
+    """Reads inboxes and appends to them."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._keys = hot.keys
+
+    async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
+        """Return the entries above `after`, oldest first."""
+        reply = await self._hot.call(
+            "XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit
+        )
+        entries = []
+        for name, fields in reply:
+            seq = Seq(int(name.split(b"-")[0]))
+            what, value = fields
+            if what == b"!":
+                entries.append(InboxEntry(seq, None, Seq(0), value))
+            else:
+                entries.append(InboxEntry(seq, ChatId(what.decode()), Seq(int(value)), None))
+        return entries
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
+        """Append to each inbox the chat entries committed since the last delivery.
+
+        Guarantees:
+            Idempotent: a repeat appends nothing; a late call omits nothing.
+            Cost: one script call per partition.
+        """
+        script = load_script("deliver")
+        places: list[Place] = []
+        for partition, group in self._by_partition([d.user for d in deliveries]):
+            chosen = [deliveries[i] for i in group]
+            reply = await self._hot.run(
+                script,
+                self._shared_keys(partition),
+                {"inbox_max": self._hot.settings.inbox_max},
+                [
+                    {
+                        "box": self._keys.box(d.user),
+                        "inbox": self._keys.inbox(d.user),
+                        "user": d.user,
+                        "chat_id": d.chat,
+                        "after": d.after,
+                        "upto": d.upto,
+                        "epoch": d.epoch,
+                    }
+                    for d in chosen
+                ],
+            )
+            places += [
+                Place(d.user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                for i, d in enumerate(chosen)
+            ]
+        return places
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]:
+        """Append one event that is not a message to each inbox.
+
+        `is_listed`: the event adds a new chat to the user's list; nothing is appended if the chat
+        is already there.
+        """
+        return await self._append(users, chat, body, "1" if is_listed else "", "", 0)
+
+    async def append_marks(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
+    ) -> list[Place]:
+        """Append an event with the read mark of `reader`; `level` rises with the marks.
+
+        Guarantees:
+            Order: an inbox never gets a mark that is behind an earlier one.
+        """
+        return await self._append(users, chat, body, "", f"m:{chat}:{reader}", level)
+
+    async def _append(
+        self,
+        users: Sequence[UserId],
+        chat: ChatId,
+        body: bytes,
+        is_listed: str,
+        mark: str,
+        level: int,
+    ) -> list[Place]:
+        script = load_script("append_event")
+        places: list[Place] = []
+        for partition, group in self._by_partition(users):
+            chosen = [users[i] for i in group]
+            reply = await self._hot.run(
+                script,
+                self._shared_keys(partition),
+                {
+                    "inbox_max": self._hot.settings.inbox_max,
+                    "chat_id": chat,
+                    "body": body,
+                    "is_listed": is_listed,
+                    "mark": mark,
+                    "level": level,
+                },
+                [
+                    {"box": self._keys.box(user), "inbox": self._keys.inbox(user), "user": user}
+                    for user in chosen
+                ],
+            )
+            places += [
+                Place(user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2]))
+                for i, user in enumerate(chosen)
+            ]
+        return places
+
+    async def turn(
+        self,
+        chat: ChatId,
+        version: int,
+        news: Sequence[tuple[UserId, Seq, str, bytes]],
+        *,
+        is_large: bool,
+        epoch: Epoch,
+    ) -> list[Place]:
+        """Notify users that a chat has become large, or is no longer large, as of its `version`.
+
+        `epoch` is that of the chat at the transition. Each item of `news` adds one entry to an
+        inbox: user, the chat seq above which the transition applies, and the entry's field and
+        value: "!" and an event, or the chat and the seq of an entry of it.
+
+        Guarantees:
+            Atomic: a user's large chats and the inbox change together.
+            Idempotent: a repeat does nothing, and neither does a transition older than the last
+            one.
+        """
+        script = load_script("turn")
+        places: list[Place] = []
+        for partition, group in self._by_partition([user for user, *_ in news]):
+            chosen = [news[i] for i in group]
+            for start in range(0, len(chosen), TURNS_IN_CALL):
+                chunk = chosen[start : start + TURNS_IN_CALL]
+                reply = await self._hot.run(
+                    script,
+                    self._shared_keys(partition),
+                    {
+                        "inbox_max": self._hot.settings.inbox_max,
+                        "chat_id": chat,
+                        "version": version,
+                        "is_large": "1" if is_large else "",
+                        "epoch": epoch,
+                    },
+                    [
+                        {
+                            "box": self._keys.box(user),
+                            "inbox": self._keys.inbox(user),
+                            "large": self._keys.large(user),
+                            "user": user,
+                            "since": since,
+                            "field": field,
+                            "value": value,
+                        }
+                        for user, since, field, value in chunk
+                    ],
+                )
+                places += [
+                    Place(
+                        user, reply[3 * i], Seq(reply[3 * i + 1]), parse_gateways(reply[3 * i + 2])
+                    )
+                    for i, (user, *_) in enumerate(chunk)
+                ]
+        return places
+
+    def _shared_keys(self, partition: int) -> dict[str, Value]:
+        return {"seqs": self._keys.seqs(partition), "where": self._keys.where(partition)}
+
+    def _by_partition(self, names: Sequence[UserId | ChatId]) -> list[tuple[int, list[int]]]:
+        groups: dict[int, list[int]] = {}
+        for index, name in enumerate(names):
+            groups.setdefault(self._keys.partition_of(name), []).append(index)
+        return list(groups.items())
+
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+        """Move the user's marks forward, and add them to the backlog for the directory.
+
+        Guarantees:
+            Idempotent: a mark never moves back, nor beyond the newest committed seq.
+
+        Raises:
+            NotFound: the user has no such chat.
+        """
+        partition = self._keys.partition_of(user)
+        top, _, own = await self._read_head(user, chat)
+        reply = await self._hot.run(
+            load_script("mark"),
+            {
+                "box": self._keys.box(user),
+                "backlog": self._keys.backlog(partition),
+                "checkpoint": self._keys.checkpoint(partition),
+            },
+            {
+                "chat_id": chat,
+                "user": user,
+                "read": min(read, top),
+                "received": min(received, top),
+                "own": own,
+            },
+        )
+        if reply is None:
+            raise NotFound("chat: no such chat, or you are not a member")
+        return MarkResult(bool(reply[0]), Seq(reply[1]), Seq(reply[2]))
+
+    async def list_chats(self, user: UserId) -> list[BoxChat]:
+        """Return the user's chats in Redis, most recent activity first.
+
+        Guarantees:
+            Cost: one Redis round trip, and one for the heads of all chats together.
+        """
+        return await self._list_fields(user, await self._read_box(user))
+
+    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+        """Return all chats of the user, most recent activity first; None if they are not loaded.
+
+        Guarantees:
+            Cost: as `list_chats`.
+        """
+        fields = await self._read_box(user)
+        if fields.get("known") != self._hot.epoch_of(self._keys.partition_of(user)).encode():
+            return None
+        return await self._list_fields(user, fields)
+
+    async def _read_box(self, user: UserId) -> dict[str, bytes]:
+        reply = await self._hot.call("HGETALL", self._keys.box(user))
+        return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+    async def _list_fields(self, user: UserId, fields: Mapping[str, bytes]) -> list[BoxChat]:
+        names = [ChatId(name[2:]) for name in fields if name.startswith("c:")]
+        heads = await asyncio.gather(*(self._read_head(user, name) for name in names))
+        chats = [
+            BoxChat(
+                chat=chat,
+                top=Seq(top),
+                read=Seq(max(own, int(fields.get(f"r:{chat}", 0)))),
+                received=Seq(max(own, int(fields.get(f"d:{chat}", 0)))),
+                order=Ts(max(ts, int(fields[f"c:{chat}"]))),
+            )
+            for chat, (top, ts, own) in zip(names, heads, strict=True)
+        ]
+        chats.sort(key=lambda chat: (-chat.order, chat.chat))
+        return chats
+
+    async def _read_head(self, user: UserId, chat: ChatId) -> tuple[int, int, int]:
+        # Users have read their own messages: the commit records the seq in the chat.
+        seq, ts, own = await self._hot.call(
+            "HMGET", self._keys.chat(chat), "seq", "ts", f"s:{user}"
+        )
+        return int(seq or 0), int(ts or 0), int(own or 0)
+
+    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
+        """Return the read and received marks of the user in the chat."""
+        (_, _, own), (read, received) = await asyncio.gather(
+            self._read_head(user, chat),
+            self._hot.call("HMGET", self._keys.box(user), f"r:{chat}", f"d:{chat}"),
+        )
+        return Seq(max(own, int(read or 0))), Seq(max(own, int(received or 0)))
+
+    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
+        """Return for each user the gateways on which the user is online."""
+        found: list[tuple[GatewayId, ...]] = [()] * len(users)
+        for partition, group in self._by_partition(users):
+            names = [users[i] for i in group]
+            reply = await self._hot.call("HMGET", self._keys.where(partition), *names)
+            for i, value in zip(group, reply, strict=True):
+                found[i] = parse_gateways(value or b"")
+        return found
+
+    async def is_listed(self, user: UserId, chat: ChatId) -> bool:
+        """Return whether the user has a chat in their list."""
+        return bool(await self._hot.call("HEXISTS", self._keys.box(user), f"c:{chat}"))
+
+    async def is_known(self, user: UserId) -> bool:
+        """Return whether the user state was loaded from the directory in this epoch."""
+        known = await self._hot.call("HGET", self._keys.box(user), "known")
+        epoch = self._hot.epoch_of(self._keys.partition_of(user))
+        return bool(known == epoch.encode())
+
+    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None:
+        """Load the user state from the directory, once per epoch.
+
+        Raises:
+            Unavailable: Redis has left that epoch.
+        """
+        items: list[dict[str, Value]] = [
+            {
+                "chat_id": listed.chat,
+                "read": listed.read,
+                "received": listed.received,
+                "since": "" if listed.since is None else listed.since,
+                "version": listed.version,
+                "chat_epoch": self._hot.epoch_of(self._keys.partition_of(listed.chat)),
+            }
+            for listed in chats
+        ]
+        partition = self._keys.partition_of(user)
+        keys: dict[str, Value] = {
+            "box": self._keys.box(user),
+            "large": self._keys.large(user),
+            "epoch": self._keys.epoch(partition),
+        }
+        reply = await self._hot.run(load_script("open_box"), keys, {"epoch": epoch}, items)
+        if reply == _OTHER_EPOCH:
+            self._hot.doubt_epoch(partition, epoch)

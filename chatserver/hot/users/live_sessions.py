@@ -1,0 +1,53 @@
+"""Read-only list of a user's sessions over all gateways.
+
+`chatserver.hot.users.session_directory` writes the data.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatserver.domain.ids import UserId
+from chatserver.hot.redis.client import HotClient
+
+
+class LiveSession(NamedTuple):
+    """A session of a user. `device` is the device id set by the client; `started_ms` its start."""
+
+    session: str
+    gateway: str
+    device: str
+    started_ms: int
+
+
+class LiveSessions:
+    """Reads the session directory."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def list_of(self, user: UserId) -> list[LiveSession]:
+        """Return the user's sessions, oldest first, without those of dead gateways.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        keys = self._hot.keys
+        gateways = keys.gateways(keys.partition_of(user))
+        seen, until, time = await self._hot.snapshot(
+            ("HGETALL", keys.seen(user)), ("ZRANGE", gateways, 0, -1, "WITHSCORES"), ("TIME",)
+        )
+        now_ms = int(time[0]) * 1000
+        alive = {
+            name.decode()
+            for name, score in zip(until[::2], until[1::2], strict=True)
+            if float(score) > now_ms
+        }
+        found = []
+        for name, value in zip(seen[::2], seen[1::2], strict=True):
+            if name.startswith(b"s:"):
+                gateway, device, started = value.decode().split(" ")
+                if gateway in alive:
+                    session = name[2:].decode()
+                    found.append(LiveSession(session, gateway, device, int(started)))
+        return sorted(found, key=lambda each: each.started_ms)

@@ -1,0 +1,140 @@
+"""Login attempt limits, counted in Redis across all API processes.
+
+Data, all token buckets that expire when they would be full: ``{pN}:login-attempts:<user>:<source>``
+(hash), the attempts of one source (a network, or a known device) for one account;
+``{pN}:guesses:<user>`` (hash), those of all unknown devices for it;
+``{pN}:limit:entries:<subject>``, the logins of a network or of the known devices of an account.
+
+Every attempt calls Redis: with blocks, as in `Limits`, each process would allow one block more.
+Only refusals are cached here until the bucket has a token again, so a flood is cheap to refuse.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import time
+
+from chatserver import config
+from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.errors import RateLimited, Unavailable
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.telemetry import metrics
+
+GUESSES_FREE = 3  # for one account, before further attempts count as guesses
+REFUSALS_MAX = 10_000  # newest refusals cached by a process
+
+
+class _Refusals:
+    """Empty buckets, each with the time until which it stays empty (s, monotonic)."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._until: collections.OrderedDict[str, float] = collections.OrderedDict()
+
+    def check(self, bucket: str) -> None:
+        """Raise RateLimited if the bucket cannot have a token yet."""
+        left_s = self._until.get(bucket, 0.0) - time.monotonic()
+        if left_s > 0:
+            raise self._error(math.ceil(left_s * 1000))
+
+    def add(self, bucket: str, wait_ms: int) -> RateLimited:
+        """Record that a bucket is empty for `wait_ms`; return the error to raise."""
+        self._until[bucket] = time.monotonic() + wait_ms / 1000
+        self._until.move_to_end(bucket)
+        if len(self._until) > REFUSALS_MAX:
+            self._until.popitem(last=False)
+        return self._error(wait_ms)
+
+    def forget(self, bucket: str) -> None:
+        """Remove a bucket to which a token was returned."""
+        self._until.pop(bucket, None)
+
+    def _error(self, wait_ms: int) -> RateLimited:
+        metrics.RATE_LIMITED.labels(self._kind).inc()
+        return RateLimited("too many login attempts; wait, then try again", retry_after_ms=wait_ms)
+
+
+class LoginAttempts:
+    """The login attempt buckets."""
+
+    def __init__(self, hot: HotClient, settings: config.Limits) -> None:
+        self._hot = hot
+        self._settings = settings
+        self._entries = _Refusals("entries")
+        self._logins = _Refusals("logins")
+
+    async def take_entry(self, subject: str) -> None:
+        """Count a login or a registration of a network, or of an account's known devices.
+
+        Raises:
+            RateLimited: there were too many.
+            Unavailable: Redis does not answer; the attempt is refused.
+        """
+        bucket = self._hot.keys.limit("entries", subject)
+        self._entries.check(bucket)
+        item: dict[str, Value] = {
+            "limit": bucket,
+            "burst": self._settings.entries_burst,
+            "rate": repr(self._settings.entries_per_s),
+            "wanted": 1,
+            "owed": 0,
+        }
+        taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
+        if not int(taken):
+            raise self._entries.add(bucket, int(wait_ms))
+
+    async def begin(self, attempt: LoginAttempt) -> LoginAttempt:
+        """Count an attempt; return it with the attempts used by its source and the account.
+
+        Guarantees:
+            A known device is refused for its own wrong guesses only.
+
+        Raises:
+            RateLimited: this source has guessed too often for this account.
+            Unavailable: Redis does not answer; the attempt is refused.
+        """
+        bucket = self._bucket_of(attempt)
+        self._logins.check(bucket)
+        taken, wait_ms, used, has_budget, guesses = await self._count(attempt, 1)
+        if not taken:
+            raise self._logins.add(bucket, wait_ms)
+        return dataclasses.replace(
+            attempt,
+            used=used,
+            is_over_budget=not has_budget,
+            is_guess=not has_budget or guesses >= GUESSES_FREE,
+            is_counted=bool(has_budget) and not attempt.is_known,
+        )
+
+    async def take_back(self, attempt: LoginAttempt) -> None:
+        """Return the token of an attempt with the right password. Best effort."""
+        self._logins.forget(self._bucket_of(attempt))
+        try:
+            await self._count(attempt, -1)
+        except Unavailable:
+            return
+
+    def _bucket_of(self, attempt: LoginAttempt) -> str:
+        return self._hot.keys.login_attempts(attempt.account, attempt.source)
+
+    async def _count(self, attempt: LoginAttempt, sign: int) -> tuple[int, int, int, int, int]:
+        keys, limits = self._hot.keys, self._settings
+        in_budget = attempt.is_counted if sign < 0 else not attempt.is_known
+        taken, wait_ms, used, has_budget, guesses = await self._hot.run(
+            load_script("login_attempt"),
+            keys={
+                "login_attempts": self._bucket_of(attempt),
+                "guesses": keys.guesses(attempt.account),
+            },
+            args={
+                "burst": limits.logins_burst,
+                "rate": repr(limits.logins_per_s),
+                "account_burst": limits.guesses_burst if in_budget else 0,
+                "account_rate": repr(limits.guesses_per_s),
+                "sign": sign,
+            },
+        )
+        return int(taken), int(wait_ms), int(used), int(has_budget), int(guesses)

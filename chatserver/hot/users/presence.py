@@ -1,0 +1,79 @@
+"""Online users by gateway: ``{pN}:online:<user>``, gateway → expiry, with a copy in ``{pN}:where``.
+
+Times are those of the Redis clock, so a gateway with a wrong clock does no harm. A gateway
+refreshes its users well before the expiry. Entries of a dead gateway expire without a refresh.
+Until then mail to it is lost, which costs nothing: its sessions are gone, and a reconnecting device
+resumes from its inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from chatserver.domain.ids import GatewayId, Seq, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+REFRESH_BATCH_MAX = 500
+
+
+class Presence:
+    """Publishes the online users of one gateway."""
+
+    def __init__(self, hot: HotClient, gateway: GatewayId, ttl_s: float) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._ttl_s = ttl_s
+
+    async def prune(self, users: Sequence[UserId]) -> None:
+        """Delete expired entries of users whose gateway died."""
+        await self._run(users, 0, GatewayId("-"))
+
+    async def announce(self, users: Sequence[UserId]) -> list[InboxState]:
+        """Mark the users as online here for another `ttl_s`; return the state of their inboxes."""
+        return await self._run(users, int(self._ttl_s * 1000), self._gateway)
+
+    async def withdraw(self, users: Sequence[UserId]) -> None:
+        """Mark the users as having no session here."""
+        await self._run(users, 0, self._gateway)
+
+    async def _run(
+        self, users: Sequence[UserId], ttl_ms: int, gateway: GatewayId
+    ) -> list[InboxState]:
+        keys, states = self._hot.keys, dict[UserId, InboxState]()
+        groups: dict[int, list[UserId]] = {}
+        for user in users:
+            groups.setdefault(keys.partition_of(user), []).append(user)
+
+        async def run(partition: int, group: list[UserId]) -> None:
+            epoch = self._hot.epoch_of(partition)
+            for start in range(0, len(group), REFRESH_BATCH_MAX):
+                chunk = group[start : start + REFRESH_BATCH_MAX]
+                reply = await self._hot.run(
+                    load_script("presence"),
+                    {"seqs": keys.seqs(partition), "where": keys.where(partition)},
+                    {
+                        "epoch": epoch,
+                        "gateway": gateway,
+                        "ttl_ms": ttl_ms,
+                    },
+                    [
+                        {
+                            "user": user,
+                            "box": keys.box(user),
+                            "online": keys.online(user),
+                            "inbox": keys.inbox(user),
+                        }
+                        for user in chunk
+                    ],
+                )
+                for i, user in enumerate(chunk):
+                    seq, first, is_known = reply[3 * i : 3 * i + 3]
+                    # Read after the call: an epoch that ended meanwhile is over for devices.
+                    whole = self._hot.whole_epoch
+                    states[user] = InboxState(whole, Seq(seq), Seq(first), bool(is_known))
+
+        await asyncio.gather(*(run(*each) for each in groups.items()))
+        return [states[user] for user in users]

@@ -1,0 +1,164 @@
+"""Presence state of users over all gateways, and the gateways subscribed to it.
+
+Data: ``{pN}:seen:<user>`` (hash): ``g:<gateway>`` → online or away, ``last`` the time of the last
+activity (ms), ``v`` a version that rises with each change. ``{pN}:watched:<user>`` (zset): gateways
+with a subscriber to the user's presence. ``{pN}:gateways`` (zset): expiry of each gateway; the
+state that an expired gateway published is ignored. All times are those of the Redis clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from chatserver.domain.ids import ChatId, GatewayId, UserId
+from chatserver.domain.presence import GatewayPresence, PresenceChange, PresenceRecord, State
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.users.inbox import parse_gateways
+
+BATCH_MAX = 500
+# A gateway refreshes each third of the time after which its users are to be offline, and
+# subscribers check as often. So it must count as dead after less than two thirds.
+ALIVE_SHARE = 0.6
+
+
+class PresenceStates:
+    """Presence published and read by one gateway."""
+
+    def __init__(
+        self, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
+    ) -> None:
+        self._hot = hot
+        self._keys: Keys = hot.keys
+        self._gateway = gateway
+        self._alive_ms = int(online_ttl_s * ALIVE_SHARE * 1000)
+        self._watch_ms = int(online_ttl_s * 1000)
+        self._keep_ms = int(keep_s * 1000)
+
+    async def keep_alive(self) -> bool:
+        """Extend the expiry of this gateway; False if it may have counted as dead meanwhile.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        return await self._live_for(self._alive_ms)
+
+    async def leave(self, after_s: float) -> None:
+        """Expire in `after_s`: until then the users can reconnect elsewhere."""
+        await self._live_for(int(after_s * 1000))
+
+    async def _live_for(self, ttl_ms: int) -> bool:
+        # Concurrently: with a distant Redis, sequential calls take longer than the expiry.
+        answers = await asyncio.gather(
+            *(
+                self._hot.run(
+                    load_script("alive"),
+                    {"gateways": self._keys.gateways(partition)},
+                    {"gateway": self._gateway, "ttl_ms": ttl_ms},
+                )
+                for partition in range(self._keys.partitions)
+            ),
+            # A cluster node may be down: the partitions of other nodes are still refreshed.
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return all(answer == 1 for answer in answers)
+
+    async def announce(self, appearances: Sequence[GatewayPresence]) -> list[PresenceChange]:
+        """Publish the presence of users on this gateway; return their resulting presence.
+
+        Guarantees:
+            Idempotent: a change is reported only if a user's state over all gateways changes.
+            Cost: one script call per partition and 500 users.
+
+        Raises:
+            Unavailable: Redis does not answer. The state may be published; repeating is safe.
+        """
+        by_user = {appearance.user: appearance for appearance in appearances}
+        news: list[PresenceChange] = []
+        for partition, users in self._chunks(list(by_user)):
+            chosen = [by_user[user] for user in users]
+            reply = await self._hot.run(
+                load_script("appear"),
+                {"gateways": self._keys.gateways(partition)},
+                {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": self._keep_ms},
+                [
+                    {
+                        "seen": self._keys.seen(one.user),
+                        "watched": self._keys.watched(one.user),
+                        "state": one.state,
+                        "ago_ms": int(one.ago_s * 1000),
+                    }
+                    for one in chosen
+                ],
+            )
+            for i, one in enumerate(chosen):
+                changed, state, last, version, watchers = reply[5 * i : 5 * i + 5]
+                sight = PresenceRecord(State(state.decode()), int(last), int(version))
+                news.append(
+                    PresenceChange(one.user, bool(changed), sight, parse_gateways(watchers))
+                )
+        return news
+
+    async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+        """Subscribe to users for another `online_ttl_s`; return their presence.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        return await self._watch(users, self._watch_ms)
+
+    async def unwatch(self, users: Sequence[UserId]) -> None:
+        """Unsubscribe from users."""
+        await self._watch(users, 0)
+
+    async def look(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+        """Return the presence of users without a subscription.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        return await self._watch(users, 0)
+
+    async def _watch(self, users: Sequence[UserId], ttl_ms: int) -> dict[UserId, PresenceRecord]:
+        sights: dict[UserId, PresenceRecord] = {}
+        for partition, chunk in self._chunks(users):
+            reply = await self._hot.run(
+                load_script("watch"),
+                {"gateways": self._keys.gateways(partition)},
+                {"gateway": self._gateway, "alive_ms": self._alive_ms, "ttl_ms": ttl_ms},
+                [
+                    {"seen": self._keys.seen(user), "watched": self._keys.watched(user)}
+                    for user in chunk
+                ],
+            )
+            for i, user in enumerate(chunk):
+                state, last, version = reply[3 * i : 3 * i + 3]
+                sights[user] = PresenceRecord(State(state.decode()), int(last), int(version))
+        return sights
+
+    def _chunks(self, users: Sequence[UserId]) -> Iterator[tuple[int, list[UserId]]]:
+        groups: dict[int, list[UserId]] = {}
+        for user in users:
+            groups.setdefault(self._keys.partition_of(user), []).append(user)
+        for partition, group in groups.items():
+            for start in range(0, len(group), BATCH_MAX):
+                yield partition, group[start : start + BATCH_MAX]
+
+    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId] | None:
+        """Return those of `users` who are members of the chat; None if the chat is not loaded.
+
+        Guarantees:
+            Cost: one round trip, whatever the size of the chat.
+        """
+        gate, roles = await self._hot.snapshot(
+            ("HGET", self._keys.chat(chat), "gate"), ("HMGET", self._keys.members(chat), *users)
+        )
+        epoch = self._hot.epoch_of(self._keys.partition_of(chat))
+        if gate is None or not gate.startswith(f"{epoch}:".encode()):
+            return None
+        return {user for user, role in zip(users, roles, strict=True) if role is not None}

@@ -1,0 +1,265 @@
+"""Rate limits shared by all gateways, without a Redis call for each message.
+
+Data: ``{pN}:limit:<kind>:<subject>`` (hash), a token bucket that fills at a rate up to its burst;
+it expires when it would be full. A gateway takes tokens in blocks for a quarter of a second and
+spends them locally. It returns unspent tokens when the subject leaves.
+
+Invariant: from any moment on, all gateways together allow at most the rate times the elapsed time,
+plus a burst, plus a block for each gateway. While Redis is unavailable, every requested block is
+granted: the limited operations need Redis themselves and report the failure. Memory is also charged
+afterwards, where the size is known only then: a bucket may fall below zero, and allows nothing
+until it is filled again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import structlog
+
+from chatserver import config
+from chatserver.domain.ids import UserId
+from chatserver.errors import ChatError, RateLimited
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+Kind = Literal["sends", "requests", "memory", "connections", "failures", "calls"]
+
+BLOCK_S = 0.25
+IDLE_S = 10.0
+SWEEP_S = 2.5
+CACHE_MAX = 100_000
+_ASK_MAX = 500
+OF_ADDRESS: Collection[Kind] = ("connections", "failures")  # limits of users end with the users
+ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
+MEMORY_BLOCK_BYTES = 32_768  # taken in advance: more than the longest message costs
+TOO_MUCH = "much data (limits.memory_bytes_per_s)"  # "too …: slow down"
+MEMORY_PAUSE_S = 1.0  # between two checks of a memory bucket that had too few tokens
+
+
+class Allowance:
+    """Tokens of one kind that this gateway holds for one subject."""
+
+    __slots__ = (
+        "_at",
+        "_block",
+        "_is_asking",
+        "_limits",
+        "_low",
+        "_rate",
+        "_waiting",
+        "key",
+        "tokens",
+        "used_at",
+    )
+
+    def __init__(self, limits: Limits, key: tuple[Kind, str], block: int, rate: float) -> None:
+        self.key = key
+        self.tokens = 0
+        self.used_at = limits.now()
+        self._limits = limits
+        self._block = block
+        self._low = block // 2
+        self._rate = rate
+        self._at = 0.0  # when there may be a token again; in the past: no shortage is known
+        self._is_asking = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def take(self, cost: int = 1) -> bool:
+        """Spend tokens. False if too few are available; see `wait_ms` and `ask`."""
+        if self.tokens >= cost:
+            self.tokens -= cost
+            if self.tokens <= self._low and not self._is_asking:
+                self.ask()
+            return True
+        return False
+
+    def owe(self, cost: int) -> None:
+        """Spend tokens for a cost that has already occurred; the balance may become negative."""
+        self.tokens -= cost
+        if self.tokens <= self._low and not self._is_asking:
+            self.ask()
+
+    def wait_ms(self, cost: int = 1) -> int:
+        """Return for how long there are certainly too few tokens; 0: unknown, use `ask`."""
+        left_s = self._at - self._limits.now()
+        if left_s <= 0:
+            return 0
+        lacking = max(0, cost - self.tokens - 1)  # after the first token
+        return math.ceil((left_s + lacking / self._rate) * 1000)
+
+    def ask(self, on_answer: Callable[[], None] | None = None, cost: int = 1) -> None:
+        """Request a block, or `cost` tokens if that is more, unless a request is pending.
+
+        `on_answer` runs once, when the request is decided.
+        """
+        if on_answer is not None:
+            self._waiting.append(on_answer)
+        if self._is_asking:
+            return
+        self.used_at = self._limits.now()
+        if on_answer is None and self._at > self.used_at:
+            return  # a prefetch that would certainly fail
+        self._is_asking = True
+        self._limits.ask_soon(self, max(self._block, cost) - self.tokens)
+
+    async def pay(self, what: str, cost: int = 1) -> None:
+        """Spend tokens; request them first if too few are available.
+
+        Raises:
+            RateLimited: there are too few; the message contains `what`, the error the retry time.
+        """
+        while not self.take(cost):
+            wait_ms = self.wait_ms(cost)
+            if wait_ms:
+                metrics.RATE_LIMITED.labels(self.key[0]).inc()
+                raise RateLimited(f"too {what}: slow down", retry_after_ms=wait_ms)
+            answered = asyncio.Event()
+            self.ask(answered.set, cost)
+            await answered.wait()
+
+    def answered(self, taken: int, wait_ms: int) -> None:
+        """Add granted tokens; `wait_ms`: when there will be more, if there are none now."""
+        self._is_asking = False
+        self.tokens += taken
+        wait_s = wait_ms / 1000
+        if wait_ms and self.key[0] == "memory":
+            wait_s = max(wait_s, MEMORY_PAUSE_S)  # a single byte is available sooner, but useless
+        self._at = self._limits.now() + wait_s
+        waiting, self._waiting = self._waiting, []
+        for on_answer in waiting:
+            on_answer()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it was not used for `IDLE_S` and no shortage is known."""
+        now = self._limits.now()
+        return not self._is_asking and self._at <= now and now - self.used_at > IDLE_S
+
+
+class Limits:
+    """The allowances of one process. At `CACHE_MAX` subjects the oldest one is released.
+
+    `swept`: the kinds whose idle allowances `run` releases.
+    """
+
+    def __init__(
+        self, hot: HotClient, settings: config.Limits, swept: Collection[Kind] = OF_ADDRESS
+    ) -> None:
+        self._hot = hot
+        self._swept = swept
+        self.now = asyncio.get_running_loop().time
+        self._rules: dict[Kind, tuple[int, float]] = {
+            "sends": (settings.sends_burst, settings.sends_per_s),
+            "requests": (settings.requests_burst, settings.requests_per_s),
+            "memory": (settings.memory_burst_bytes, settings.memory_bytes_per_s),
+            "connections": (settings.connections_burst, settings.connections_per_s),
+            "failures": (settings.failures_burst, settings.failures_per_s),
+            "calls": (settings.calls_burst, settings.calls_per_s),
+        }
+        self._known: dict[tuple[Kind, str], Allowance] = {}
+        self._asks: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def find(self, kind: Kind, subject: str) -> Allowance:
+        """Return this process's allowance of a subject."""
+        key = (kind, subject)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= CACHE_MAX:
+                self.give_back(*next(iter(self._known)))
+            burst, rate = self._rules[kind]
+            block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
+            if kind == "memory":
+                block = min(burst, MEMORY_BLOCK_BYTES)
+            found = self._known[key] = Allowance(self, key, block, rate)
+        return found
+
+    def charge_memory(self, subject: str, size_bytes: int) -> None:
+        """Charge a user for the bytes of a request; missing tokens become debt."""
+        if size_bytes <= 0:
+            return
+        allowance = self._known.get(("memory", subject))
+        if allowance is not None:
+            allowance.owe(size_bytes)
+        else:  # the user has left
+            self._put(None, ("memory", subject), size_bytes)
+
+    def give_back(self, kind: Kind, subject: str) -> None:
+        """Remove an allowance; return its unspent tokens to Redis, or record its debt."""
+        allowance = self._known.pop((kind, subject), None)
+        if allowance is not None:
+            self._put_back(allowance)
+
+    def _put_back(self, allowance: Allowance) -> None:
+        if allowance.tokens:
+            self._put(None, allowance.key, -allowance.tokens)
+            allowance.tokens = 0
+
+    def ask_soon(self, allowance: Allowance, wanted: int) -> None:
+        """Request tokens from Redis at the end of this tick, in one batch."""
+        self._put(allowance, allowance.key, wanted)
+
+    def _put(self, allowance: Allowance | None, key: tuple[Kind, str], wanted: int) -> None:
+        if not self._asks:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._asks.append((allowance, key, wanted))
+
+    def _flush(self) -> None:
+        asks, self._asks = self._asks, []
+        groups: dict[int, list[tuple[Allowance | None, tuple[Kind, str], int]]] = {}
+        for ask in asks:
+            groups.setdefault(self._hot.keys.partition_of(UserId(ask[1][1])), []).append(ask)
+        for group in groups.values():
+            for start in range(0, len(group), _ASK_MAX):
+                work = self._ask(group[start : start + _ASK_MAX])
+                task = asyncio.create_task(work, name="limits-ask")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, asks: list[tuple[Allowance | None, tuple[Kind, str], int]]) -> None:
+        items: list[dict[str, Value]] = []
+        for allowance, (kind, subject), wanted in asks:
+            burst, rate = self._rules[kind]
+            items.append(
+                {
+                    "limit": self._hot.keys.limit(kind, subject),
+                    "burst": burst,
+                    "rate": repr(rate),
+                    "wanted": min(wanted, 0) if allowance is None else wanted,
+                    "owed": max(wanted, 0) if allowance is None else 0,
+                }
+            )
+        try:
+            reply = await self._hot.run(load_script("take"), items=items)
+        except ChatError as exc:
+            log.warning("limits.not_asked", error=exc.message)
+            reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]
+        for i, (allowance, _, _) in enumerate(asks):
+            if allowance is not None:
+                allowance.answered(reply[2 * i], reply[2 * i + 1])
+                if self._known.get(allowance.key) is not allowance:
+                    self._put_back(allowance)  # the subject left while the request was pending
+
+    async def run(self) -> None:
+        """Release idle subjects, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for kind, subject in [
+                key for key, known in self._known.items() if key[0] in self._swept and known.is_idle
+            ]:
+                self.give_back(kind, subject)
+
+    async def close(self) -> None:
+        """Return all unspent tokens."""
+        for kind, subject in list(self._known):
+            self.give_back(kind, subject)
+        await asyncio.sleep(0)  # the returns are sent at the end of the tick
+        if self._tasks:
+            await asyncio.wait(self._tasks)

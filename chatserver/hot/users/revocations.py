@@ -1,0 +1,109 @@
+"""Revocation marks of logins, tokens and users, checked for every hello and every request.
+
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke.lua`; it expires with the affected tokens, but not
+while the user is banned. The directory stores the same marks. `workers.rpc` copies them to a new
+Redis when it loads a user (`chatserver.service.access.revocation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from chatserver.domain.access.logins import Claims, Marks
+from chatserver.domain.ids import GatewayId, UserId
+from chatserver.hot.bus.mailbox import EndSessions, MailboxWriter
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+
+READS_AT_ONCE_MAX = 500
+SLACK_S = 60  # a request under way can issue a token shortly after the end of its login
+
+
+class Revocations:
+    """Writes and reads marks. `token_s_max`: maximum lifetime of a token, leeway included."""
+
+    def __init__(self, hot: HotClient, token_s_max: int) -> None:
+        self._hot = hot
+        self._ttl_s = token_s_max + SLACK_S
+
+    async def find(self, claims: Claims) -> Marks:
+        """Return the marks that can apply to a token.
+
+        Guarantees:
+            Order: as of this call among all calls on keys of the user's partition.
+            Cost: one command.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        fields = ["before", "banned"]
+        if claims.login is not None:
+            fields.append(f"s:{claims.login}")
+        key = self._hot.keys.revoked(claims.user)
+        before, banned, *ended = await self._hot.call("HMGET", key, *fields)
+        logins = [claims.login] if claims.login is not None and ended[0] else []
+        return Marks(int(before or 0), frozenset(logins), banned == b"1")
+
+    async def find_all(self, user: UserId) -> Marks:
+        """Return all marks of a user. Raises Unavailable."""
+        found: list[bytes] = await self._hot.call("HGETALL", self._hot.keys.revoked(user))
+        fields = dict(zip(found[::2], found[1::2], strict=True))
+        logins = [name[2:].decode() for name in fields if name.startswith(b"s:")]
+        return Marks(
+            int(fields.get(b"before", 0)), frozenset(logins), fields.get(b"banned") == b"1"
+        )
+
+    async def put(
+        self,
+        user: UserId,
+        *,
+        before: int = 0,
+        logins: Collection[str] = (),
+        is_banned: bool | None = None,
+    ) -> None:
+        """Add marks; `is_banned` None keeps the current ban state.
+
+        Guarantees:
+            Idempotent; only the ban can be removed again.
+
+        Raises:
+            Unavailable: the marks may be written or not.
+        """
+        await self._hot.run(
+            load_script("revoke"),
+            {"revoked": self._hot.keys.revoked(user)},
+            {
+                "before": before,
+                "banned": "" if is_banned is None else str(int(is_banned)),
+                "ttl_s": self._ttl_s,
+                "logins": ",".join(logins),
+            },
+        )
+
+
+class SessionEnder:
+    """Notifies the gateways of a user that sessions have been revoked."""
+
+    def __init__(self, hot: HotClient, postman: MailboxWriter) -> None:
+        self._hot = hot
+        self._postman = postman
+
+    async def end(self, user: UserId, marks: Marks, reason: str) -> None:
+        """Close the sessions to which these marks apply; call it after writing the marks.
+
+        Guarantees:
+            Complete: a session that starts meanwhile finds the marks itself, because it checks them
+            after registering its gateway, so no session is missed.
+
+        Raises:
+            Unavailable: some gateway may not have been notified; try again.
+        """
+        for gateway in await self._gateways_of(user):
+            record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
+            self._postman.post(gateway, record)
+        await self._postman.posted()
+
+    async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
+        # Expired entries included: their sessions may be about to refresh them.
+        names = await self._hot.call("ZRANGE", self._hot.keys.online(user), 0, -1)
+        return [GatewayId(name.decode()) for name in names]

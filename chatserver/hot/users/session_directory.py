@@ -1,0 +1,116 @@
+"""Session directory: the sessions of each user over all gateways, limited in number.
+
+Data: ``{pN}:seen:<user>`` (hash), field ``s:<session>`` → ``<gateway> <device> <started ms>``. A
+claim deletes entries of dead gateways that it finds. A device has one session, and a user at most
+`sessions_max`. A claim returns the sessions that it replaces; the caller notifies their gateways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import structlog
+
+from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import load_script
+from chatserver.hot.redis.wire import Reply
+
+log = structlog.get_logger()
+
+CLAIM_BATCH_MAX = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim for a session; `started_ms` 0: for the first time."""
+
+    user: UserId
+    session: SessionId
+    device: DeviceId
+    started_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Claimed:
+    """Start of the session on the Redis clock, and each replaced (session, gateway)."""
+
+    started_ms: int
+    replaced: tuple[tuple[SessionId, GatewayId], ...]
+
+
+class Sessions:
+    """Registers the sessions of one gateway in the directory."""
+
+    def __init__(
+        self, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
+    ) -> None:
+        self._hot = hot
+        self._gateway = gateway
+        self._sessions_max = sessions_max
+        self._keep_s = keep_s
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Claimed]:
+        """Register sessions; the sessions to be replaced can include the claimed one itself.
+
+        Guarantees:
+            Idempotent: registering a session again keeps its start.
+            Order: of two claims on one device, in whatever order, the session with the later start
+            stays.
+            Cost: one script call per partition and 200 claims.
+
+        Raises:
+            Unavailable: Redis does not answer; sessions may be registered. Repeat the claim.
+        """
+        keys, found = self._hot.keys, dict[SessionId, Claimed]()
+
+        async def run(partition: int, group: list[Claim]) -> None:
+            for start in range(0, len(group), CLAIM_BATCH_MAX):
+                chunk = group[start : start + CLAIM_BATCH_MAX]
+                reply = await self._hot.run(
+                    load_script("claim"),
+                    {"gateways": keys.gateways(partition)},
+                    {
+                        "gateway": self._gateway,
+                        "sessions_max": self._sessions_max,
+                        "ttl_ms": int(self._keep_s * 1000),
+                    },
+                    [
+                        {
+                            "seen": keys.seen(claim.user),
+                            "session": claim.session,
+                            "device": claim.device,
+                            "started": claim.started_ms,
+                        }
+                        for claim in chunk
+                    ],
+                )
+                at = 0
+                for claim in chunk:
+                    started, count = int(reply[at]), reply[at + 1]
+                    names = [name.decode() for name in reply[at + 2 : at + 2 + 2 * count]]
+                    pairs = zip(names[::2], names[1::2], strict=True)
+                    replaced = tuple((SessionId(one), GatewayId(where)) for one, where in pairs)
+                    found[claim.session] = Claimed(started, replaced)
+                    at += 2 + 2 * count
+
+        await asyncio.gather(*(run(*each) for each in self._by_partition(claims).items()))
+        return [found[claim.session] for claim in claims]
+
+    def _by_partition(self, claims: Sequence[Claim]) -> dict[int, list[Claim]]:
+        groups: dict[int, list[Claim]] = {}
+        for claim in claims:
+            groups.setdefault(self._hot.keys.partition_of(claim.user), []).append(claim)
+        return groups
+
+    def release(self, user: UserId, session: SessionId) -> None:
+        """Remove a session, without waiting. If that fails, later claims replace it first."""
+        on_reply = functools.partial(self._released, session)
+        self._hot.send(on_reply, "HDEL", self._hot.keys.seen(user), f"s:{session}")
+
+    def _released(self, session: SessionId, reply: Reply) -> None:
+        if isinstance(reply, Exception):
+            log.info("sessions.not_released", session=session, error=str(reply))

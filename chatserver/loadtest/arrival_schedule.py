@@ -1,0 +1,73 @@
+"""Open-loop arrival schedule: times fixed in advance, independent of server speed.
+
+A generator that waits for an answer before its next request omits exactly the requests that would
+have met a stalled server ("coordinated omission"). Here every due action runs, late if necessary,
+and its latency is measured from its due time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+
+from chatserver.loadtest.precise_timer import Alarm
+
+
+def arrivals(rate: float, seconds: float, chance: random.Random) -> Iterator[float]:
+    """Yield due times of a Poisson process of `rate` per second, in seconds from its start."""
+    at = chance.expovariate(rate)
+    while at < seconds:
+        yield at
+        at += chance.expovariate(rate)
+
+
+def schedule(
+    rate: float, seconds: float, senders: int, seed: int
+) -> tuple[array[float], list[int]]:
+    """Return the due times of messages (a Poisson process, in seconds) and their senders."""
+    chance = random.Random(seed)  # noqa: S311  the same schedule in each run, not a secret
+    due = array("d", arrivals(rate, seconds, chance))
+    return due, [chance.randrange(senders) for _ in due]
+
+
+class Pacer:
+    """Calls `act(index, due)` at each due time, and `on_late` with the delay."""
+
+    def __init__(
+        self,
+        due: Iterable[float],
+        begin: float,
+        act: Callable[[int, float], None],
+        *,
+        on_late: Callable[[float], object],
+    ) -> None:
+        self._due, self._begin, self._act, self._on_late = iter(due), begin, act, on_late
+        self._index = 0
+        self._next = next(self._due, None)
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._alarm = Alarm(self.turn)
+        self._alarm.set(begin)
+
+    def turn(self) -> None:
+        """Run everything that is due."""
+        elapsed = time.monotonic() - self._begin
+        while self._next is not None and self._next <= elapsed:
+            due = self._next
+            self._next = next(self._due, None)
+            self._act(self._index, self._begin + due)
+            self._on_late(elapsed - due)
+            self._index += 1
+        if self._next is not None:
+            self._alarm.set(self._begin + self._next)
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop calling `act`."""
+        self._next = None
+        self._alarm.close()
+        if not self.finished.done():
+            self.finished.set_result(None)

@@ -1,0 +1,132 @@
+"""Connection of a simulated device, from the handshake to the disconnect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+
+from chatserver.loadtest import frame_reader, wire
+from chatserver.loadtest.connection import Connection
+from chatserver.protocol.frames import SUBPROTOCOL
+
+HELLO_S: Final = 15.0
+
+
+class Refused(Exception):
+    """The server answered `hello` with something else than `welcome`."""
+
+    def __init__(self, text: str, *, is_temporary: bool, retry_after_s: float | None) -> None:
+        super().__init__(text)
+        self.is_temporary = is_temporary
+        self.retry_after_s = retry_after_s
+
+
+class Owner(Protocol):
+    """The owner of a connection, which handles its frames and its end."""
+
+    user: str
+
+    def take(self, frame: frame_reader.Heard) -> None: ...
+
+    def take_unreadable(self, data: bytes) -> None: ...
+
+    def link_ended(self, link: Link) -> None: ...
+
+
+class Link(Connection):
+    """Passes each frame after the welcome to its owner, and reports the disconnect."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner.user)
+        self._owner = owner
+        self._early: list[frame_reader.Heard] = []  # arrived with the welcome
+        self._is_begun = self._is_aborted = self._is_ended = False
+        self._welcome: asyncio.Future[frame_reader.Welcome] | None = None
+        self._bye: frame_reader.Bye | None = None
+
+    @classmethod
+    async def open(
+        cls, owner: Owner, address: wire.Address, hello: dict[str, Any]
+    ) -> tuple[Self, frame_reader.Welcome]:
+        """Connect and send hello. The connection is closed if that fails.
+
+        Raises:
+            Refused: the server rejects this user, permanently or temporarily.
+            BadHandshake, OSError, TimeoutError: no server answers, or it is not a gateway.
+        """
+        link = cls(owner)
+        try:
+            await link.open_to(address, SUBPROTOCOL)
+            link._welcome = asyncio.get_running_loop().create_future()
+            link.transport.write(wire.client_frame(frame_reader.encode(hello)))
+            return link, await asyncio.wait_for(link._welcome, HELLO_S)
+        except BaseException:
+            link.abort()
+            raise
+
+    def begin(self) -> None:
+        """Pass the buffered frames to the owner; later frames are passed as they arrive."""
+        self._is_begun = True
+        early, self._early = self._early, []
+        for frame in early:
+            self._owner.take(frame)
+        if self._is_ended:
+            self._owner.link_ended(self)
+
+    def abort(self) -> None:
+        """Abort the connection without a close frame."""
+        self._is_aborted = self._is_closing = True
+        if hasattr(self, "transport"):
+            self.transport.abort()
+
+    def read_frames(self, data: bytes) -> int:
+        pos, end = 0, len(data)
+        while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
+            start, stop = found
+            first = data[pos]
+            if first == wire.TEXT:
+                if self._is_aborted:
+                    return end  # discard frames in transit
+                try:
+                    frame = frame_reader.decode(data[start:stop])
+                except msgspec.MsgspecError:
+                    self._owner.take_unreadable(data[start:stop])
+                else:
+                    if self._is_begun:
+                        self._owner.take(frame)
+                    else:
+                        self._take_early(frame)
+            elif first == wire.PING:
+                self.transport.write(wire.client_frame(data[start:stop], wire.PONG))
+            elif first == wire.CLOSE:
+                self.transport.close()
+            pos = stop
+        return pos
+
+    def _take_early(self, frame: frame_reader.Heard) -> None:
+        welcome = self._welcome
+        if welcome is None or welcome.done():
+            self._early.append(frame)
+        elif isinstance(frame, frame_reader.Welcome):
+            welcome.set_result(frame)
+        elif isinstance(frame, frame_reader.Refusal):
+            wait_s = frame.retry_after_ms / 1000
+            text = f"{frame.code}: {frame.message}"
+            welcome.set_exception(Refused(text, is_temporary=frame.temporary, retry_after_s=wait_s))
+        elif isinstance(frame, frame_reader.Bye):
+            self._bye = frame
+
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        bye, self._is_ended = self._bye, True
+        if self._welcome is not None and not self._welcome.done():
+            if bye is None:
+                self._welcome.set_exception(failure)
+            else:
+                wait_s = None if bye.retry_after_ms is None else bye.retry_after_ms / 1000
+                self._welcome.set_exception(
+                    Refused(bye.reason, is_temporary=bye.code < 3500, retry_after_s=wait_s)
+                )
+        if self._is_begun and not is_wanted:
+            self._owner.link_ended(self)

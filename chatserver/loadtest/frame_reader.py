@@ -1,0 +1,136 @@
+"""Server frames, reduced to the fields that the load tool uses. Other fields are ignored.
+
+Declared here instead of using `protocol.frames`: decoding only these fields of an event takes half
+of the time (1.3 µs, not 2.7), and the tool's own CPU time limits the load it can generate.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Heard(msgspec.Struct, tag_field="type", gc=False):
+    """Any frame from the server."""
+
+
+class Message(msgspec.Struct, gc=False):
+    """An entry of a chat, in an event or on a page."""
+
+    seq: int
+    sender: str
+    ref: str
+    kind: str
+    body: str
+
+
+class Event(Heard, tag="event", gc=False):
+    """An event of the user's inbox, or (`seq` 0) of a large chat."""
+
+    epoch: str
+    seq: int
+    kind: str
+    chat: str
+    cs: int = 0
+    message: Message | None = None
+
+
+class Ack(Heard, tag="ack", gc=False):
+    """A message was committed at a seq."""
+
+    id: int
+    seq: int
+    dup: bool
+
+
+class Cursor(msgspec.Struct, gc=False):
+    """A position in the inbox."""
+
+    epoch: str
+    seq: int
+
+
+class Limits(msgspec.Struct, gc=False):
+    """The limits that apply to a sender."""
+
+    sends_in_flight_max: int = 64
+
+
+class LargeChat(msgspec.Struct, gc=False):
+    """A chat without inbox events."""
+
+    chat: str
+    seq: int
+
+
+class Welcome(Heard, tag="welcome", gc=False):
+    """The session is established."""
+
+    epoch: str
+    seq: int
+    limits: Limits
+    large: list[LargeChat] = []
+
+
+class ChatInfo(msgspec.Struct, gc=False):
+    """A chat that was opened or created."""
+
+    chat: str
+
+
+class Ok(Heard, tag="ok", gc=False):
+    """A request succeeded."""
+
+    id: int
+    chat: ChatInfo | None = None
+
+
+class Page(Heard, tag="page", gc=False):
+    """A page of history."""
+
+    id: int
+    messages: list[Message] = []
+    tier: str = ""
+    more: bool = False
+
+
+class Refusal(Heard, tag="error", gc=False):
+    """A request failed."""
+
+    code: str
+    message: str
+    temporary: bool = False
+    id: int | None = None
+    retry_after_ms: int = 1000
+
+
+class TooLong(Heard, tag="too_long", gc=False):
+    """The inbox no longer has all missed events."""
+
+    cursor: Cursor
+
+
+class Reset(Heard, tag="reset", gc=False):
+    """The cursor is no longer valid."""
+
+    cursor: Cursor
+
+
+class Bye(Heard, tag="bye", gc=False):
+    """The server is about to close the connection."""
+
+    code: int
+    reason: str
+    retry_after_ms: int | None = None
+
+
+class Stored(Heard, tag="stored", gc=False):
+    """Messages were stored in DynamoDB."""
+
+
+class Signal(Heard, tag="signal", gc=False):
+    """An ephemeral signal."""
+
+
+AnyHeard = Event | Ack | Welcome | Ok | Page | Refusal | TooLong | Reset | Bye | Stored | Signal
+decode = msgspec.json.Decoder(AnyHeard).decode
+encode = msgspec.json.Encoder().encode

@@ -1,0 +1,288 @@
+"""Simulated users of one worker process: chat setup, random actions and the final check."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from chatserver.domain.jitter import jittered
+from chatserver.loadtest import frame_reader
+from chatserver.loadtest.checker import Book, Seen
+from chatserver.loadtest.device import Device
+from chatserver.loadtest.frame_reader import Heard
+from chatserver.loadtest.plan import Plan, groups_of
+from chatserver.loadtest.worker_state import WorkerState, now_us
+
+T = TypeVar("T")
+
+OPENED_AT_ONCE: Final = 16
+CREATED_MAX, INVITED_MAX = 255, 99  # users in one request
+FAILURES_MAX: Final = 3  # connection failures allowed before any device is connected
+GATHER_S: Final = 300.0  # all connected, all chats open
+PUSH_S = 5.0
+RETURN_S: Final = 1.0  # in a storm: half of the users reconnect at once, the others later
+_LOOK_S: Final = 0.05
+
+
+class SetupFailed(Exception):
+    """The load cannot start; the message states the cause."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat of this run; its first member opens it."""
+
+    id: str
+    members: Sequence[Device]
+
+
+class LoadUsers:
+    """All devices of this process. `act` runs one random action according to the plan's mix."""
+
+    def __init__(self, plan: Plan, site: WorkerState) -> None:
+        self._plan, self._site = plan, site
+        self._chance = random.Random(f"{plan.seed}-{plan.first_user}")  # noqa: S311  not a secret
+        first = plan.first_user
+        self.devices = [Device(site, n) for n in range(first, first + plan.users)]
+        self.chats: dict[str, list[Chat]] = {}
+        self._weights: list[tuple[float, list[Chat]]] = []
+        self._arrived = 0
+        self._storms = 0
+        self._all: list[Chat] = []
+
+    # setup
+
+    async def gather(self) -> None:
+        """Connect all devices, open the chats, and wait until each member receives from each chat.
+
+        Raises:
+            SetupFailed: not complete within `GATHER_S`.
+        """
+        begin = asyncio.create_task(self._gather(), name="gather")
+        try:
+            async with asyncio.timeout(GATHER_S):
+                while not begin.done():
+                    await asyncio.wait([begin], timeout=_LOOK_S)
+                    self._check_reachable()
+                await begin
+        except TimeoutError:
+            why = self._site.last_failure or "not everybody heard of his chats"
+            raise SetupFailed(f"not ready after {GATHER_S:g} s: {why}") from None
+        except ConnectionError as exc:
+            raise SetupFailed(str(exc)) from exc
+        finally:
+            begin.cancel()
+
+    def _check_reachable(self) -> None:
+        site = self._site
+        if site.fatal:
+            raise SetupFailed(site.fatal)
+        is_nobody_there = not any(one.is_live for one in self.devices)
+        if is_nobody_there and site.meters.counts["connects_failed"] >= FAILURES_MAX:
+            raise SetupFailed(f"no gateway at {self._plan.url}: {site.last_failure}")
+
+    async def _gather(self) -> None:
+        if self._plan.mix.connect:
+            await self.devices[0].come(now_us())  # so that a wrong address is reported at once
+            self.devices[0].cut()
+            return
+        await self._connect_all()
+        shape, users = self._plan.shape, len(self.devices)
+        for kind, share, members in (
+            ("direct", shape.direct, 2),
+            ("small", shape.small, shape.small_members),
+            ("large", shape.large, shape.large_members),
+        ):
+            if share:
+                groups = groups_of(users, members)
+                if not groups:
+                    raise SetupFailed(f"{kind}: needs at least 2 users in each process")
+                opening = (self._open(kind, [self.devices[n] for n in group]) for group in groups)
+                self.chats[kind] = await _some_at_once(opening)
+                self._weights.append((share, self.chats[kind]))
+        self._all = [chat for _, chats in self._weights for chat in chats]
+        for _ in range(self._plan.preload):
+            for chat in self._all:
+                self._chance.choice(chat.members).send(chat.id, now_us())
+            await self._until(lambda: all(len(one.outbox) < 100 for one in self.devices))
+        await self._until(self._is_quiet)
+
+    async def _connect_all(self) -> None:
+        begin = time.monotonic()
+        for number, device in enumerate(self.devices):
+            await asyncio.sleep(begin + number / self._plan.connects_per_s - time.monotonic())
+            device.come(now_us())
+        await self._until(lambda: all(one.is_live for one in self.devices))
+
+    async def _open(self, kind: str, members: list[Device]) -> Chat:
+        """Open a chat, and wait until each member has received its first message."""
+        run, first = self._plan.run, members[0]
+        others = [device.user for device in members[1:]]
+        if kind == "direct":
+            opened = await self._ask(first, frame_reader.Ok, type="open_direct", user=others[0])
+        else:
+            ref, asked = f"{run}-{kind}-{first.index}", others[:CREATED_MAX]
+            fields = {"type": "create_chat", "ref": ref, "members": asked, "name": "load"}
+            opened = await self._ask(first, frame_reader.Ok, **fields)
+        assert isinstance(opened, frame_reader.Ok)
+        assert opened.chat is not None
+        chat = opened.chat.chat
+        for at in range(CREATED_MAX, len(others), INVITED_MAX):
+            ref, asked = f"{run}-{first.index}-{at}", others[at : at + INVITED_MAX]
+            fields = {"type": "invite", "chat": chat, "ref": ref, "users": asked}
+            await self._ask(first, (frame_reader.Ok, frame_reader.Ack), **fields)
+        for device in members:
+            device.seen[chat] = Seen()
+        ref, body = f"{run}-begin-{kind}-{first.index}", f"{run} begins"
+        fields = {"type": "send", "chat": chat, "ref": ref, "body": body}
+        ack = await self._ask(first, frame_reader.Ack, **fields)
+        assert isinstance(ack, frame_reader.Ack)
+        await self._until(lambda: all((d.seen[chat].last or 0) >= ack.seq for d in members))
+        book = self._site.books[chat] = Book(chat, len(members), self._site.findings)
+        book.base = ack.seq
+        return Chat(chat, members)
+
+    async def _ask(
+        self, device: Device, wanted: type[Heard] | tuple[type[Heard], ...], **fields: Any
+    ) -> Heard:
+        """Retry a request until it is answered; it must be idempotent.
+
+        Raises:
+            SetupFailed: it is refused permanently.
+        """
+        while True:
+            try:
+                answer = await device.ask(**fields)
+            except (ConnectionError, TimeoutError) as exc:
+                self._site.last_failure = f"{fields['type']}: {exc or 'no answer'}"
+                await self._until(lambda: device.is_live)
+                continue
+            if isinstance(answer, wanted):
+                return answer
+            if not isinstance(answer, frame_reader.Refusal) or not answer.temporary:
+                raise SetupFailed(f"{fields['type']}: {answer}")
+            self._site.last_failure = f"{fields['type']}: {answer.code}: {answer.message}"
+            await asyncio.sleep(jittered(max(0.1, answer.retry_after_ms / 1000), 1.0, 1.5))
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():  # noqa: ASYNC110  depends on many devices, with no common event
+            await asyncio.sleep(_LOOK_S)
+
+    # actions
+
+    def act(self, due_us: int) -> None:
+        """Run one action with this due time."""
+        self._site.meters.counts["offered"] += 1
+        mix, roll = self._plan.mix, self._chance.random()
+        if roll < mix.send:
+            chat = self._pick_chat()
+            self._pick(chat.members).send(chat.id, due_us)
+        elif roll < mix.send + mix.page:
+            chat = self._pick_chat()
+            book = self._site.books[chat.id]
+            before = book.base + 2 + int(self._chance.random() * (book.top - book.base))
+            self._pick(chat.members).page(chat.id, before, due_us)
+        elif roll < mix.send + mix.page + mix.reconnect:
+            device = self._pick(self.devices)
+            device.cut()
+            device.come(due_us)
+        else:
+            device = self.devices[self._arrived % len(self.devices)]
+            self._arrived += 1
+            device.cut()
+            device.come(due_us)
+
+    def _pick_chat(self) -> Chat:
+        shares = [weight for weight, _ in self._weights]
+        return self._pick(self._chance.choices(self._weights, shares)[0][1])
+
+    def _pick(self, items: Sequence[T]) -> T:
+        return items[int(self._chance.random() * len(items))]
+
+    def storm(self) -> None:
+        """Disconnect everyone at once. Every other user reconnects at once, the others a while
+        later.
+
+        So half of the users catch up on messages of the first half.
+        """
+        self._storms += 1
+        for device in self.devices:
+            device.cut()
+        loop, due_us = asyncio.get_running_loop(), now_us()
+        for number, device in enumerate(self.devices):
+            wait_s = RETURN_S if (number + self._storms) % 2 else 0.0
+            loop.call_later(wait_s, device.come, due_us + round(wait_s * 1e6))
+
+    # end of the run
+
+    async def settle(self, patience_s: float) -> None:
+        """Wait until all acked messages have arrived; devices that are still behind then reconnect.
+
+        The first `PUSH_S`, at most half of the patience, are reserved for pushes.
+        """
+        push_s = min(PUSH_S, patience_s / 2)
+        if await self._is_quiet_within(push_s):
+            return
+        for device in self.devices:
+            if not device.is_idle or device.is_behind():
+                self._site.meters.counts["resumed_to_settle"] += 1
+                device.cut()
+                device.come(now_us())
+        await self._is_quiet_within(patience_s - push_s)
+
+    async def _is_quiet_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._until(self._is_quiet)
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_quiet(self) -> bool:
+        if self._plan.mix.connect:
+            return all(one.is_live for one in self.devices[: self._arrived])
+        return all(one.is_idle and not one.is_behind() for one in self.devices)
+
+    def finish(self) -> dict[str, int]:
+        """Check all chats: acked messages that did not arrive, and unanswered sends."""
+        findings, unacked, unsent = self._site.findings, 0, 0
+        for chat in self._all:
+            book = self._site.books[chat.id]
+            book.finish(self._site.repeated)
+            for device in chat.members:
+                unseen = book.list_unseen(device.seen[chat.id])
+                if unseen:
+                    text = f"{device.user} lacks places {unseen[:10]} of {chat.id}"
+                    findings.note("lost", text, len(unseen))
+        for device in self.devices:
+            waiting = [*device.in_flight.values(), *device.outbox]
+            unacked += sum(draft.tries > 0 for draft in waiting)
+            unsent += sum(draft.tries == 0 for draft in waiting)
+        return {"unacked": unacked, "unsent": unsent}
+
+    def expected(self) -> int:
+        """Return the number of deliveries that the acked messages require."""
+        return sum(book.acked * book.devices for book in self._site.books.values())
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._site.is_over = True
+        for device in self.devices:
+            device.close()
+
+
+async def _some_at_once(coroutines: Iterable[Coroutine[Any, Any, Chat]]) -> list[Chat]:
+    """Run all coroutines, `OPENED_AT_ONCE` at a time; the first failure cancels the others."""
+    gate = asyncio.Semaphore(OPENED_AT_ONCE)
+
+    async def one(coroutine: Coroutine[Any, Any, Chat]) -> Chat:
+        async with gate:
+            return await coroutine
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(each), name="open a chat") for each in coroutines]
+    return [task.result() for task in tasks]

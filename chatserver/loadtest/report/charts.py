@@ -1,0 +1,139 @@
+"""Chart definitions of a load test result. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chatserver.loadtest.histogram import Histogram
+from chatserver.loadtest.report.svg_charts import Chart, Line, Point
+
+_QUANTILES: Final = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
+_TICKS: Final = (
+    (0.5, "50 %"),
+    (0.9, "90 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+)
+_TIME: Final = "seconds since the begin"
+_LATENCIES: Final = ("ack", "delivered", "page", "resume", "connect")
+
+
+def charts_of(result: dict[str, Any]) -> list[Chart]:
+    """Return the charts that have at least one value."""
+    rows = result["series"]
+    charts = [
+        _percentiles(result),
+        Chart(
+            "Actions",
+            "What was offered each second, and what of it was done.",
+            _TIME,
+            "a second",
+            _lines(rows, ("offered", "acked", "pages", "connects")),
+        ),
+        Chart(
+            "Deliveries",
+            "Events that came each second, and how many were still missing at its end.",
+            _TIME,
+            "events",
+            _lines(rows, ("delivered", "missing")),
+        ),
+        Chart(
+            "Latency over time",
+            "Median and 99th percentile of each second, from the time a thing was due; log scale.",
+            _TIME,
+            "ms",
+            _lines(rows, [f"{n}_{p}" for n in _latency_of(result) for p in ("p50", "p99")]),
+            is_log=True,
+        ),
+        *_server_charts(rows),
+    ]
+    return [chart for chart in charts if any(chart.values)]
+
+
+def _server_charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
+    return [
+        Chart(
+            "Loop lag of the tool",
+            "How late the tool's own event loop woke, 99th percentile of each second: what is slow "
+            "here is the tool, not the server.",
+            _TIME,
+            "ms",
+            _lines(rows, ("loop_lag_p99",)),
+        ),
+        Chart(
+            "Backlog",
+            "Messages and marks that are committed in Redis and not yet persisted in DynamoDB.",
+            _TIME,
+            "entries",
+            _lines(rows, ("backlog",)),
+        ),
+        Chart(
+            "CPU of the server",
+            "Cores that all processes of a role used, on this machine.",
+            _TIME,
+            "cores",
+            _cpu_lines(rows),
+        ),
+    ]
+
+
+def _latency_of(result: dict[str, Any]) -> list[str]:
+    """Return the latency shown in the series chart."""
+    shown = ("delivered", "page", "connect")
+    return [name for name in shown if name in result["latency_ms"]][:1]
+
+
+def _percentiles(result: dict[str, Any]) -> Chart:
+    lines = []
+    for name in _LATENCIES:
+        fields = result["histograms"].get(name)
+        if fields is not None:
+            one = Histogram.from_json(fields)
+            shares = [q for q in _QUANTILES if q < 1 - 0.5 / one.total]
+            values = one.quantiles(shares)
+            points = [
+                (_place(q), max(value, 1) / 1000) for q, value in zip(shares, values, strict=True)
+            ]
+            lines.append(Line(name, [*points, (_place(1 - 0.5 / one.total), one.max / 1000)]))
+    return Chart(
+        "Latency by percentile",
+        "How long the given share took at most, from the time a thing was due; the last point of "
+        "each line is its maximum; log scale.",
+        "share of all",
+        "ms",
+        lines,
+        is_log=True,
+        ticks=[(_place(share), label) for share, label in _TICKS],
+    )
+
+
+def _place(share: float) -> float:
+    """Return the x position of a share: each further nine takes the same width."""
+    return -math.log10(1 - share)
+
+
+def _lines(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Line]:
+    """Return a line for each name that has a value other than 0."""
+    return [
+        Line(name.replace("_", " "), [(row["second"], row.get(name)) for row in rows])
+        for name in names
+        if any(row.get(name) for row in rows)
+    ]
+
+
+def _cpu_lines(rows: Sequence[dict[str, Any]]) -> list[Line]:
+    roles = sorted({role for row in rows for role in row.get("cpu_s") or {}})
+    lines = []
+    for role in roles:
+        points: list[Point] = []
+        before: float | None = None
+        for row in rows:
+            used = (row.get("cpu_s") or {}).get(role)
+            cores = None if used is None or before is None else max(0.0, used - before)
+            points.append((row["second"], cores))
+            before = used
+        lines.append(Line(role, points))
+    return lines

@@ -1,0 +1,236 @@
+"""HTML report of a result: one self-contained file with light and dark themes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any, Final
+
+from chatserver.loadtest.report.charts import charts_of
+from chatserver.loadtest.report.svg_charts import Chart, draw
+
+ROWS_MAX: Final = 120  # of the table beside a chart
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #fbfbf9; --card: #fff; --ink: #1d2327; --soft: #5b656c;
+  --rule: #dfe3e4; --good: #14724a; --bad: #b3261e;
+  --s0: #2f6fbb; --s1: #b4551a; --s2: #21805c; --s3: #8d3f97; --s4: #6b6f1d; --s5: #b3315f; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14181b; --card: #1c2226; --ink: #e6eaec; --soft: #a3afb6; --rule: #343d43;
+  --good: #5fc795; --bad: #ff8f85;
+  --s0: #79b0f0; --s1: #f0a26b; --s2: #66c9a0; --s3: #d490de; --s4: #c5c95f; --s5: #f38cb0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.25rem clamp(1rem, 3vw, 2rem) 3rem; max-width: 84rem;
+  background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0; line-height: 1.2; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: 1rem; margin: 0; }
+p { margin: .3rem 0; max-width: 46rem; }
+.soft, caption { color: var(--soft); }
+.verdict { display: inline-block; margin: .8rem 0 .4rem; padding: .15rem .7rem; border-radius: 1rem;
+  border: 2px solid currentColor; font-weight: 600; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+.tiles { display: grid; gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr));
+  margin: 1rem 0 0; padding: 0; }
+.tiles div, figure { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem; }
+.tiles div { padding: .6rem .8rem; }
+.tiles dt { color: var(--soft); font-size: .85rem; }
+.tiles dd { margin: 0; font-size: 1.3rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+.tiles small { font-size: .8rem; font-weight: 400; color: var(--soft); }
+.charts { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); align-items: start; }
+figure { margin: 0; padding: .8rem; min-width: 0; }
+figure p { font-size: .85rem; color: var(--soft); }
+svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--rule); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.key { display: flex; flex-wrap: wrap; gap: .1rem .9rem; margin: .2rem 0; padding: 0;
+  list-style: none; font-size: .85rem; }
+.key svg { display: inline-block; width: 1.6rem; height: .6rem; margin-right: .35rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--rule); text-align: right;
+  white-space: nowrap; }
+th { font-weight: 600; } tbody th { font-weight: 400; }
+th:first-child { text-align: left; padding-left: 0; }
+.text { text-align: left; } td.text:last-child { white-space: normal; min-width: 16rem; }
+.counts, .facts { columns: 13rem; column-gap: 2.5rem; margin: 0; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
+.counts div, .facts div { display: flex; justify-content: space-between; gap: 1rem;
+  border-bottom: 1px solid var(--rule); padding: .15rem 0; break-inside: avoid; }
+.counts dd, .facts dd { margin: 0; text-align: right; } .facts { columns: 20rem; }
+details { margin-top: .5rem; font-size: .9rem; }
+summary { cursor: pointer; color: var(--soft); }
+details .scroll { max-height: 18rem; overflow: auto; }
+:focus-visible { outline: 2px solid var(--s0); outline-offset: 2px; }
+@media (forced-colors: active) { .line { stroke: CanvasText; } }
+"""
+_DASHES = ("none", "6 3", "2 2", "9 3 2 3", "12 4", "1 3")
+
+
+def render(result: dict[str, Any]) -> str:
+    """Render the page."""
+    name = str(result["scenario"]["name"])
+    lines = [
+        f".s{n} {{ stroke: var(--s{n}); stroke-dasharray: {dash}; }} "
+        f".dot.s{n} {{ fill: var(--s{n}); }}"
+        for n, dash in enumerate(_DASHES)
+    ]
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ',
+        "style-src 'unsafe-inline'\">",
+        f"<title>Load: {escape(name)}</title><style>{_STYLE}{''.join(lines)}</style></head><body>",
+        *_head(result),
+        '<main><h2>How it went</h2><div class="charts">',
+        *(_figure(chart, number) for number, chart in enumerate(charts_of(result))),
+        "</div>",
+        *_tables(result),
+        "</main></body></html>\n",
+    ]
+    return "".join(parts)
+
+
+def _head(result: dict[str, Any]) -> Iterator[str]:
+    scenario, counts, tool = result["scenario"], result["counts"], result["tool"]
+    verdict = result["verdict"]
+    yield f"<header><h1>Load: {escape(scenario['name'])}</h1>"
+    yield f"<p>{escape(scenario['about'])}</p>"
+    told = [f"{count} {kind}" for kind, count in scenario["chats"].items()]
+    chats = f"chats: {', '.join(told)}" if told else "no chats"
+    yield (
+        f'<p class="soft">{scenario["users"]} users, {escape(chats)}; '
+        f"{scenario['rate_per_s']:g} actions a second for {scenario['took_s']:g} s, whatever the "
+        f"server does; {scenario['body_bytes']} bytes a message; {escape(result['at'])}; "
+        f"{escape(result['target']['url'])}</p>"
+    )
+    words = "All thresholds kept" if verdict["is_ok"] else "A threshold was broken"
+    yield f'<p class="verdict {"good" if verdict["is_ok"] else "bad"}">{words}</p>'
+    for text in verdict["broken"]:
+        yield f'<p class="bad">{escape(text)}</p>'
+    if result["ended"] != "done":
+        yield f'<p class="bad">The load was {escape(result["ended"])}: figures are of a part.</p>'
+    used = tool["used_of_ceiling"]
+    yield '<dl class="tiles">'
+    yield _tile("Offered", f"{result['rates']['offered_per_s']:g}", "a second")
+    yield _tile("Delivered", f"{result['rates']['delivered_per_s']:g}", "a second")
+    for latency in ("delivered", "page", "connect", "resume"):
+        row = result["latency_ms"].get(latency)
+        if row is not None:
+            yield _tile(f"p50 of {latency}", f"{row['p50']:g}", "ms")
+            yield _tile(f"p99 of {latency}", f"{row['p99']:g}", "ms")
+            break
+    yield _tile("Lost", str(counts["lost"]), f"of {counts['expected']}")
+    wrong = counts["duplicate"] + counts["disordered"] + counts["jumped"] + counts["mismatched"]
+    yield _tile("Repeated or out of order", str(wrong), "")
+    if used is not None:
+        yield _tile("Tool used", f"{used:.1%}", "of its ceiling")
+    yield "</dl></header>"
+
+
+def _tile(name: str, value: str, unit: str) -> str:
+    return (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)} <small>{escape(unit)}</small></dd></div>"
+    )
+
+
+def _figure(chart: Chart, number: int) -> str:
+    keys = "".join(
+        f'<li><svg viewBox="0 0 26 8" aria-hidden="true"><line class="line s{n}" x1="0" y1="4" '
+        f'x2="26" y2="4"/></svg>{escape(line.name)}</li>'
+        for n, line in enumerate(chart.lines)
+    )
+    return (
+        f"<figure><h3>{escape(chart.title)} "
+        f'<small class="soft">{escape(chart.y_label)}</small></h3>'
+        f'<ul class="key">{keys}</ul>{draw(chart, number)}<figcaption><p>{escape(chart.about)}</p>'
+        f"</figcaption><details><summary>As a table</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(chart.title)}">'
+        f"{_chart_table(chart)}</div></details></figure>"
+    )
+
+
+def _chart_table(chart: Chart) -> str:
+    labels = {round(x, 6): label for x, label in chart.ticks}
+    by_x: dict[float, dict[str, float | None]] = {}
+    for line in chart.lines:
+        for x, y in line.points:
+            by_x.setdefault(x, {})[line.name] = y
+    places = sorted(by_x)
+    step = -(-len(places) // ROWS_MAX)
+    if chart.ticks:
+        places = [x for x in places if round(x, 6) in labels] or places
+        step = 1
+    rows = [
+        [labels.get(round(x, 6), f"{x:g}"), *(by_x[x].get(line.name) for line in chart.lines)]
+        for x in places[:: step or 1]
+    ]
+    return _table(["", *(line.name for line in chart.lines)], rows, chart.x_label)
+
+
+def _tables(result: dict[str, Any]) -> Iterator[str]:
+    latencies = result["latency_ms"]
+    if latencies:
+        heads = list(next(iter(latencies.values())))
+        rows = [[name, *(row[head] for head in heads)] for name, row in latencies.items()]
+        yield "<h2>Latencies</h2>" + _scrolled(
+            _table(["", *(head.replace("_", ".") for head in heads)], rows, "milliseconds"),
+            "Latencies",
+        )
+    yield '<h2>Counts</h2><dl class="counts">'
+    for name, told in result["counts"].items():
+        for key, count in (told if isinstance(told, dict) else {"": told}).items():
+            what = f"{name} {key}".strip().replace("_", " ")
+            yield f"<div><dt>{escape(what)}</dt><dd>{count}</dd></div>"
+    yield "</dl>"
+    if result["examples"]:
+        items = "".join(f"<li>{escape(text)}</li>" for text in result["examples"])
+        yield f"<h2>What was noted</h2><ul>{items}</ul>"
+    constants = [
+        [name, told["value"], told["unit"], told["how"]]
+        for name, told in result["constants"].items()
+        if told["value"] is not None
+    ]
+    yield "<h2>Constants for the capacity planner</h2>" + _scrolled(
+        _table(["", "value", "unit", "how"], constants, ""), "Constants"
+    )
+    lacking = [name for name, told in result["constants"].items() if told["value"] is None]
+    if lacking:
+        yield f'<p class="soft">Not measured here: {escape(", ".join(lacking))}.</p>'
+    facts = [
+        [name, told if not isinstance(told, list) else ", ".join(f"{one:.3g}" for one in told)]
+        for part in ("machine", "versions")
+        for name, told in result[part].items()
+    ]
+    yield '<h2>Measured with</h2><dl class="facts">'
+    for name, told in facts:
+        yield f"<div><dt>{escape(str(name))}</dt><dd>{escape(str(told))}</dd></div>"
+    yield "</dl>"
+
+
+def _scrolled(table: str, name: str) -> str:
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{table}</div>'
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
+    words = {n for n in range(1, len(heads)) if all(isinstance(row[n], str) for row in rows)}
+    kinds = [' class="text"' if n in words else "" for n in range(len(heads))]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(name)}</th>'
+        for name, kind in zip(heads, kinds, strict=True)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(first))}</th>{"".join(map(_cell, rest, kinds[1:]))}</tr>'
+        for first, *rest in rows
+    )
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object, kind: str) -> str:
+    if value is None:
+        return "<td>&ndash;</td>"
+    text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e5 else str(value)
+    return f"<td{kind}>{escape(text)}</td>"

@@ -1,0 +1,167 @@
+"""The result of a run as one JSON object: the input of the HTML report and the capacity planner.
+
+docs/load.md documents the fields; `SCHEMA` is incremented when the meaning of one changes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from chatserver.loadtest.checker import EXAMPLES_MAX, KINDS
+from chatserver.loadtest.coordinator import Coordinator, Totals
+from chatserver.loadtest.machine import machine
+from chatserver.loadtest.plan import Plan, Scenario
+from chatserver.loadtest.report.cost_constants import constants_of
+
+SCHEMA: Final = 1
+_PACKAGES = ("chatserver", "msgspec", "uvloop")
+_PLAIN = ("offered", "sent", "acked", "delivered", "retried", "pages")
+_COMING = ("connects", "connects_failed", "reconnects", "resumed_to_settle")
+_SHOWN = ("ack", "delivered", "page", "connect")
+
+
+def build(
+    scenario: Scenario,
+    run: Coordinator,
+    *,
+    pids: Mapping[str, list[int]],
+    has_redis: bool,
+    ceiling: dict[str, Any] | None,
+    load_average: Sequence[float],
+) -> dict[str, Any]:
+    """Build the result of a run."""
+    totals, plan = run.totals, run.plans[0]
+    took_s = max((one["took_s"] for one in totals.results), default=plan.duration_s)
+    counts = counts_of(totals)
+    rates = {
+        f"{name}_per_s": round(counts[name] / took_s, 1)
+        for name in ("offered", "sent", "acked", "delivered")
+    }
+    result = {
+        "schema": SCHEMA,
+        "at": _when(run.began_at),
+        "ended": run.ended,
+        "why_broken": run.why_broken,
+        "scenario": {
+            "name": scenario.name,
+            "about": scenario.about,
+            "users": sum(one.users for one in run.plans),
+            "rate_per_s": sum(one.rate for one in run.plans),
+            "duration_s": plan.duration_s,
+            "took_s": round(took_s, 3),
+            "body_bytes": plan.body_bytes,
+            "seed": plan.seed,
+            "chats": run.chats,
+            "members": {"small": plan.shape.small_members, "large": plan.shape.large_members},
+            "mix": {name: getattr(plan.mix, name) for name in plan.mix.__struct_fields__},
+            "storm_s": plan.storm_s,
+        },
+        "target": {"url": plan.url, "processes": dict(pids), "has_redis": has_redis},
+        "machine": {**machine(), "load_average_before": list(load_average)},
+        "versions": _versions(),
+        "tool": _tool(run.plans, totals, took_s, rates["offered_per_s"], ceiling),
+        "counts": counts,
+        "examples": _examples(totals),
+        "rates": rates,
+        "latency_ms": {name: one.summary_ms() for name, one in sorted(totals.histograms.items())},
+        "histograms": {name: one.to_json() for name, one in sorted(totals.histograms.items())},
+        "series": series_of(totals),
+    }
+    result["constants"] = constants_of(result, run.before, run.after)
+    return result
+
+
+def counts_of(totals: Totals) -> dict[str, Any]:
+    """Return the counts and violations under the names of the schema."""
+    counts: dict[str, Any] = {name: totals.counts.get(name, 0) for name in (*_PLAIN, *_COMING)}
+    counts["expected"] = totals.expected
+    counts["unacked"] = sum(one["unacked"] for one in totals.results)
+    counts["unsent"] = totals.counts.get("unsent", 0)
+    counts["unsent"] += sum(one["unsent"] for one in totals.results)
+    for kind in KINDS:
+        counts[kind] = sum(one["findings"][kind] for one in totals.results)
+    for name, prefix in (("refused", "refused:"), ("tiers", "tier:")):
+        counts[name] = {
+            key.removeprefix(prefix): count
+            for key, count in sorted(totals.counts.items())
+            if key.startswith(prefix)
+        }
+    return counts
+
+
+def series_of(totals: Totals) -> list[dict[str, Any]]:
+    """Return a row for each second."""
+    rows = []
+    for number, told in sorted(totals.seconds.items()):
+        row: dict[str, Any] = {"second": number}
+        nothing = 0 if "missing" in told else None  # the load is over, only server samples remain
+        row |= {name: told.get(name, nothing) for name in (*_PLAIN, "connects", "missing")}
+        for name in _SHOWN:
+            row[f"{name}_p50"] = totals.percentile_ms(number, name, 0.5)
+            row[f"{name}_p99"] = totals.percentile_ms(number, name, 0.99)
+        row["loop_lag_p99"] = totals.percentile_ms(number, "loop_lag", 0.99)
+        row |= {name: told.get(name) for name in ("backlog", "cpu_s", "rss")}
+        rows.append(row)
+    return rows
+
+
+def _examples(totals: Totals) -> list[str]:
+    examples = [text for one in totals.results for text in one["examples"]]
+    for one in totals.results:
+        examples += [f"refused: {code}: {text}" for code, text in one["refusals"].items()]
+        if one["last_failure"]:
+            examples.append(f"while users gathered or came back: {one['last_failure']}")
+        if one["fatal"]:
+            examples.append(one["fatal"])
+    return list(dict.fromkeys(examples))[:EXAMPLES_MAX]
+
+
+def _tool(
+    plans: Sequence[Plan],
+    totals: Totals,
+    took_s: float,
+    offered_per_s: float,
+    ceiling: dict[str, Any] | None,
+) -> dict[str, Any]:
+    shares = [one["cpu_s"] / took_s for one in totals.results]
+    used = None
+    if ceiling is not None and ceiling["per_s"]:
+        used = round(offered_per_s / ceiling["per_s"], 4)
+    return {
+        "processes": len(plans),
+        "cpu_s": round(sum(one["cpu_s"] for one in totals.results), 3),
+        "cpu_share_max": round(max(shares, default=0.0), 3),
+        "ceiling": ceiling,
+        "used_of_ceiling": used,
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _when(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
+
+
+def load_average() -> tuple[float, ...]:
+    """Return the load average of the machine; empty if not available."""
+    return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+
+def to_json(result: dict[str, Any]) -> str:
+    """Encode the result as JSON text, one line per field."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,82 @@
+"""Text summary of a run: progress lines and the final result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from chatserver.domain.quantities import counted
+from chatserver.loadtest.coordinator import Totals
+
+_COUNTED = ("lost", "duplicate", "disordered", "jumped", "mismatched", "unacked", "unsent")
+
+
+def progress_line(totals: Totals, number: int) -> str:
+    """Return the summary of one second."""
+    row = totals.seconds.get(number, {})
+    for name in ("delivered", "page", "connect"):
+        p50, p99 = (totals.percentile_ms(number, name, share) for share in (0.5, 0.99))
+        if p50 is not None:
+            break
+    else:
+        name = "latency"
+    done = row.get("acked", 0) + row.get("pages", 0) + row.get("connects", 0)
+    return (
+        f"{number + 1:>4} s  offered {row.get('offered', 0)}/s  done {done}/s  "
+        f"delivered {row.get('delivered', 0)}/s  {name} p50 {_ms(p50)} p99 {_ms(p99)}  "
+        f"missing {row.get('missing', 0)}  backlog {_or_unknown(row.get('backlog'))}"
+    )
+
+
+def ceiling_line(ceiling: dict[str, Any]) -> str:
+    """Return the capacity of the tool itself."""
+    return (
+        f"ceiling of the tool here: {ceiling['per_s']:,.0f} actions/s, "
+        f"{ceiling['deliveries_per_s']:,.0f} deliveries/s, "
+        f"{_or_unknown(ceiling['cpu_us_per_action'])} us of CPU an action, "
+        f"{counted(ceiling['processes'], 'process', 'processes')}, "
+        "against a server that only pretends"
+    )
+
+
+def lines_of(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the result in readable lines."""
+    counts, rates = result["counts"], result["rates"]
+    yield (
+        f"offered {rates['offered_per_s']:g}/s, acked {rates['acked_per_s']:g}/s, delivered "
+        f"{rates['delivered_per_s']:g}/s over {result['scenario']['took_s']:g} s "
+        f"({counts['offered']} actions, {counts['delivered']} of {counts['expected']} deliveries)"
+    )
+    names = ("count", "p50", "p90", "p99", "p99_9", "p99_99", "max")
+    heads = "".join(f"{name.replace('_', '.'):>11}" for name in names)
+    yield f"{'latency, ms':<12}{heads}"
+    for name, row in result["latency_ms"].items():
+        yield f"{name:<12}" + "".join(f"{_or_unknown(row[key]):>11}" for key in names)
+    wrong = [f"{name} {counts[name]}" for name in _COUNTED]
+    refused = ", ".join(f"{code} {count}" for code, count in counts["refused"].items())
+    yield f"{', '.join(wrong)}; refused {refused or 0}"
+    tool = result["tool"]
+    if tool["used_of_ceiling"] is not None:
+        yield (
+            f"the tool used {tool['used_of_ceiling']:.1%} of its ceiling, and "
+            f"{tool['cpu_share_max']:.0%} of a core in its busiest process"
+        )
+    for text in result["examples"]:
+        yield f"  {text}"
+    if "rate_limited" in counts["refused"]:
+        yield (
+            "  rate_limited: the server's bound for one user (CHAT_LIMITS_SENDS_*, "
+            "…_REQUESTS_*, …_MEMORY_*): more --users, a lower --rate, or another bound"
+        )
+    for text in result["verdict"]["broken"]:
+        yield f"BROKEN  {text}"
+    if result["ended"] != "done":
+        yield f"the load was {result['ended']}"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} ms"
+
+
+def _or_unknown(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,62 @@
+"""Pass/fail thresholds of a load test."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+# The latencies to check: the first of these that the scenario has.
+_JUDGED = ("delivered", "page", "resume", "connect")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Upper or lower bounds of a result; None: unlimited."""
+
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    loss: int = 0
+    duplicates: int = 0
+    disorder: int = 0  # also counts modified messages
+    refused: int | None = None
+    unacked: int | None = None
+    achieved_share: float | None = None  # acked or completed share of the offered load
+
+
+def judge(result: dict[str, Any], bounds: Thresholds) -> dict[str, Any]:
+    """Return the verdict: a sentence for each violated threshold."""
+    counts, broken = result["counts"], []
+
+    def check(what: str, value: float | None, most: float | None, unit: str = "") -> None:
+        if most is not None and value is not None and value > most:
+            broken.append(f"{what}: {value:g}{unit}, at most {most:g}{unit} allowed")
+
+    check("lost", counts["lost"], bounds.loss)
+    check("duplicates", counts["duplicate"], bounds.duplicates)
+    wrong = counts["disordered"] + counts["jumped"] + counts["mismatched"]
+    check("out of order or not as sent", wrong, bounds.disorder)
+    check("refused", sum(counts["refused"].values()), bounds.refused)
+    check("not acked", counts["unacked"] + counts["unsent"], bounds.unacked)
+    for name in _JUDGED:
+        latency = result["latency_ms"].get(name)
+        if latency is not None:
+            check(f"p99 of {name}", latency["p99"], bounds.p99_ms, " ms")
+            check(f"p99.9 of {name}", latency["p99_9"], bounds.p999_ms, " ms")
+            break
+    else:
+        if bounds.p99_ms is not None or bounds.p999_ms is not None:
+            broken.append("no latency was measured")
+    share = done_share(counts)
+    if bounds.achieved_share is not None and share < bounds.achieved_share:
+        broken.append(f"done: {share:.1%} of what was offered, {bounds.achieved_share:.1%} wanted")
+    if result["ended"] == "broken":
+        broken.append(f"the figures are not whole: {result['why_broken']}")
+    return {"is_ok": not broken, "broken": broken}
+
+
+def done_share(counts: dict[str, Any]) -> float:
+    """Return the share of offered actions that were acked, answered or connected."""
+    if not counts["offered"]:
+        return 0.0
+    done = counts["acked"] + counts["pages"] + counts["connects"] - counts["reconnects"]
+    return min(1.0, float(done / counts["offered"]))

@@ -1,0 +1,193 @@
+"""Read-only monitoring of the server under load: its processes, Redis and metrics.
+
+Each source is optional. Only processes on this machine are monitored: the listener at the gateway's
+port and all descendants of its `chatserver` process. A value that cannot be read is None, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import os
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.config import Redis
+from chatserver.errors import ChatError
+from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.memory import list_memory
+from chatserver.loadtest import machine
+from chatserver.loadtest.wire import Address
+from chatserver.operations.cost.hot import Spendings
+
+METRICS_S: Final = 3.0
+METRICS_BYTES_MAX: Final = 4_000_000
+_BACKLOG = "chatserver_backlog_entries"
+
+
+class ServerSample(msgspec.Struct, frozen=True):
+    """A sample of server statistics. CPU seconds and bytes by role."""
+
+    cpu_s: dict[str, float] = {}
+    rss: dict[str, int] = {}
+    backlog: int | None = None
+    redis_bytes: int | None = None
+    write_units: float | None = None  # of the persist workers, today
+    read_units: float | None = None  # for history, today
+    stored: int | None = None  # messages stored in DynamoDB, today
+
+
+class Watch:
+    """Samples the server on request."""
+
+    def __init__(
+        self, pids: Mapping[str, list[int]], hot: HotClient | None, metrics: Sequence[str]
+    ) -> None:
+        self.pids = pids
+        self._hot = hot
+        self._metrics = metrics
+
+    @property
+    def has_redis(self) -> bool:
+        """True if Redis can be queried."""
+        return self._hot is not None
+
+    async def look(self, *, is_whole: bool = False) -> ServerSample:
+        """Return a sample; `is_whole` also queries Redis for memory and capacity units."""
+        cpu_s, rss = {}, {}
+        for role, pids in self.pids.items():
+            with contextlib.suppress(OSError, ValueError):  # a process has ended
+                cpu_s[role] = round(sum(map(machine.cpu_s, pids)), 3)
+                rss[role] = sum(map(machine.rss_bytes, pids))
+        seen = ServerSample(cpu_s, rss, await self._backlog())
+        if is_whole and self._hot is not None:
+            with contextlib.suppress(ChatError, TimeoutError):
+                day = datetime.datetime.now(datetime.UTC).date().isoformat()
+                spent = await Spendings(self._hot).get_day(day)
+                return msgspec.structs.replace(
+                    seen,
+                    redis_bytes=sum(one.bytes for one in await list_memory(self._hot)),
+                    write_units=_units(spent.units, "persist", "write"),
+                    read_units=_units(spent.units, "history", "read"),
+                    stored=spent.messages,
+                )
+        return seen
+
+    async def _backlog(self) -> int | None:
+        hot = self._hot
+        if hot is not None:
+            with contextlib.suppress(ChatError, TimeoutError):
+                partitions = range(hot.keys.partitions)
+                return sum([await Backlog(hot, one).count_waiting() for one in partitions])
+        found = [await asyncio.to_thread(_read_metrics, url) for url in self._metrics]
+        backlogs = [one[_BACKLOG] for one in found if _BACKLOG in one]
+        return round(sum(backlogs)) if backlogs else None
+
+
+def _units(units: Mapping[tuple[str, str, str], float], feature: str, kind: str) -> float:
+    return sum(amount for key, amount in units.items() if (key[0], key[2]) == (feature, kind))
+
+
+@contextlib.asynccontextmanager
+async def open_watch(
+    address: Address, redis: Redis | None, metrics: Sequence[str]
+) -> AsyncIterator[Watch]:
+    """Open the available sources. An unreachable Redis is treated as absent."""
+    async with contextlib.AsyncExitStack() as exits:
+        hot = None
+        if redis is not None:
+            with contextlib.suppress(ChatError, OSError, TimeoutError):
+                hot = await exits.enter_async_context(open_hot(redis))
+        yield Watch(find_processes(address), hot, metrics)
+
+
+def find_processes(address: Address) -> dict[str, list[int]]:
+    """Return the server's processes by role; empty if it runs on another machine.
+
+    Searches the descendants of the topmost `chatserver` process above the listener.
+    """
+    if not _is_here(address.host):
+        return {}
+    roles: dict[str, list[int]] = {}
+    roots = {_root_of(pid) for pid in machine.list_listeners(address.port)}
+    own = os.getpid()
+    for pid in machine.list_pids():
+        with contextlib.suppress(OSError, ValueError):
+            if pid != own and roots & set(_line_of(pid)):
+                role = role_of(machine.command_of(pid))
+                if role:
+                    roles.setdefault(role, []).append(pid)
+    return roles
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _line_of(pid: int) -> list[int]:
+    """Return a process and all its ancestors."""
+    line = [pid]
+    while line[-1] > 1:
+        line.append(machine.parent_of(line[-1]))
+    return line
+
+
+def _root_of(pid: int) -> int:
+    try:
+        ours = [one for one in _line_of(pid) if _is_ours(machine.command_of(one))]
+    except (OSError, ValueError):
+        ours = []
+    return ours[-1] if ours else pid
+
+
+def _is_ours(command: Sequence[str]) -> bool:
+    return any(
+        word == "chatserver.cli.main" or Path(word).name == "chatserver" for word in command[:4]
+    )
+
+
+def role_of(command: Sequence[str]) -> str | None:
+    """Return the role of a server process by its command line; None if it has none."""
+    if _is_ours(command):
+        words = [word for word in command if word in {"gateway", "worker", "api"}]
+        return words[0] if words else None
+    program = Path(command[0].split(" ")[0]).name if command else ""
+    if program.startswith("redis-server"):
+        return "redis"
+    return "dynamodb" if "dynoxide" in program else None
+
+
+def _read_metrics(url: str) -> dict[str, float]:
+    """Return the metrics of a process; empty if it does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=METRICS_S) as answer:  # noqa: S310  an operator's
+            return parse_metrics(answer.read(METRICS_BYTES_MAX).decode(errors="replace"))
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Parse samples by name, summed over all labels. Raises ValueError."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            labelled, _, value = line.rpartition(" ")
+            name = labelled.partition("{")[0]
+            found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def as_row(seen: ServerSample) -> dict[str, Any]:
+    """Return the fields of a sample that are part of the series."""
+    return {"cpu_s": seen.cpu_s, "rss": seen.rss, "backlog": seen.backlog}

@@ -1,0 +1,240 @@
+"""Stub server: `chat.v1` in memory, in one process, without checks or limits.
+
+It serves to measure the load tool's own ceiling, and its tests inject the faults that the tool must
+detect. It accepts only the load tool as client: frames must be masked with the zero key, requests
+must be valid.
+
+    python -m chatserver.loadtest.stub_server      prints the port, serves until its input ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+
+from chatserver import process_runtime
+from chatserver.loadtest import frame_reader, wire
+
+EPOCH: Final = "stub"
+
+
+class Asked(msgspec.Struct, gc=False):
+    """Any request: the fields that the stub uses."""
+
+    type: str
+    id: int = 0
+    device: str = ""
+    cursor: frame_reader.Cursor | None = None
+    user: str = ""
+    members: list[str] = []
+    users: list[str] = []
+    chat: str = ""
+    ref: str = ""
+    body: str = ""
+    before: int | None = None
+    after: int | None = None
+    limit: int = 50
+
+
+class StubState:
+    """The state of the stub. `spoil` may modify the frames sent to a user for a message.
+
+    `inbox_max`: a user who missed more events than that receives `too_long`.
+    """
+
+    inbox_max = 1_000_000_000
+
+    def __init__(self) -> None:
+        self.members: dict[str, list[str]] = {}
+        self.logs: dict[str, list[bytes]] = {}
+        self.refs: dict[tuple[str, str], int] = {}
+        self.inboxes: dict[str, list[bytes]] = {}
+        self.live: dict[str, Stub] = {}
+        self.spoil: Callable[[str, int, bytes], list[bytes]] | None = None
+
+    def deliver(self, user: str, place: int, rest: bytes) -> None:
+        """Append an event to an inbox and push it."""
+        inbox = self.inboxes.setdefault(user, [])
+        inbox.append(rest)
+        frame = event(len(inbox), rest)
+        frames = [frame] if self.spoil is None else self.spoil(user, place, frame)
+        live = self.live.get(user)
+        if live is not None:
+            live.output.extend(frames)
+            live.flush_soon()
+
+
+class Stub(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, mind: StubState) -> None:
+        self._mind = mind
+        self._rest = b""
+        self._is_open = False
+        self._is_flushing = False
+        self.user = ""
+        self.output: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._mind.live.get(self.user) is self:
+            del self._mind.live[self.user]
+
+    def flush_soon(self) -> None:
+        """Write the buffered output at the end of this event loop iteration."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self.transport.write(b"".join(self.output))
+        self.output.clear()
+
+    def data_received(self, data: bytes) -> None:
+        data, self._rest = self._rest + data, b""
+        if not self._is_open:
+            self._upgrade(data)
+            return
+        pos, end = 0, len(data)
+        while end - pos >= 6:
+            size = data[pos + 1] & 0x7F
+            start = pos + 6
+            if size == 126:
+                start, size = pos + 8, data[pos + 2] << 8 | data[pos + 3]
+            if start + size > end:
+                break
+            if data[pos] == wire.TEXT:
+                self._take(msgspec.json.decode(data[start : start + size], type=Asked))
+            pos = start + size
+        self._rest = data[pos:]
+        self.flush_soon()
+
+    def _upgrade(self, data: bytes) -> None:
+        key = data.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
+        self.transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + wire.accept_of(key) + b"\r\n\r\n"
+        )
+        self._is_open = True
+
+    def _say(self, **fields: Any) -> None:
+        self.output.append(frame_of(msgspec.json.encode(fields)))
+
+    def _take(self, asked: Asked) -> None:
+        match asked.type:
+            case "hello":
+                self._hello(asked)
+            case "send":
+                self._send(asked)
+            case "open_direct":
+                self._open(asked, f"d-{self.user}-{asked.user}", [asked.user])
+            case "create_chat":
+                self._open(asked, f"g-{asked.ref}", asked.members)
+            case "invite":
+                self._mind.members[asked.chat].extend(asked.users)
+                self._say(type="ok", id=asked.id)
+            case "history":
+                self._page(asked)
+
+    def _hello(self, asked: Asked) -> None:
+        self.user = asked.device.removesuffix("-d")
+        self._mind.live[self.user] = self
+        inbox = self._mind.inboxes.setdefault(self.user, [])
+        self._say(type="welcome", epoch=EPOCH, seq=len(inbox), limits={})
+        if asked.cursor is not None and len(inbox) - asked.cursor.seq > self._mind.inbox_max:
+            head = {"epoch": EPOCH, "seq": len(inbox)}
+            self._say(type="too_long", cursor=head, chats=[])
+        elif asked.cursor is not None:
+            begin = asked.cursor.seq
+            self.output.extend(event(n, e) for n, e in enumerate(inbox[begin:], begin + 1))
+
+    def _open(self, asked: Asked, chat: str, others: list[str]) -> None:
+        self._mind.members[chat] = [self.user, *others]
+        self._mind.logs[chat] = []
+        self._say(type="ok", id=asked.id, chat={"chat": chat})
+
+    def _send(self, asked: Asked) -> None:
+        mind, name = self._mind, (self.user, asked.ref)
+        known = mind.refs.get(name)
+        if known is None:
+            log = mind.logs[asked.chat]
+            seq = mind.refs[name] = len(log) + 1
+            message = msgspec.json.encode(
+                {
+                    "seq": seq,
+                    "chat": asked.chat,
+                    "sender": self.user,
+                    "ref": asked.ref,
+                    "kind": "text",
+                    "body": asked.body,
+                }
+            )
+            log.append(message)
+            rest = b',"kind":"message","chat":"%b","cs":%d,"message":%b}' % (
+                asked.chat.encode(),
+                seq,
+                message,
+            )
+            for user in mind.members[asked.chat]:
+                mind.deliver(user, seq, rest)
+        self._say(type="ack", id=asked.id, seq=known or seq, dup=known is not None)
+
+    def _page(self, asked: Asked) -> None:
+        log = self._mind.logs[asked.chat]
+        if asked.before is not None:
+            end = min(asked.before - 1, len(log))
+            first = max(0, end - asked.limit)
+        else:
+            first = asked.after or 0
+            end = min(len(log), first + asked.limit)
+        more = first > 0 if asked.before is not None else end < len(log)
+        messages = [msgspec.Raw(one) for one in log[first:end]]
+        self._say(type="page", id=asked.id, messages=messages, tier="stub", more=more)
+
+
+def event(seq: int, rest: bytes) -> bytes:
+    """Encode an event frame."""
+    return frame_of(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
+
+
+def frame_of(payload: bytes) -> bytes:
+    """Encode a server frame."""
+    size = len(payload)
+    if size < 126:
+        return b"\x81%c%b" % (size, payload)
+    if size < 65_536:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), payload)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
+
+
+async def open_stub(mind: StubState) -> tuple[asyncio.Server, int]:
+    """Listen on a free loopback port; return the server and the port."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Stub(mind), "127.0.0.1", 0, backlog=1024)
+    return server, int(server.sockets[0].getsockname()[1])
+
+
+async def serve() -> None:
+    """Serve until standard input ends."""
+    server, port = await open_stub(StubState())
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+def main() -> None:
+    """Run as a program."""
+    process_runtime.stop_with_parent()
+    process_runtime.run(serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""State shared by all devices of a worker process."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from chatserver.loadtest.checker import Book, Findings, key_of
+from chatserver.loadtest.meters import Meters
+from chatserver.loadtest.wire import Address
+
+
+def now_us() -> int:
+    """Return the machine's monotonic clock in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+@dataclasses.dataclass(slots=True)
+class WorkerState:
+    """Server address, user identities and results. `on_done` runs after each action."""
+
+    run: str
+    address: Address
+    mint: Callable[[str], str]  # user to token
+    body_bytes: int
+    meters: Meters = dataclasses.field(default_factory=Meters)
+    findings: Findings = dataclasses.field(default_factory=Findings)
+    books: dict[str, Book] = dataclasses.field(default_factory=dict)
+    repeated: set[int] = dataclasses.field(default_factory=set)  # keys that were retried
+    refusals: dict[str, str] = dataclasses.field(default_factory=dict)  # code to first message
+    last_failure: str = ""  # the last reason why a connection failed
+    fatal: str = ""  # why the run cannot continue
+    on_done: Callable[[], None] = lambda: None
+    is_over: bool = False
+
+    def user(self, index: int) -> str:
+        """Return a user's id."""
+        return f"load-{self.run}-{index}"
+
+    def body(self, index: int, number: int, due_us: int) -> str:
+        """Return the body of a message: its sender, number and due time."""
+        head = f"{self.run} {index} {number} {due_us} "
+        return head + "x" * (self.body_bytes - len(head))
+
+    def read_body(self, sender: str, ref: str, body: str) -> tuple[int, int] | None:
+        """Return key and due time of a received message; None if it is not of this run.
+
+        A modified message is recorded as a violation.
+        """
+        parts = body.split(" ", 4)
+        if len(parts) != 5 or parts[0] != self.run:
+            return None
+        try:
+            index, number, due_us = int(parts[1]), int(parts[2]), int(parts[3])
+        except ValueError:
+            index = number = due_us = 0
+        is_whole = body == self.body(index, number, due_us)
+        if not is_whole or sender != self.user(index) or ref != self.ref(index, number):
+            self.findings.note("mismatched", f"{sender} {ref}: {body[:80]!r}")
+        return key_of(index, number), due_us
+
+    def ref(self, index: int, number: int) -> str:
+        """Return the `ref` of a message."""
+        return f"{self.run}-{index}-{number}"

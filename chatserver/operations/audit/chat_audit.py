@@ -1,0 +1,250 @@
+"""Audit of one chat: compares Redis, DynamoDB and S3 range by range. Changes nothing.
+
+::
+
+    head ─► segments, by their rows ─► items beyond them, by time ─► entries only in Redis so far
+              each range: read ─► inconsistent? ─► wait, read again ─► still? ─► a finding
+
+Workers move entries while they are read, always from Redis to DynamoDB to S3, and an entry is in
+the next tier before it leaves the one above. Each read goes in that order, so a moving entry is
+seen at least once. An inconsistency is reported only if `LOOKS` reads agree.
+
+Memory: one range, that is the entries of a segment (three, where they overlap), or `PAGE` items.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.client import ObjectMissing
+from chatserver.domain.archive_segments import Segment
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import CorruptData
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.operations.audit.checks import Broken, Picture, Window, backbone, judge
+from chatserver.operations.audit.model import Finding
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+from chatserver.warm.archive.archivable_entries import ArchivableMessages, CheckedItem
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.messages.seq_search import TS_MAX
+
+PAGE: Final = 500
+LOOKS: Final = 3
+Told = Callable[[], Awaitable[None]]
+
+_CLUSTER: Final = 3  # segments in one range, where they overlap
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """Counts and findings of an audit."""
+
+    chats: int = 0
+    entries: int = 0
+    unverified: int = 0  # items without a checksum
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)  # chat → reason it was skipped
+
+
+@dataclasses.dataclass(slots=True)
+class _Walk:
+    """Position of an audit in a chat: `seq` is the next entry, `ts` that of the entry before it."""
+
+    chat: ChatId
+    log_first: int  # Redis has no older entries
+    seq: int = 1
+    ts: int = -1
+    is_beyond: bool = False  # past the end of the archive
+
+    def move_behind(self, window: Window) -> None:
+        self.seq = max(self.seq, window.last + 1)
+        self.ts = max(self.ts, window.to_ts)
+
+
+class Auditor:
+    """Audits chats, one at a time. `objects` should have no cache, so each read hits the bucket."""
+
+    def __init__(
+        self,
+        log: ChatLog,
+        aged: ArchivableMessages,
+        manifests: Manifests,
+        objects: SegmentObjects,
+        confirm_s: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._log = log
+        self._aged = aged
+        self._manifests = manifests
+        self._objects = objects
+        self._confirm_s = confirm_s
+        self._sleep = sleep
+
+    async def audit(self, chat: ChatId, tally: Tally, told: Told) -> None:
+        """Audit a chat from its first entry to its last. Adds to `tally` and reports progress.
+
+        Guarantees:
+            Nothing is written. Entries that move during the audit are not reported.
+            Cost: the chat's items once, and an object for each segment; three times for ranges that
+            appear inconsistent.
+
+        Raises:
+            Unavailable: a tier does not answer; the chat was not checked completely.
+        """
+        tally.chats += 1
+        try:
+            await self._audit(chat, tally, told)
+        except CorruptData as exc:
+            tally.findings.append(Finding("manifest_unreadable", chat, 0, 0, exc.message))
+
+    async def _audit(self, chat: ChatId, tally: Tally, told: Told) -> None:
+        oldest = await self._log.list_after(chat, Seq(0), 1)
+        walk = _Walk(chat, oldest[0].seq if oldest else 1)
+        head = await self._log.get_head(chat)
+        is_sure = False
+        while True:
+            if not walk.is_beyond:
+                rows = await self._manifests.list_from(chat, walk.seq, _CLUSTER)
+                if rows:
+                    await self._check(walk, _stretch_of(rows, walk), None, tally)
+                    await told()
+                    continue
+                walk.is_beyond = True
+            page = await self._aged.list_checked(chat, walk.ts + 1, TS_MAX, PAGE + 1)
+            if not is_sure and (not page or _first_seq(page) > walk.seq):
+                # The archive may have taken the entries that are missing here.
+                walk.is_beyond, is_sure = False, True
+                continue
+            is_sure = False
+            if not page:
+                break
+            window, body = _window_of(page, walk)
+            await self._check(walk, window, body, tally)
+            await told()
+        while walk.seq <= (head.seq if head.is_open else 0):
+            last = min(walk.seq + PAGE - 1, head.seq)
+            window = Window(walk.seq, last, walk.ts + 1, TS_MAX, is_tail=True)
+            await self._check(walk, window, None, tally)
+            await told()
+
+    async def _check(
+        self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None, tally: Tally
+    ) -> None:
+        """Check a range, repeatedly if it appears inconsistent, and advance past it."""
+        picture = await self._look(walk, window, items)
+        found = judge(picture)
+        for number in range(1, LOOKS):
+            if not found:
+                break
+            await self._sleep(self._confirm_s * number)
+            picture = await self._look(walk, window, None)
+            again = judge(picture)
+            found = [each for each in again if any(each.is_like(other) for other in found)]
+        tally.findings += found
+        tally.entries += max(0, window.last - window.first + 1)
+        tally.unverified += sum(each.verdict == "unverified" for each in picture.items)
+        if not window.is_tail:
+            walk.move_behind(window)
+            return
+        seen = [*picture.hot.values()]
+        seen += [each.message for each in [*picture.items, *picture.markers] if each.message]
+        walk.seq = window.last + 1
+        walk.ts = max([walk.ts, *(each.ts for each in seen if each.seq <= window.last)])
+
+    async def _look(
+        self, walk: _Walk, window: Window, items: Sequence[CheckedItem] | None
+    ) -> Picture:
+        """Return each tier's entries of a range, read from the hot tier to the cold tier.
+
+        `items`: the warm items, if they were just read.
+        """
+        chat = walk.chat
+        head = await self._log.get_head(chat)
+        hot = await self._read_log(walk, window) if head.is_open else {}
+        limit = 2 * PAGE if window.is_tail else None
+        if items is None:
+            items = await self._aged.list_checked(chat, window.from_ts, window.to_ts, limit)
+        marks = await self._aged.list_markers(chat, window.from_ts, window.to_ts, limit)
+        top = await self._manifests.get_top(chat)
+        rows = await self._manifests.list_covering(chat, window.first, window.last)
+        cold: dict[int, Message] = {}
+        broken: list[Broken] = []
+        for row in rows:
+            try:
+                held = await self._objects.read(row)
+            except CorruptData as exc:
+                broken.append(Broken(row, isinstance(exc.__cause__, ObjectMissing)))
+                continue
+            for entry in held:
+                if window.first <= entry.seq <= window.last:
+                    cold.setdefault(entry.seq, entry)
+        return Picture(
+            chat=chat,
+            window=window,
+            stored=head.stored if head.is_open else window.last,
+            head=head.seq if head.is_open else 0,
+            top=top.seq,
+            hot=hot,
+            items=items,
+            markers=marks,
+            rows=rows,
+            cold=cold,
+            broken=broken,
+        )
+
+    async def _read_log(self, walk: _Walk, window: Window) -> dict[int, Message]:
+        """Return the current Redis entries of a range."""
+        found: dict[int, Message] = {}
+        first = max(window.first, walk.log_first)
+        for start in range(first, window.last + 1, PAGE):
+            last = min(start + PAGE - 1, window.last)
+            entries = await self._log.list_range(walk.chat, Seq(start), Seq(last))
+            if not entries:
+                continue
+            overlay = await self._log.list_overlay(walk.chat, [entry.seq for entry in entries])
+            for entry in entries:
+                json = overlay.get(entry.seq, b"")
+                if json[:1] != b"{":
+                    json = codec.join_message(entry.seq, entry.ts, entry.tail)
+                try:
+                    found[entry.seq] = codec.decode_message(json)
+                except msgspec.MsgspecError:
+                    continue  # reported as a dead letter
+        return found
+
+
+def _stretch_of(rows: Sequence[Segment], walk: _Walk) -> Window:
+    """Return the range up to the end of the next segment, and of those that overlap it."""
+    last = rows[0]
+    for row in rows[1:]:
+        if row.first > last.last:
+            break
+        last = row
+    return Window(walk.seq, last.last, walk.ts + 1, max(walk.ts + 1, last.last_ts))
+
+
+def _first_seq(page: Sequence[CheckedItem]) -> int:
+    return next((item.message.seq for item in page if item.message is not None), 0)
+
+
+def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequence[CheckedItem]]:
+    """Return the range that a page covers, and its items.
+
+    The range ends with the last item in order, which one extra item after the page confirms.
+    """
+    body = page[:PAGE]
+    seqs = [0 if item.message is None else item.message.seq for item in page]
+    # Items before the current position are not part of this order.
+    numbers = [number for number, seq in enumerate(seqs) if seq >= walk.seq]
+    rising = [numbers[each] for each in backbone([seqs[number] for number in numbers])]
+    last = max((seqs[number] for number in rising if number < len(body)), default=walk.seq - 1)
+    if not any(item.message for item in body):
+        last = walk.seq + len(body) - 1
+    return Window(walk.seq, last, walk.ts + 1, body[-1].ts), body

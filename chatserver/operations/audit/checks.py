@@ -1,0 +1,224 @@
+"""Consistency rules for a range of a chat, applied to each tier's entries. Pure.
+
+Up to the `stored` seq of the hot tier, each seq must exist exactly once in the lower tiers; beyond
+it, in some tier. Copies of the same revision must be equal, and checksums must match. A marker or a
+tombstone counts as an entry.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from chatserver.domain.archive_segments import LOST_KIND, Segment
+from chatserver.operations.audit.model import Finding
+from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.frames import Message
+
+
+class Checked(Protocol):
+    """An item and its checksum verdict."""
+
+    @property
+    def ts(self) -> int: ...
+    @property
+    def message(self) -> Message | None: ...
+    @property
+    def verdict(self) -> str: ...
+
+
+class Window(NamedTuple):
+    """A range of a chat: seqs and times, both ends inclusive. No entry may lie before `first`."""
+
+    first: int
+    last: int
+    from_ts: int
+    to_ts: int
+    is_tail: bool = False  # the range is open: entries after `last` are not part of it
+
+
+class Broken(NamedTuple):
+    """A segment whose object cannot be read."""
+
+    segment: Segment
+    is_missing: bool
+
+
+class Picture(NamedTuple):
+    """The tiers' entries of a range. All seqs up to `stored` must be below the hot tier.
+
+    `top`: newest archived seq of the chat when `rows` were read.
+    """
+
+    chat: str
+    window: Window
+    stored: int
+    head: int
+    top: int
+    hot: Mapping[int, Message]
+    items: Sequence[Checked]
+    markers: Sequence[Checked]
+    rows: Sequence[Segment]
+    cold: Mapping[int, Message]
+    broken: Sequence[Broken]
+
+
+def judge(picture: Picture) -> list[Finding]:
+    """Return the inconsistencies of a range."""
+    return [
+        *_judge_items(picture),
+        *_judge_versions(picture),
+        *_judge_rows(picture),
+        *_judge_holes(picture),
+    ]
+
+
+def _judge_items(picture: Picture) -> Iterable[Finding]:
+    """Check each item, its position among the others, and that no seq has several items."""
+    chat, window = picture.chat, picture.window
+    places: dict[int, set[int]] = collections.defaultdict(set)
+    for seq, entry in picture.cold.items():
+        if entry.kind != LOST_KIND:
+            places[seq].add(entry.ts)
+    right: list[tuple[int, str]] = []
+    marked = ((True, each) for each in picture.markers)
+    for is_marker, item in [*((False, each) for each in picture.items), *marked]:
+        where, message = f"messages: {chat} at {item.ts}", item.message
+        if message is None:
+            yield Finding("item_unreadable", chat, 0, 0, where)
+            continue
+        if item.verdict == "wrong":
+            yield Finding("item_changed", chat, message.seq, message.seq, where)
+        if message.kind != LOST_KIND:
+            places[message.seq].add(item.ts)
+        if item.verdict == "wrong" or is_marker:
+            continue
+        if message.seq < window.first:
+            yield Finding("repeated_item", chat, message.seq, message.seq, where)
+        else:
+            right.append((message.seq, where))
+    ordered = backbone([seq for seq, _ in right])
+    for number, (seq, where) in enumerate(right):
+        if (seq > window.last and not window.is_tail) or (
+            number not in ordered and len(places[seq]) < 2
+        ):
+            yield Finding("out_of_order", chat, seq, seq, where)
+    for seq, times in places.items():
+        if len(times) > 1 and window.first <= seq <= window.last:
+            where = f"at {', '.join(map(str, sorted(times)))}"
+            yield Finding("repeated_item", chat, seq, seq, where)
+
+
+def backbone(seqs: Sequence[int]) -> set[int]:
+    """Return the indexes of a longest increasing subsequence of `seqs`; ties end lowest."""
+    ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
+    at: list[int] = []  # the index of that seq
+    before: list[int | None] = []
+    for number, seq in enumerate(seqs):
+        length = bisect.bisect_left(ends, seq)
+        before.append(at[length - 1] if length else None)
+        ends[length : length + 1] = [seq]
+        at[length : length + 1] = [number]
+    found: set[int] = set()
+    step = at[-1] if at else None
+    while step is not None:
+        found.add(step)
+        step = before[step]
+    return found
+
+
+def _judge_versions(picture: Picture) -> Iterable[Finding]:
+    """Check that copies of an entry match, and are equal if they have the same revision."""
+    items = {
+        item.message.seq: item.message
+        for item in picture.items
+        if item.message is not None and item.verdict != "wrong"
+    }
+    for seq, message in items.items():
+        archived = picture.cold.get(seq)
+        # A seq at two positions was already reported.
+        if archived is not None and archived.ts == message.ts and not _agree(message, archived):
+            yield Finding("tiers_differ", picture.chat, seq, seq, "item and segment")
+    for seq, entry in picture.hot.items():
+        below = items.get(seq) or picture.cold.get(seq)
+        if below is not None and not _agree(entry, below):
+            yield Finding("tiers_differ", picture.chat, seq, seq, "log and what is stored")
+
+
+def _agree(one: Message, other: Message) -> bool:
+    if LOST_KIND in (one.kind, other.kind):
+        return True  # a position that was given up, and its late entry
+    if one.ts != other.ts:
+        return False
+    if "-" not in (one.mid, other.mid) and one.mid != other.mid:
+        return False
+    return one.rev != other.rev or _comparable(one) == _comparable(other)
+
+
+def _comparable(entry: Message) -> Message:
+    """Return the part of an entry that all tiers keep: only its position if it expires."""
+    return entry if entry.expires_at is None else tombstone_of(entry, entry.rev)
+
+
+def _judge_rows(picture: Picture) -> Iterable[Finding]:
+    """Check that segments do not overlap, can be read, and do not exceed the top."""
+    chat = picture.chat
+    doubled = [pair for pair in pairwise(picture.rows) if pair[1].first <= pair[0].last]
+    if doubled:
+        keys = ", ".join(dict.fromkeys(row.key for pair in doubled for row in pair))
+        first = min(after.first for _, after in doubled)
+        last = max(before.last for before, _ in doubled)
+        yield Finding("overlap", chat, first, last, keys)
+    for row, is_missing in picture.broken:
+        kind = "object_missing" if is_missing else "object_changed"
+        yield Finding(kind, chat, row.first, row.last, row.key)
+    for row in picture.rows:
+        if row.last > picture.top:
+            yield Finding("manifest_top", chat, row.first, row.last, row.key)
+
+
+def _judge_holes(picture: Picture) -> Iterable[Finding]:
+    """Check that each seq up to the head is in a tier."""
+    first, last = picture.window.first, picture.window.last
+    covered = [(row.first, row.last) for row in picture.rows]
+    for low, high in _gaps(first, min(last, picture.top), covered):
+        yield Finding("manifest_hole", picture.chat, low, high)
+    held = {
+        item.message.seq for item in [*picture.items, *picture.markers] if item.message is not None
+    }
+    # Within the archived range, missing entries were reported above.
+    present = [(seq, seq) for seq in sorted({*held, *picture.cold})]
+    told = [(1, picture.top), *covered]
+    lacking = list(_gaps(first, min(last, picture.stored), present + told))
+    for low, high in lacking:
+        yield from _split(picture, low, high)
+    above = present + told + [(seq, seq) for seq in picture.hot]
+    begin = max(first, picture.stored + 1)
+    for low, high in _gaps(begin, min(last, picture.head), above):
+        yield Finding("log_missing", picture.chat, low, high)
+
+
+def _split(picture: Picture, low: int, high: int) -> Iterable[Finding]:
+    """Separate lost entries from those that Redis still has."""
+    in_log = [(seq, seq) for seq in picture.hot]
+    lost = list(_gaps(low, high, in_log))
+    for start, end in lost:
+        yield Finding("item_missing", picture.chat, start, end)
+    for start, end in _gaps(low, high, lost):
+        yield Finding("item_only_in_log", picture.chat, start, end)
+
+
+def _gaps(first: int, last: int, ranges: Collection[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Yield the parts of ``[first, last]`` that no range covers."""
+    start = first
+    for low, high in sorted(ranges):
+        if start > last:
+            return
+        if low > start:
+            yield start, min(low - 1, last)
+        start = max(start, high + 1)
+    if start <= last:
+        yield start, last

@@ -1,0 +1,181 @@
+"""`chatserver audit`: compare Redis, DynamoDB and S3; report inconsistencies with advice.
+
+Exit codes: 0 no findings, 1 findings or a failed check, 2 invalid option.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.domain.ids import ChatId, parse_id
+from chatserver.domain.quantities import counted
+from chatserver.errors import BadRequest
+from chatserver.operations.audit.social_cli import audit_social
+
+if TYPE_CHECKING:
+    from chatserver.operations.audit.chat_audit import Tally
+    from chatserver.operations.audit.model import Finding
+
+
+@click.group(invoke_without_command=True)
+@click.option("--chat", "chats", multiple=True, help="Look at this chat; may be given often.")
+@click.option("--all", "is_all", is_flag=True, help="Look at all chats, once.")
+@click.option(
+    "--continuous",
+    is_flag=True,
+    help="Go round all chats until SIGTERM; tell by metrics and the log.",
+)
+@click.option(
+    "--max-read-units",
+    type=click.IntRange(1),
+    default=None,
+    help="Read capacity units of DynamoDB a second, at most; without it as fast as it goes, and "
+    "with --continuous as CHAT_AUDIT_READ_UNITS_PER_S says.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object for each finding.")
+@click.pass_context
+def audit(
+    context: click.Context,
+    chats: tuple[str, ...],
+    is_all: bool,
+    continuous: bool,
+    max_read_units: int | None,
+    is_json: bool,
+) -> None:
+    """Compare the tiers' data of chats. Changes nothing; may run at any time."""
+    if context.invoked_subcommand is not None:
+        return
+    if sum((bool(chats), is_all, continuous)) != 1:
+        raise click.UsageError("give one of these: --chat, --all, --continuous")
+    settings = prepare("audit")
+    try:
+        names = [ChatId(parse_id(chat, "--chat")) for chat in chats]
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None
+    require_redis(settings.redis)
+    if continuous:
+        from workers.runner import run_workers
+
+        if max_read_units is not None:
+            rate = {"read_units_per_s": max_read_units}
+            settings = settings.model_copy(update={"audit": settings.audit.model_copy(update=rate)})
+        run(run_workers(settings, ["audit"]))
+        return
+    tally = run(_audit(settings, names, max_read_units, is_json=is_json))
+    if tally.findings or tally.failed:
+        sys.exit(1)
+
+
+async def _audit(
+    settings: Settings, chats: list[ChatId], max_read_units: int | None, *, is_json: bool
+) -> Tally:
+    from chatserver.cli.progress import open_report
+    from chatserver.domain.clock import SystemClock
+    from chatserver.hot.redis.factory import open_hot
+    from chatserver.operations.audit.chat_audit import Tally
+    from chatserver.operations.audit.worker import open_audit
+
+    clock, tally, printed = SystemClock(), Tally(), 0
+    with open_report(clock, is_aside=True) as report:
+        report.begin("audit", len(chats))
+
+        async def told() -> None:
+            nonlocal printed
+            for finding in tally.findings[printed:]:
+                _print(finding, is_json=is_json)
+            printed = len(tally.findings)
+            report.show(
+                tally.chats,
+                f"{_looked_at(tally)}, {counted(printed, 'finding')}",
+            )
+
+        async with (
+            open_hot(settings.redis) as hot,
+            open_audit(settings, hot, clock, max_read_units) as work,
+        ):
+            for chat in chats:
+                before = tally.entries
+                await work.look_at(chat, tally, told)
+                await work.look_at_objects(chat, tally)
+                await told()
+                if tally.entries == before and chat not in tally.failed:
+                    click.echo(f"{chat}: no tier has anything of it", err=True)
+            if not chats:
+                async for chat in work.iter_all():
+                    await work.look_at(chat, tally, told)
+                    await told()
+                await work.look_at_all_objects(tally, told)
+            await told()
+            units = work.client.units
+        report.end()
+    _print_end(tally, units, is_json=is_json)
+    return tally
+
+
+def _print(finding: Finding, *, is_json: bool) -> None:
+    """Print a finding on standard output, which contains nothing else."""
+    if is_json:
+        click.echo(json.dumps(as_json(finding)))
+        return
+    for line in finding_lines(finding):
+        click.echo(line)
+
+
+def as_json(finding: Finding) -> dict[str, str | int]:
+    """Return the JSON object of a finding."""
+    return {
+        "category": finding.category,
+        "kind": finding.kind,
+        "chat": finding.chat,
+        "first": finding.first,
+        "last": finding.last,
+        "where": finding.where,
+        "meaning": finding.meaning,
+        "advice": finding.advice,
+    }
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """Return the printed lines of a finding."""
+    seqs = f"{finding.first}" if finding.count == 1 else f"{finding.first} to {finding.last}"
+    place = f", {finding.where}" if finding.where else ""
+    return [
+        f"{finding.category}: {finding.kind}: chat {finding.chat}, seq {seqs}{place}: "
+        f"{finding.meaning}",
+        f"    {finding.advice}",
+    ]
+
+
+def _looked_at(tally: Tally) -> str:
+    return f"{counted(tally.chats, 'chat')}, {counted(tally.entries, 'entry', 'entries')}"
+
+
+def _print_end(tally: Tally, units: float, *, is_json: bool) -> None:
+    for chat, why in tally.failed.items():
+        click.echo(f"{chat}: could not be looked at: {why}", err=True)
+    summary = {
+        "chats": tally.chats,
+        "entries": tally.entries,
+        "unverified": tally.unverified,
+        "findings": len(tally.findings),
+        "failed": len(tally.failed),
+        "read_units": round(units, 1),
+    }
+    if is_json:
+        click.echo(json.dumps({"summary": summary}))
+        return
+    click.echo(
+        f"{_looked_at(tally)} ({tally.unverified} without a checksum), "
+        f"{counted(round(units), 'read unit')}: "
+        + (counted(len(tally.findings), "finding") if tally.findings else "nothing is wrong")
+        + (f", {len(tally.failed)} could not be looked at" if tally.failed else "")
+    )
+
+
+audit.add_command(audit_social)

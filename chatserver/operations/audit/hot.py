@@ -1,0 +1,80 @@
+"""Latest results of the continuous audit, in Redis for the admin page. The log has all results.
+
+Data, without expiry because it is small:
+
+    {audit}:rounds    hash    partition → JSON of `Round`: the last pass over its chats
+    {audit}:findings  stream  ``f`` → JSON of `Found`; about the newest `FINDINGS_MAX`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from chatserver.hot.redis.client import HotClient
+
+FINDINGS_MAX: Final = 200
+
+
+class Round(msgspec.Struct, frozen=True):
+    """One pass over the chats of a partition. `failed`: chats that could not be checked."""
+
+    partition: int
+    began_ms: int
+    ended_ms: int
+    chats: int
+    entries: int
+    unverified: int
+    failed: int
+    findings: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A `chatserver.operations.audit.model.Finding` with the time at which it was found."""
+
+    at_ms: int
+    kind: str
+    chat: str
+    first: int
+    last: int
+    where: str = ""
+
+
+class AuditNotes:
+    """Stores and lists audit passes and findings."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def put_round(self, found: Round) -> None:
+        """Store the result of a pass, replacing the previous one of its partition.
+
+        Raises:
+            Unavailable: the write may or may not have happened.
+        """
+        key = self._hot.keys.audit_rounds()
+        await self._hot.call("HSET", key, str(found.partition), msgspec.json.encode(found))
+
+    async def add_findings(self, findings: Sequence[Found]) -> None:
+        """Append findings; a repeat appends them twice. Raises Unavailable."""
+        key = self._hot.keys.audit_findings()
+        for start in range(0, len(findings), FINDINGS_MAX):
+            calls = [
+                ("XADD", key, "MAXLEN", "~", FINDINGS_MAX, "*", "f", msgspec.json.encode(each))
+                for each in findings[start : start + FINDINGS_MAX]
+            ]
+            await self._hot.transaction(*calls)
+
+    async def list_rounds(self) -> list[Round]:
+        """Return the last pass of each partition that has one. Raises Unavailable."""
+        flat = await self._hot.call("HGETALL", self._hot.keys.audit_rounds())
+        found = [msgspec.json.decode(body, type=Round) for body in flat[1::2]]
+        return sorted(found, key=lambda each: each.partition)
+
+    async def list_findings(self, limit: int) -> list[Found]:
+        """Return the latest findings, newest first. Raises Unavailable."""
+        key = self._hot.keys.audit_findings()
+        reply = await self._hot.call("XREVRANGE", key, "+", "-", "COUNT", limit)
+        return [msgspec.json.decode(fields[1], type=Found) for _, fields in reply]

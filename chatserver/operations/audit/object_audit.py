@@ -1,0 +1,108 @@
+"""Detection of orphaned archive objects: objects that no row names. Removes nothing.
+
+Every object gets an intent record in `directory` before it is written, and its row is removed only
+after the object. An object with neither a segment row nor an intent record, and older than `age_s`,
+is therefore an orphan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from chatserver.cold.client import ObjectMissing, ObjectStore
+from chatserver.domain.archive_segments import PREFIX
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId
+from chatserver.operations.audit.model import Finding
+from chatserver.warm.archive.manifests import Manifests
+
+_NAME: Final = re.compile(r"/(\d{20})-(\d{20})(?:\.[^/]*)?\.jsonl\.zst$")
+
+
+class ObjectAuditor:
+    """Compares the bucket with the archive rows."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        manifests: Manifests,
+        age_s: float,
+        confirm_s: float,
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._manifests = manifests
+        self._age_s = age_s
+        self._confirm_s = confirm_s
+        self._clock = clock
+        self._sleep = sleep
+
+    async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
+        """Yield the chats with objects in the bucket, by page, even of chats without rows."""
+        async for page in self._iter_pages(Prefix=f"{PREFIX}/", Delimiter="/"):
+            found = [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            yield [ChatId(name.removeprefix(f"{PREFIX}/").rstrip("/")) for name in found]
+
+    async def find_orphans(self, chat: ChatId) -> list[Finding]:
+        """Return the objects of a chat that no row names.
+
+        Guarantees:
+            Objects that are being written or about to be removed are not reported.
+            Cost: a listing for 1,000 objects, and their rows.
+
+        Raises:
+            Unavailable: a store does not answer.
+        """
+        found: list[Finding] = []
+        async for page in self._iter_pages(Prefix=f"{PREFIX}/{chat}/"):
+            oldest = self._clock.time() - self._age_s
+            keys = {each["Key"] for each in page.get("Contents", ()) if _time_of(each) <= oldest}
+            unknown = keys - await self._known(chat, keys)
+            if unknown:
+                # Since that read, a row may have appeared, or a record and its object may be gone.
+                await self._sleep(self._confirm_s)
+                unknown -= await self._known(chat, unknown)
+            found += [_orphan(chat, key) for key in sorted(unknown) if await self._is_there(key)]
+        return found
+
+    async def _known(self, chat: ChatId, keys: set[str]) -> set[str]:
+        places = [(int(named[1]), int(named[2])) for key in keys if (named := _NAME.search(key))]
+        if not places:
+            return set()
+        # An intent record becomes a row, and a replaced row becomes a record: the second read
+        # covers both.
+        noted = {segment.key for segment, _ in await self._manifests.list_notes(chat)}
+        first, last = min(low for low, _ in places), max(high for _, high in places)
+        rows = await self._manifests.list_covering(chat, first, last)
+        return noted | {row.key for row in rows}
+
+    async def _is_there(self, key: str) -> bool:
+        try:
+            await self._store.call("head_object", Key=key)
+        except ObjectMissing:
+            return False
+        return True
+
+    async def _iter_pages(self, **request: Any) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            page = await self._store.call("list_objects_v2", **request)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _time_of(listed: dict[str, Any]) -> float:
+    at: datetime.datetime = listed["LastModified"]
+    return at.timestamp()
+
+
+def _orphan(chat: ChatId, key: str) -> Finding:
+    named = _NAME.search(key)
+    first, last = (int(named[1]), int(named[2])) if named else (0, 0)
+    return Finding("orphan", chat, first, last, key)

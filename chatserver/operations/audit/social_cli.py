@@ -1,0 +1,59 @@
+"""`chatserver audit social`: verify the edges and counts of the social graph.
+
+Exit codes: 0 no findings, or all repaired; 1 unrepaired findings.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted
+
+SETTLE_S = 10.0  # longer than the interval between writing a like's edge and queueing it
+
+
+@click.command("social")
+@click.option("--mend", "is_mending", is_flag=True, help="Put right what is wrong.")
+def audit_social(is_mending: bool) -> None:
+    """Recount the social graph: each edge has two sides, counts equal the number of rows.
+
+    May run at any time: a suspected mismatch is checked again until it has stopped changing.
+    Removing an edge leaves counts that the next run repairs.
+    """
+    settings = prepare("audit")
+    require_redis(settings.redis)
+    if run(_audit(settings, is_mending=is_mending)):
+        sys.exit(1)
+
+
+async def _audit(settings: Settings, *, is_mending: bool) -> bool:
+    """Print the findings; return True if any is not repaired."""
+    from chatserver.features.social.hot import LikeQueue
+    from chatserver.features.social.warm.audit import SocialAudit
+    from chatserver.hot.redis.factory import open_hot
+    from chatserver.warm.dynamo.client import open_dynamodb
+
+    has_found = is_wrong = False
+    async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
+        queue = LikeQueue(hot, settings.counters.queue_max)
+        audit = SocialAudit(
+            dynamodb.for_feature("audit"),
+            settings.warm,
+            queue.is_waiting,
+            SETTLE_S,
+            is_mending=is_mending,
+        )
+        async for found in audit.iter_findings():
+            has_found = True
+            is_wrong |= not found.is_mended
+            mended = "mended" if found.is_mended else "wrong"
+            line = (found.what, found.key, f"stored {found.stored}", f"counted {found.counted}")
+            click.echo("\t".join((mended, *line)))
+        rows, unsteady = audit.progress
+    says = "" if has_found else ": nothing is wrong"
+    click.echo(f"{counted(rows, 'row')}, {unsteady} that keep changing{says}", err=True)
+    return is_wrong

@@ -1,0 +1,231 @@
+"""Continuous audit worker: compares the tiers of all chats at a set pace.
+
+Results go to metrics, the log and Redis. One worker runs per partition. Its lease only prevents
+duplicate work, because the audit is read-only. Each worker scans its segment of the directory, then
+the objects in the bucket whose chats belong to its partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.cold.long_bodies import BodyFiles
+from chatserver.config import Settings
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.operations.audit.chat_audit import Auditor, Tally, Told
+from chatserver.operations.audit.hot import AuditNotes, Found, Round
+from chatserver.operations.audit.object_audit import ObjectAuditor
+from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.cost.recorder import keep_account
+from chatserver.telemetry import metrics
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.chats.chat_scan import iter_chats
+from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.dynamo.paced_client import PacedClient
+from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.migrations.pace import Pace
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Audit:
+    """Auditors of chats and objects, and the DynamoDB client that they share."""
+
+    settings: Settings
+    client: PacedClient
+    chats: Auditor
+    objects: ObjectAuditor
+
+    async def look_at(self, chat: ChatId, tally: Tally, told: Told) -> None:
+        """Check the tiers of a chat; `told` is called for progress. Failures are recorded."""
+        try:
+            await self.chats.audit(chat, tally, told)
+        except (Unavailable, ConfigError) as exc:
+            tally.failed[chat] = exc.message
+
+    async def look_at_objects(self, chat: ChatId, tally: Tally) -> None:
+        """Check the objects of a chat."""
+        try:
+            tally.findings += await self.objects.find_orphans(chat)
+        except (Unavailable, ConfigError) as exc:
+            tally.failed[f"objects of {chat}"] = exc.message
+
+    async def iter_all(self, part: int = 0, parts: int = 1) -> AsyncIterator[ChatId]:
+        """Yield the chats of one segment of the directory."""
+        async for page in iter_chats(self.client, self.settings.warm, part, parts):
+            for chat in page:
+                yield chat
+
+    async def look_at_all_objects(
+        self, tally: Tally, told: Told, is_mine: Callable[[ChatId], bool] = lambda _: True
+    ) -> None:
+        """Check the objects of all chats in the bucket, even of chats without a directory row."""
+        try:
+            async for page in self.objects.iter_chats():
+                for chat in filter(is_mine, page):
+                    await told()
+                    await self.look_at_objects(chat, tally)
+        except (Unavailable, ConfigError) as exc:
+            tally.failed["the list of objects"] = exc.message
+
+
+def make_audit(
+    settings: Settings,
+    hot: HotClient,
+    client: DynamoClient,
+    store: ObjectStore,
+    clock: Clock,
+    read_units_per_s: int | None,
+) -> Audit:
+    """Build the auditors. All their DynamoDB reads share one rate limit."""
+    paced = PacedClient(client, Pace(read_units_per_s, clock))
+    manifests = Manifests(paced, settings.warm)
+    shards = ShardList(paced, settings.warm, clock)
+    bodies = LongBodies(paced, settings.warm, BodyFiles(store), clock, shards)
+    aged = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
+    # A cache of one byte never hits: each object is read from the bucket.
+    objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
+    audit = settings.audit
+    return Audit(
+        settings,
+        paced,
+        Auditor(ChatLog(hot), aged, manifests, objects, audit.confirm_s),
+        ObjectAuditor(store, manifests, audit.orphan_age_s, audit.confirm_s, clock),
+    )
+
+
+class AuditWorker:
+    """The auditor of one partition."""
+
+    def __init__(self, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
+        self._parts = parts
+        self._audit = audit
+        self._settings = parts.settings.audit
+        self._partition = partition
+        self._notes = AuditNotes(parts.hot)
+        self._lease = Lease(
+            parts.hot, partition, "audit", owner, self._settings.lease_s, parts.clock
+        )
+
+    async def run(self) -> None:
+        """Audit repeatedly until cancelled.
+
+        Raises:
+            Unavailable: Redis is unavailable; restart the worker.
+        """
+        await make_rounds(self._lease, self._settings.interval_s, self.go_round)
+
+    async def go_round(self) -> Tally:
+        """Check all chats of the partition once, and report the findings.
+
+        Raises:
+            Unavailable: the directory cannot be read, or the lease is lost.
+        """
+        keys = self._parts.hot.keys
+        whole, began_ms, found = Tally(), int(self._parts.clock.time() * 1000), 0
+        async for chat in self._audit.iter_all(self._partition, keys.partitions):
+            await self._keep_lease()
+            await self._audit.look_at(chat, whole, self._keep_lease)
+            found += await self._tell(whole)
+        await self._audit.look_at_all_objects(
+            whole, self._keep_lease, lambda chat: keys.partition_of(chat) == self._partition
+        )
+        found += await self._tell(whole)
+        metrics.AUDIT_FAILED.inc(len(whole.failed))
+        for what, why in whole.failed.items():
+            log.warning("audit.failed", what=what, error=why)
+        if not whole.failed:
+            metrics.AUDIT_ROUND.labels(str(self._partition)).set(self._parts.clock.time())
+        ended_ms = int(self._parts.clock.time() * 1000)
+        await self._notes.put_round(
+            Round(
+                self._partition,
+                began_ms,
+                ended_ms,
+                whole.chats,
+                whole.entries,
+                whole.unverified,
+                len(whole.failed),
+                found,
+            )
+        )
+        log.info(
+            "audit.round",
+            partition=self._partition,
+            chats=whole.chats,
+            entries=whole.entries,
+            unverified=whole.unverified,
+            failed=len(whole.failed),
+        )
+        return whole
+
+    async def _tell(self, tally: Tally) -> int:
+        """Count, log and store the findings, and remove them from the tally."""
+        found, tally.findings = tally.findings, []
+        for each in found:
+            metrics.AUDIT_FINDINGS[each.category].inc(each.count)
+            log.error(
+                "audit.finding",
+                kind=each.kind,
+                chat=each.chat,
+                first=each.first,
+                last=each.last,
+                where=each.where,
+                todo=each.advice,
+            )
+        at_ms = int(self._parts.clock.time() * 1000)
+        await self._notes.add_findings(
+            [Found(at_ms, one.kind, one.chat, one.first, one.last, one.where) for one in found]
+        )
+        return len(found)
+
+    async def _keep_lease(self) -> None:
+        if not await self._lease.hold():
+            raise Unavailable("audit: another worker has the lease")
+
+
+@contextlib.asynccontextmanager
+async def open_audit(
+    settings: Settings, hot: HotClient, clock: Clock, read_units_per_s: int | None
+) -> AsyncIterator[Audit]:
+    """Open an audit with its own connections to DynamoDB and S3."""
+    async with (
+        open_dynamodb(settings.warm) as dynamodb,
+        keep_account(dynamodb.meter.purse, Spendings(hot), clock),
+        open_s3(settings.cold) as store,
+    ):
+        yield make_audit(
+            settings, hot, dynamodb.for_feature("audit"), store, clock, read_units_per_s
+        )
+
+
+async def run_audit(parts: WorkerContainer, owner: str) -> None:
+    """Audit the chats of every free partition until cancelled.
+
+    Raises:
+        Unavailable: all of Redis is unavailable; restart the worker.
+    """
+    rate = parts.settings.audit.read_units_per_s
+    async with open_audit(parts.settings, parts.hot, parts.clock, rate) as audit:
+
+        async def work(partition: int) -> None:
+            await AuditWorker(parts, audit, partition, owner).run()
+
+        await run_partitions(parts.hot, "audit", work)

@@ -1,0 +1,208 @@
+"""`chatserver plan`: estimate the capacity and cost of each tier for a number of users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chatserver.domain.quantities import format_bytes, parse_quantity, show
+from chatserver.errors import BadRequest
+from chatserver.operations.capacity.inputs import INPUTS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from chatserver.operations.capacity.report import Line, Plan
+
+WIDTH_OF_FILES = 300
+_TITLES = {
+    "load": "Load",
+    "gateways": "Gateways",
+    "redis": "Redis",
+    "workers": "Workers",
+    "dynamodb": "DynamoDB",
+    "s3": "S3",
+    "network": "Network",
+    "total": "All of it, a month",
+}
+
+
+def _with_inputs(command: Callable[..., Any]) -> Callable[..., Any]:
+    for each in reversed(INPUTS):
+        name = "--" + each.name.replace("_", "-")
+        command = click.option(
+            name, each.name, default=each.default, show_default=True, metavar="N", help=each.help
+        )(command)
+    return command
+
+
+@click.command()
+@_with_inputs
+@click.option(
+    "--removal",
+    type=click.Choice(["worker", "ttl"]),
+    default="worker",
+    show_default=True,
+    help="CHAT_ARCHIVE_REMOVAL: who takes out of DynamoDB what has moved to S3.",
+)
+@click.option(
+    "--prices",
+    "--region-prices",
+    "prices_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file of prices, over those of the package (docs/cost.md).",
+)
+@click.option(
+    "--constants",
+    "constants_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Results of `chatserver load`: measured constants, over those of the package.",
+)
+@click.option("--explain", is_flag=True, help="Each formula, with its numbers and constants.")
+@click.option("--json", "is_json", is_flag=True, help="As JSON, for other programs.")
+def plan(
+    removal: str,
+    prices_file: Path | None,
+    constants_file: Path | None,
+    explain: bool,
+    is_json: bool,
+    **given: str,
+) -> None:
+    """Estimate the capacity of each tier for a number of users, and its monthly cost.
+
+    Quantities are written as 10m (users), 5%, 200 or 2KB, 90d. Contacts no server and needs no
+    settings. docs/capacity.md lists what is included and what is not.
+    """
+    from chatserver.operations.capacity.report import load_constants, make_plan
+    from chatserver.operations.cost.prices import load_prices
+
+    inputs = _parse_inputs(given)
+    constants, taken = load_constants(constants_file)
+    made = make_plan(
+        inputs,
+        "ttl" if removal == "ttl" else "worker",
+        constants,
+        taken,
+        load_prices(prices_file),
+    )
+    if is_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(made), indent=1).decode())
+    elif explain:
+        _explain(made)
+    else:
+        _print(made)
+
+
+def _parse_inputs(given: dict[str, str]) -> dict[str, float]:
+    """Parse all inputs. Raises UsageError that lists every problem, one per line."""
+    found, problems = {}, []
+    for each in INPUTS:
+        field = "--" + each.name.replace("_", "-")
+        try:
+            found[each.name] = parse_quantity(
+                given[each.name], each.kind, field, each.least, each.most
+            )
+        except BadRequest as exc:
+            problems.append(exc.message)
+    if problems:
+        raise click.UsageError("\n".join(problems))
+    return found
+
+
+def told(line: Line) -> str:
+    """Format a value with its unit."""
+    if line.unit == "USD":
+        return f"{line.value:,.2f} USD" if line.value >= 0.01 else f"{line.value:.6f} USD"
+    if line.unit.startswith("B"):
+        return format_bytes(line.value) + line.unit[1:]
+    digits = 0 if line.value >= 100 or line.value == int(line.value) else 2
+    text = f"{line.value:,.{digits}f}"
+    if not line.value or line.value >= 0.01:
+        return f"{text}{'' if line.unit == '/s' else ' '}{line.unit}".strip()
+    return f"{line.value:.3g} {line.unit}".strip()
+
+
+def _print(made: Plan) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file or a pipe: do not wrap lines
+        console.width = WIDTH_OF_FILES
+    console.print(_asked(made), markup=False)
+    for tier, title in _TITLES.items():
+        console.print(_table(made, tier, title))
+    console.print(_measured(made))
+    console.print(f"Redis runs on {made.redis_node}; the formulas: --explain", markup=False)
+    _warn(made)
+
+
+def _asked(made: Plan) -> str:
+    words = [f"{n.name}={show(made.inputs[n.name], n.kind)}" for n in INPUTS]
+    from_file = f"; measured by you: {', '.join(made.from_results)}" if made.from_results else ""
+    return (
+        f"{' '.join(words)} removal={made.removal}\n"
+        f"prices of {made.prices_region} as of {made.prices_as_of}{from_file}"
+    )
+
+
+def _table(made: Plan, tier: str, title: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for line in made.lines:
+        if line.tier == tier:
+            table.add_row(line.label, told(line), f"{line.name} = {line.formula}")
+    return table
+
+
+def _measured(made: Plan) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="Measured", title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for name, each in sorted(made.constants.items()):
+        whose = "your file: " if name in made.from_results else ""
+        table.add_row(name, _constant(each.value, each.unit), f"{whose}{each.how}")
+    return table
+
+
+def _constant(value: float | None, unit: str) -> str:
+    """Format a constant without an exponent, for comparison with measurements."""
+    if value is None:
+        return "-"
+    text = f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
+    return f"{text} {unit[:-1] if value == 1 and unit.endswith('units') else unit}".strip()
+
+
+def _explain(made: Plan) -> None:
+    click.echo(_asked(made))
+    for tier, title in _TITLES.items():
+        click.echo(f"\n{title}")
+        for line in made.lines:
+            if line.tier != tier:
+                continue
+            click.echo(f"  {line.label}: {told(line)}")
+            click.echo(f"    {line.name} = {line.formula}")
+            click.echo(f"    = {line.numbers}")
+            for name in line.constants:
+                each = made.constants[name]
+                whose = " (your file)" if name in made.from_results else ""
+                click.echo(f"      {name}: {each.value:g} {each.unit}{whose}; {each.how}")
+    _warn(made)
+
+
+def _warn(made: Plan) -> None:
+    for warning in made.warnings:
+        click.echo(f"\n! {warning}")

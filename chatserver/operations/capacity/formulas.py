@@ -1,0 +1,144 @@
+"""Evaluation of named formulas, from the same text that is displayed.
+
+A printed formula is therefore the one that was computed, with the numbers it used. The language is
+arithmetic: numbers, names, ``+ - * /``, and the functions of `FUNCTIONS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+
+def _upto(value: float, limit: float) -> float:
+    return value if value <= limit else 0.0
+
+
+def _power2(value: float) -> float:
+    return 2.0 ** math.ceil(math.log2(value)) if value > 1 else 1.0
+
+
+# upto(x, limit): x if it is at most the limit, else 0. power2(x): the next power of two.
+FUNCTIONS: Final[Mapping[str, Callable[..., float]]] = {
+    "ceil": lambda value: float(math.ceil(value)),
+    "max": max,
+    "min": min,
+    "upto": _upto,
+    "power2": _power2,
+}
+_OPERATORS: Final[Mapping[type, tuple[Callable[[float, float], float], str]]] = {
+    ast.Add: (operator.add, "+"),
+    ast.Sub: (operator.sub, "-"),
+    ast.Mult: (operator.mul, "*"),
+    ast.Div: (operator.truediv, "/"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the model: name, label, unit and formula."""
+
+    tier: str
+    name: str
+    label: str
+    unit: str
+    formula: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """An evaluated row. `numbers` is the formula with the numbers inserted."""
+
+    row: Row
+    value: float
+    numbers: str
+    names: tuple[str, ...]  # names in the formula, in order of use
+
+
+def compute(rows: Iterable[Row], known: dict[str, float]) -> list[Value]:
+    """Evaluate rows in order. A formula may use known values and earlier rows.
+
+    `known` gains the rows' values. Raises KeyError for an unknown name, ValueError for a formula
+    that is not arithmetic or a result that is not finite.
+    """
+    found = []
+    for row in rows:
+        tree = _parsed(row.formula)
+        value = _value(tree, known)
+        if not math.isfinite(value):
+            raise ValueError(f"{row.name}: {row.formula} is {value}")
+        known[row.name] = value
+        found.append(Value(row, value, _numbers(tree, known), names_in(row.formula)))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(formula: str) -> ast.expr:
+    return ast.parse(formula, mode="eval").body
+
+
+@functools.lru_cache(maxsize=1024)
+def names_in(formula: str) -> tuple[str, ...]:
+    """Return the distinct names that a formula uses, in order."""
+    tree = _parsed(formula)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    names.sort(key=lambda node: node.col_offset)
+    return tuple(dict.fromkeys(node.id for node in names if id(node) not in called))
+
+
+def format_number(value: float) -> str:
+    """Format a number for display: 1,234,567 or 0.00123."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
+    return f"{value:.4g}"
+
+
+def _value(node: ast.expr, known: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return known[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)][0](_value(left, known), _value(right, known))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+            return float(FUNCTIONS[name](*(_value(each, known) for each in args)))
+    raise ValueError(f"{ast.unparse(node)} is not arithmetic")
+
+
+def _numbers(node: ast.expr, known: Mapping[str, float]) -> str:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return format_number(float(number))
+        case ast.Name(id=name):
+            return format_number(known[name])
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = _OPERATORS[type(op)][1]
+            return f"{_inside(left, op, known, is_right=False)} {sign} " + _inside(
+                right, op, known, is_right=True
+            )
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return f"{name}({', '.join(_numbers(each, known) for each in args)})"
+    raise AssertionError(ast.dump(node))
+
+
+def _inside(
+    node: ast.expr, around: ast.operator, known: Mapping[str, float], *, is_right: bool
+) -> str:
+    """Return an operand, in parentheses if needed."""
+    text = _numbers(node, known)
+    if not isinstance(node, ast.BinOp):
+        return text
+    strong = (ast.Mult, ast.Div)
+    is_weaker = isinstance(around, strong) and not isinstance(node.op, strong)
+    is_kept = is_right and isinstance(around, (ast.Sub, ast.Div))
+    is_kept = is_kept and isinstance(around, strong) == isinstance(node.op, strong)
+    return f"({text})" if is_weaker or is_kept else text

@@ -1,0 +1,464 @@
+"""Capacity model of `chatserver plan`: resources and cost as named formulas.
+
+Each row has a label and the formula that computes it. Names in formulas are inputs
+(`chatserver.operations.capacity.inputs.INPUTS`), measured constants
+(chatserver/operations/capacity/constants.json, docs/capacity.md), prices
+(chatserver/operations/cost/prices.toml) and earlier rows. Rates are per second and money is US
+dollars per month. Machines are sized for peaks; usage-based cost uses means.
+
+Invariants: nothing is negative; no row reads a later one; load-dependent rows grow with the users.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chatserver.operations.capacity.formulas import Row
+
+LOAD = (
+    Row("load", "connections", "connections", "", "users * concurrent * devices"),
+    Row("load", "messages_per_s", "messages, mean", "/s", "users * messages_per_user_day / 86400"),
+    Row("load", "peak_messages_per_s", "messages, peak", "/s", "messages_per_s * peak"),
+    Row(
+        "load",
+        "active_chats",
+        "chats in use",
+        "",
+        "users * chats_per_user * ((1 - group_share) / 2 + group_share / group_size)",
+    ),
+    Row(
+        "load",
+        "messages_per_chat_day",
+        "messages a chat and day",
+        "",
+        "users * messages_per_user_day / active_chats",
+    ),
+    Row(
+        "load",
+        "entries_per_message",
+        "inbox entries a message",
+        "",
+        "2 * (1 - group_share) + upto(group_size, fanout_members_max) * group_share",
+    ),
+    Row(
+        "load",
+        "frames_per_message",
+        "frames to sockets a message",
+        "",
+        "devices * ((1 - group_share) * (1 + concurrent)"
+        " + group_share * (1 + (group_size - 1) * concurrent))",
+    ),
+    Row(
+        "load",
+        "is_archived",
+        "1 if messages move to S3",
+        "",
+        "min(1, ceil(max(0, keep - retention)))",
+    ),
+    Row(
+        "load",
+        "segments_per_message",
+        "segments written a message, at most",
+        "",
+        "min(1, max(archive_moves_per_day / messages_per_chat_day, 1 / segment_entries_min))",
+    ),
+)
+
+GATEWAYS = (
+    Row(
+        "gateways",
+        "gateway_us",
+        "CPU a message",
+        "µs",
+        "max(gateway_cpu_us_per_message + gateway_cpu_us_per_further_delivery"
+        " * (frames_per_message - deliveries_per_message),"
+        " gateway_cpu_us_per_further_delivery * frames_per_message)",
+    ),
+    Row(
+        "gateways",
+        "gateway_cores",
+        "cores by messages",
+        "",
+        "peak_messages_per_s * gateway_us / 1000000 / utilisation",
+    ),
+    Row(
+        "gateways",
+        "gateways",
+        "gateway processes, a core each",
+        "",
+        "ceil(max(2, gateway_cores, connections / connections_per_gateway))",
+    ),
+    Row(
+        "gateways",
+        "gateway_bytes",
+        "memory",
+        "B",
+        "gateways * process_bytes + connections * gateway_bytes_per_idle_session",
+    ),
+    Row(
+        "gateways",
+        "gateway_usd",
+        "gateways",
+        "USD",
+        "(gateways * core_per_hour_usd + gateway_bytes / 1073741824 * memory_per_gb_hour_usd)"
+        " * 730",
+    ),
+)
+
+REDIS = (
+    Row(
+        "redis",
+        "redis_us",
+        "CPU a message",
+        "µs",
+        "max(redis_cpu_us_per_message + redis_cpu_us_per_further_entry"
+        " * (entries_per_message - 2), redis_cpu_us_per_further_entry)",
+    ),
+    Row(
+        "redis",
+        "redis_cores",
+        "cores",
+        "",
+        "peak_messages_per_s * redis_us / 1000000 / utilisation",
+    ),
+    Row(
+        "redis",
+        "log_entry_bytes",
+        "a message in a log",
+        "B",
+        "redis_bytes_per_log_entry + redis_bytes_per_body_byte * message_bytes",
+    ),
+    Row(
+        "redis",
+        "logs_bytes",
+        "logs of chats",
+        "B",
+        "active_chats * max(redis_bytes_per_stream,"
+        " min(log_max, messages_per_chat_day * chat_days) * log_entry_bytes)",
+    ),
+    Row(
+        "redis",
+        "inboxes_bytes",
+        "inboxes of users",
+        "B",
+        "users * max(redis_bytes_per_stream, min(inbox_max,"
+        " messages_per_user_day * entries_per_message * keep) * redis_bytes_per_inbox_entry)",
+    ),
+    Row(
+        "redis",
+        "refs_bytes",
+        "references of a day and a half",
+        "B",
+        "users * messages_per_user_day * 1.5 * redis_bytes_per_ref",
+    ),
+    Row(
+        "redis",
+        "heads_bytes",
+        "heads of chats and users",
+        "B",
+        "active_chats * (redis_bytes_per_chat"
+        " + (2 * (1 - group_share) + group_size * group_share) * redis_bytes_per_member)"
+        " + users * (redis_bytes_per_user + chats_per_user * redis_bytes_per_box_chat)",
+    ),
+    Row(
+        "redis",
+        "sessions_bytes",
+        "sessions",
+        "B",
+        "connections * redis_bytes_per_idle_session",
+    ),
+    Row(
+        "redis",
+        "backlog_bytes",
+        "backlog while DynamoDB is away",
+        "B",
+        "peak_messages_per_s * backlog_hours * 3600 * log_entry_bytes",
+    ),
+    Row(
+        "redis",
+        "redis_bytes",
+        "memory, without replicas",
+        "B",
+        "logs_bytes + inboxes_bytes + refs_bytes + heads_bytes + sessions_bytes + backlog_bytes",
+    ),
+)
+
+REDIS_NODES = (
+    Row(
+        "redis",
+        "masters",
+        "masters",
+        "",
+        "ceil(max(1, redis_cores, redis_bytes / (node_bytes * node_filled_share)))",
+    ),
+    Row("redis", "redis_nodes", "nodes", "", "masters * (1 + replicas)"),
+    Row("redis", "deployments", "deployments", "", "ceil(redis_nodes / nodes_per_cluster)"),
+    Row(
+        "redis",
+        "partitions",
+        "CHAT_REDIS_PARTITIONS",
+        "",
+        "min(1024, power2(upto(1, masters - 1) * max(64, masters / deployments * 2)))",
+    ),
+    Row("redis", "redis_usd", "Redis", "USD", "redis_nodes * node_per_hour_usd * 730"),
+)
+
+WORKERS = (
+    Row(
+        "workers",
+        "persist_cores",
+        "cores: persist",
+        "",
+        "peak_messages_per_s * worker_cpu_us_per_message / 1000000 / utilisation",
+    ),
+    Row(
+        "workers",
+        "archive_cores",
+        "cores: archive",
+        "",
+        "is_archived * messages_per_s * (is_removed_by_worker * archive_cpu_us_by_worker"
+        " + (1 - is_removed_by_worker) * archive_cpu_us_by_ttl) / 1000000 / utilisation",
+    ),
+    Row(
+        "workers",
+        "rpc_cores",
+        "cores: older history",
+        "",
+        "users * pages_per_user_day / 86400 * peak * page_cpu_us / 1000000 / utilisation",
+    ),
+    Row(
+        "workers",
+        "workers",
+        "worker processes, a core each",
+        "",
+        "ceil(max(2, persist_cores + archive_cores + rpc_cores))",
+    ),
+    Row(
+        "workers",
+        "worker_usd",
+        "workers",
+        "USD",
+        "workers * (core_per_hour_usd + process_bytes / 1073741824 * memory_per_gb_hour_usd) * 730",
+    ),
+)
+
+DYNAMODB = (
+    Row(
+        "dynamodb",
+        "write_units_direct",
+        "write units of a direct message",
+        "",
+        "ceil((upto(message_bytes, body_inline_bytes_max) + item_bytes_direct) / 1024)"
+        " + index_units_direct + attachments",
+    ),
+    Row(
+        "dynamodb",
+        "write_units_group",
+        "write units of a group's message",
+        "",
+        "ceil((upto(message_bytes, body_inline_bytes_max) + item_bytes_group) / 1024)"
+        " + index_units_group + attachments",
+    ),
+    Row(
+        "dynamodb",
+        "write_units_message",
+        "write units of a message",
+        "",
+        "write_units_direct * (1 - group_share) + write_units_group * group_share",
+    ),
+    Row(
+        "dynamodb",
+        "removal_units",
+        "write units of its way to S3",
+        "",
+        "is_archived * (is_removed_by_worker * write_units_message"
+        " + segments_per_message * write_units_per_segment)",
+    ),
+    Row(
+        "dynamodb",
+        "write_units_per_s",
+        "write units, mean",
+        "/s",
+        "messages_per_s * (write_units_message + marks_per_message * write_units_per_mark"
+        " + removal_units)",
+    ),
+    Row(
+        "dynamodb",
+        "peak_write_units_per_s",
+        "write units, peak",
+        "/s",
+        "peak_messages_per_s * (write_units_message + marks_per_message * write_units_per_mark)"
+        " + messages_per_s * removal_units",
+    ),
+    Row(
+        "dynamodb",
+        "read_units_per_s",
+        "read units, mean",
+        "/s",
+        "users * pages_per_user_day / 86400 * read_units_per_page"
+        " + is_archived * messages_per_s * ((message_bytes + item_bytes_direct) / 4096"
+        " + segments_per_message * read_units_per_segment)",
+    ),
+    Row("dynamodb", "peak_read_units_per_s", "read units, peak", "/s", "read_units_per_s * peak"),
+    Row(
+        "dynamodb",
+        "items",
+        "messages kept",
+        "",
+        "users * messages_per_user_day * min(retention, keep)",
+    ),
+    Row(
+        "dynamodb",
+        "dynamodb_bytes",
+        "bytes kept, with indexes",
+        "B",
+        "items * (upto(message_bytes, body_inline_bytes_max)"
+        " + (item_bytes_direct + index_bytes_direct) * (1 - group_share)"
+        " + (item_bytes_group + index_bytes_group) * group_share + stored_bytes_per_item)",
+    ),
+    Row(
+        "dynamodb",
+        "table_partitions",
+        "partitions of the table, at least",
+        "",
+        "ceil(max(1, peak_write_units_per_s / 1000, peak_read_units_per_s / 3000,"
+        " dynamodb_bytes / 10000000000))",
+    ),
+    Row(
+        "dynamodb",
+        "on_demand_usd",
+        "units, on demand",
+        "USD",
+        "(write_units_per_s * write_units_per_million_usd"
+        " + read_units_per_s * read_units_per_million_usd) / 1000000 * 2628000",
+    ),
+    Row(
+        "dynamodb",
+        "provisioned_usd",
+        "units, provisioned for the peak",
+        "USD",
+        "(peak_write_units_per_s * write_unit_per_hour_usd"
+        " + peak_read_units_per_s * read_unit_per_hour_usd) / provisioned_used_share * 730",
+    ),
+    Row(
+        "dynamodb",
+        "dynamodb_storage_usd",
+        "storage and point-in-time recovery",
+        "USD",
+        "dynamodb_bytes / 1073741824 * (dynamodb_storage_per_gb_month_usd + pitr_per_gb_month_usd)",
+    ),
+)
+
+S3 = (
+    Row(
+        "s3",
+        "archived_messages",
+        "messages kept",
+        "",
+        "users * messages_per_user_day * max(0, keep - retention)",
+    ),
+    Row(
+        "s3",
+        "archive_bytes",
+        "bytes of segments",
+        "B",
+        "archived_messages * (message_bytes + segment_line_bytes) * segment_packed_share",
+    ),
+    Row(
+        "s3",
+        "bodies_bytes",
+        "bytes of long bodies",
+        "B",
+        "items * (message_bytes - upto(message_bytes, body_inline_bytes_max))",
+    ),
+    Row(
+        "s3",
+        "files_bytes",
+        "bytes of files",
+        "B",
+        "users * messages_per_user_day * keep * attachments * attachment_bytes",
+    ),
+    Row(
+        "s3",
+        "puts_per_month",
+        "PUTs a month",
+        "",
+        "messages_per_s * 2628000 * (is_archived * segments_per_message + attachments * 2)",
+    ),
+    Row(
+        "s3",
+        "gets_per_month",
+        "GETs a month",
+        "",
+        "messages_per_s * 2628000 * attachments"
+        " * (1 - group_share + group_share * (group_size - 1))",
+    ),
+    Row(
+        "s3",
+        "s3_usd",
+        "S3",
+        "USD",
+        "(archive_bytes + bodies_bytes + files_bytes) / 1073741824 * s3_storage_per_gb_month_usd"
+        " + puts_per_month / 1000 * puts_per_thousand_usd"
+        " + gets_per_month / 1000 * gets_per_thousand_usd",
+    ),
+)
+
+NETWORK = (
+    Row(
+        "network",
+        "peak_egress_bytes_per_s",
+        "to who is connected, peak",
+        "B/s",
+        "peak_messages_per_s * (frames_per_message * (message_bytes + frame_bytes) + ack_bytes)",
+    ),
+    Row(
+        "network",
+        "egress_bytes",
+        "to all devices, a month",
+        "B",
+        "messages_per_s * 2628000 * (devices * (2 * (1 - group_share) + group_size * group_share)"
+        " * (message_bytes + frame_bytes) + ack_bytes) + gets_per_month * attachment_bytes",
+    ),
+    Row(
+        "network", "network_usd", "network", "USD", "egress_bytes / 1073741824 * egress_per_gb_usd"
+    ),
+)
+
+TOTAL = (
+    Row(
+        "total",
+        "cores",
+        "cores of gateways and workers",
+        "",
+        "gateways + workers",
+    ),
+    Row(
+        "total",
+        "total_usd",
+        "all of it, DynamoDB on demand",
+        "USD",
+        "gateway_usd + redis_usd + worker_usd + on_demand_usd + dynamodb_storage_usd + s3_usd"
+        " + network_usd",
+    ),
+    Row(
+        "total",
+        "total_provisioned_usd",
+        "all of it, DynamoDB provisioned",
+        "USD",
+        "total_usd - on_demand_usd + provisioned_usd",
+    ),
+    Row("total", "usd_per_user", "a user and month", "USD", "total_usd / users"),
+)
+
+ROWS: Final = (
+    *LOAD,
+    *GATEWAYS,
+    *REDIS,
+    *REDIS_NODES,
+    *WORKERS,
+    *DYNAMODB,
+    *S3,
+    *NETWORK,
+    *TOTAL,
+)

@@ -1,0 +1,244 @@
+"""Report of `chatserver plan`: the evaluated model with constants and prices.
+
+Pure, except for the two files that it reads. The packaged constants (`constants.json`) and the
+results of `chatserver load` (docs/load.md) have the same format:
+
+    {"schema": 1, "constants": {name: {"value", "unit", "how"}}}
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from chatserver.domain.quantities import format_bytes
+from chatserver.errors import ConfigError
+from chatserver.operations.capacity import inputs as capacity
+from chatserver.operations.capacity.formulas import FUNCTIONS, Value, format_number, names_in
+from chatserver.operations.capacity.inputs import Node, compute_plan
+from chatserver.operations.capacity.model import ROWS
+from chatserver.operations.cost.prices import GB, Prices
+
+SCHEMA: Final = 1
+Removal = Literal["worker", "ttl"]
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A measured constant, and how it was measured."""
+
+    value: float | None
+    unit: str
+    how: str
+
+
+class Results(msgspec.Struct, frozen=True):
+    """A results file; other fields are ignored."""
+
+    schema: int
+    constants: dict[str, Constant]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A row of the plan. `value` in `unit`; `numbers` is the formula with the numbers inserted."""
+
+    tier: str
+    name: str
+    label: str
+    value: float
+    unit: str
+    formula: str
+    numbers: str
+    constants: list[str]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The complete plan, in the order of the tiers. `usd_per_month`: by tier and total."""
+
+    schema: int
+    inputs: dict[str, float]
+    removal: Removal
+    prices_as_of: str
+    prices_region: str
+    redis_node: str
+    lines: list[Line]
+    usd_per_month: dict[str, float]
+    constants: dict[str, Constant]
+    from_results: list[str]
+    warnings: list[str]
+
+
+def load_constants(path: Path | None = None) -> tuple[dict[str, Constant], list[str]]:
+    """Return the packaged constants, overridden by a results file, and the overridden names.
+
+    Ignored from the file: constants without a value, values below zero (memory that shrank during
+    the measurement), and names that the model does not use.
+
+    Raises:
+        ConfigError: the file cannot be read or has the wrong format.
+    """
+    packaged = importlib.resources.files(__package__).joinpath("constants.json")
+    found = msgspec.json.decode(packaged.read_bytes(), type=Results).constants
+    if path is None:
+        return found, []
+    try:
+        results = msgspec.json.decode(path.read_bytes(), type=Results)
+    except OSError as exc:
+        raise ConfigError([f"constants: {path}: {exc.strerror}"]) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError([f"constants: {path}: {exc}"]) from exc
+    if results.schema != SCHEMA:
+        raise ConfigError([f"constants: {path}: schema {results.schema}, known is {SCHEMA}"])
+    taken = {
+        name: each
+        for name, each in results.constants.items()
+        if name in found and each.value is not None and 0 <= each.value < math.inf
+    }
+    return found | taken, sorted(taken)
+
+
+def make_plan(
+    inputs: Mapping[str, float],
+    removal: Removal,
+    constants: Mapping[str, Constant],
+    from_results: list[str],
+    prices: Prices,
+) -> Plan:
+    """Evaluate the capacity model, and add warnings."""
+    values = {name: each.value for name, each in constants.items() if each.value is not None}
+    known = values | _prices_of(prices) | dict(inputs)
+    known["is_removed_by_worker"] = float(removal == "worker")
+    nodes = [Node(n.name, n.memory_gb * GB, n.per_hour_usd) for n in prices.redis.nodes]
+    rows, node = compute_plan(known, nodes)
+    lines = [_line(each, constants) for each in rows]
+    return Plan(
+        schema=SCHEMA,
+        inputs=dict(inputs),
+        removal=removal,
+        prices_as_of=prices.as_of,
+        prices_region=prices.region,
+        redis_node=node.name,
+        lines=lines,
+        usd_per_month=_money(known),
+        constants=dict(constants),
+        from_results=from_results,
+        warnings=warnings_of(known, node),
+    )
+
+
+def _prices_of(prices: Prices) -> dict[str, float]:
+    """Return the prices under their names in the model."""
+    found = {
+        "dynamodb_storage_per_gb_month_usd": prices.dynamodb.storage_per_gb_month_usd,
+        "s3_storage_per_gb_month_usd": prices.s3.storage_per_gb_month_usd,
+    }
+    for section in (prices.dynamodb, prices.s3, prices.compute, prices.network):
+        found |= {
+            name: value
+            for name, value in msgspec.structs.asdict(section).items()
+            if name != "storage_per_gb_month_usd"
+        }
+    return found
+
+
+def _line(value: Value, constants: Mapping[str, Constant]) -> Line:
+    row = value.row
+    measured = [name for name in value.names if name in constants]
+    return Line(
+        row.tier, row.name, row.label, value.value, row.unit, row.formula, value.numbers, measured
+    )
+
+
+def _money(known: Mapping[str, float]) -> dict[str, float]:
+    found = {
+        "gateways": known["gateway_usd"],
+        "redis": known["redis_usd"],
+        "workers": known["worker_usd"],
+        "dynamodb": known["on_demand_usd"] + known["dynamodb_storage_usd"],
+        "s3": known["s3_usd"],
+        "network": known["network_usd"],
+    }
+    return found | {"total": known["total_usd"]}
+
+
+def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
+    """Return exceeded limits and cheaper options, one sentence each."""
+    found = []
+    if known["deployments"] > 1:
+        found.append(
+            f"Redis: {known['redis_nodes']:,.0f} nodes of {node.name} are more than the "
+            f"{known['nodes_per_cluster']:,.0f} of one cluster: divide the users among "
+            f"{known['deployments']:,.0f} deployments, each with tables of its own or as a tenant "
+            f"(docs/tenants.md)"
+        )
+    elif known["partitions"] < known["masters"]:
+        found.append(
+            f"Redis: {known['masters']:,.0f} masters are more than {capacity.PARTITIONS_MAX} "
+            f"partitions (CHAT_REDIS_PARTITIONS) can be divided among"
+        )
+    quota = capacity.TABLE_UNITS_QUOTA
+    found += [
+        f"DynamoDB: {peak:,.0f} {kind} units a second at the peak are more than the {quota:,} that "
+        f"a table has unless AWS is asked for more (Service Quotas); a new on-demand table has to "
+        f"be warmed for it"
+        for kind in ("write", "read")
+        if (peak := known[f"peak_{kind}_units_per_s"]) > quota
+    ]
+    units = known["write_units_group"]
+    per_chat = capacity.PARTITION_WRITE_UNITS / units
+    group_rate = known["peak"] * known["messages_per_chat_day"] / 86_400
+    if group_rate > per_chat:
+        most = per_chat * capacity.CHAT_SHARDS_MAX
+        found.append(
+            f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
+            f"takes {per_chat:,.0f}. Chats are spread over up to {capacity.CHAT_SHARDS_MAX} shards "
+            f"by themselves, {most:,.0f} messages a second; lower the peak if that is not enough"
+        )
+    if known["group_size"] > known["fanout_members_max"]:
+        found.append(
+            f"Groups of more than {known['fanout_members_max']:,.0f} members are read from the "
+            f"chat's log: no inbox entries (CHAT_CHATS_FANOUT_MEMBERS_MAX)"
+        )
+    return found + _cheaper(known)
+
+
+def _cheaper(known: Mapping[str, float]) -> list[str]:
+    found = []
+    kept = known["logs_bytes"] + known["inboxes_bytes"]
+    if known["redis_usd"] > known["total_usd"] / 4 and kept > known["redis_bytes"] / 2:
+        found.append(
+            f"Redis: {format_bytes(kept)} of {format_bytes(known['redis_bytes'])} are logs and "
+            f"inboxes; try --log-max and --inbox-max 200 (CHAT_REDIS_LOG_MAX, "
+            f"CHAT_REDIS_INBOX_MAX): devices that were away for longer get a snapshot, history "
+            f"comes from DynamoDB sooner"
+        )
+    moved = known["is_archived"] * known["is_removed_by_worker"]
+    if moved:
+        saved = known["messages_per_s"] * known["write_units_message"] * 2.628
+        saved *= known["write_units_per_million_usd"]
+        found.append(
+            f"DynamoDB: {saved:,.0f} USD a month are for taking out what has moved to S3; with "
+            f"--removal ttl DynamoDB does it for nothing (docs/archive.md)"
+        )
+    if known["provisioned_usd"] < known["on_demand_usd"]:
+        saved = known["on_demand_usd"] - known["provisioned_usd"]
+        found.append(
+            f"DynamoDB: provisioned capacity would cost {saved:,.0f} USD a month less, if "
+            f"{format_number(known['provisioned_used_share'] * 100)}% of it is used at the peak "
+            f"(CHAT_WARM_BILLING)"
+        )
+    return found
+
+
+def names_without_source(constants: Mapping[str, Constant], prices: Prices) -> list[str]:
+    """Return names in formulas that are no input, constant, price or row."""
+    rows = {row.name for row in ROWS}
+    known = (
+        rows | set(constants) | set(_prices_of(prices)) | {each.name for each in capacity.INPUTS}
+    )
+    known |= {"is_removed_by_worker", "node_bytes", "node_per_hour_usd", *FUNCTIONS}
+    return sorted({n for row in ROWS for n in names_in(row.formula)} - known)

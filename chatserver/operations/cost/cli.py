@@ -1,0 +1,214 @@
+"""`chatserver cost`: report DynamoDB usage by feature and chat, and storage by tier."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings
+from chatserver.domain.quantities import counted
+from chatserver.errors import ChatError, ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    from chatserver.operations.cost.prices import Prices
+    from chatserver.operations.cost.report import Capacity, Line, Report, Stored
+    from chatserver.telemetry.dynamodb_usage import Spending
+
+DAYS_MAX = 40  # retention of the usage data
+CHATS_SHOWN_MAX = 500
+
+
+@click.command()
+@click.option(
+    "--days",
+    type=click.IntRange(1, DAYS_MAX),
+    default=7,
+    show_default=True,
+    help="So many days (UTC), today among them.",
+)
+@click.option("--json", "is_json", is_flag=True, help="As JSON, for other programs.")
+@click.option(
+    "--prices",
+    "prices_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file of prices, over those of the package (docs/cost.md).",
+)
+@click.option(
+    "--chats",
+    type=click.IntRange(1, CHATS_SHOWN_MAX),
+    default=10,
+    show_default=True,
+    help="So many of the chats that cost most.",
+)
+@click.option(
+    "--objects-max",
+    type=click.IntRange(0, 10_000_000),
+    default=100_000,
+    show_default=True,
+    help="Look at so many objects of the bucket, at most; 0: leave S3 alone.",
+)
+def cost(days: int, is_json: bool, prices_file: Path | None, chats: int, objects_max: int) -> None:
+    """Report DynamoDB usage in units and dollars, and the storage of each tier.
+
+    Reads the usage that workers and API processes record in Redis, and queries each tier for its
+    size. A store that does not answer is listed and left out; the exit code is then 1.
+    """
+    settings = prepare("cost")
+    from chatserver.operations.cost.prices import load_prices
+
+    prices = load_prices(prices_file)
+    today = datetime.datetime.now(datetime.UTC).date()
+    names = [(today - datetime.timedelta(n)).isoformat() for n in reversed(range(days))]
+    report = run(_report(settings, prices, names, chats, objects_max))
+    if is_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=1).decode())
+    else:
+        for line in report_lines(report):
+            click.echo(line)
+    if report.problems:
+        raise click.ClickException("not all of it: " + "; ".join(report.problems))
+
+
+async def _report(
+    settings: Settings, prices: Prices, days: list[str], chats: int, objects_max: int
+) -> Report:
+    from chatserver.operations.cost import report as costs
+
+    problems: list[str] = []
+    spent, redis = await _read_redis(settings, prices, days, problems)
+    capacities, tables = await _read_dynamodb(settings, prices, problems)
+    bucket = await _read_s3(settings, prices, objects_max, problems) if objects_max else []
+    rates = costs.on_demand_rates(prices)
+    if settings.warm.billing == "provisioned":
+        rates = costs.provisioned_rates(prices, capacities, spent, len(days))
+    total = costs.total_line(spent, rates)
+    return costs.Report(
+        tenant=settings.warm.tenant,
+        days=days,
+        prices_as_of=prices.as_of,
+        prices_region=prices.region,
+        billing=settings.warm.billing,
+        messages=spent.messages,
+        features=costs.feature_lines(spent, rates),
+        total=total,
+        per_message=costs.message_line(total, spent.messages),
+        chats=costs.chat_lines(spent, rates, chats),
+        chats_error_units=costs.chats_error(spent),
+        tiers=[*redis, *tables, *bucket],
+        problems=problems,
+    )
+
+
+async def _read_redis(
+    settings: Settings, prices: Prices, days: list[str], problems: list[str]
+) -> tuple[Spending, list[Stored]]:
+    from chatserver.cli.process_setup import require_redis
+    from chatserver.hot.redis.factory import open_hot
+    from chatserver.hot.redis.memory import list_memory
+    from chatserver.operations.cost import report as costs
+    from chatserver.operations.cost.hot import Spendings
+
+    try:
+        require_redis(settings.redis)
+        async with open_hot(settings.redis) as hot:
+            account = Spendings(hot)
+            spent = costs.add_up([await account.get_day(day) for day in days])
+            servers = await list_memory(hot)
+    except Unavailable as exc:
+        problems.append(f"no units and nothing of Redis: {exc.message}")
+        return costs.add_up(()), []
+    lines = [costs.redis_line(each.server, each.keys, each.bytes, prices) for each in servers]
+    return spent, lines
+
+
+async def _read_dynamodb(
+    settings: Settings, prices: Prices, problems: list[str]
+) -> tuple[list[Capacity], list[Stored]]:
+    from chatserver.operations.cost import report as costs
+    from chatserver.operations.cost.table_sizes import list_sizes
+    from chatserver.warm.dynamo.client import open_dynamodb
+
+    try:
+        async with open_dynamodb(settings.warm) as dynamodb:
+            sizes = await list_sizes(dynamodb.for_feature("operations"), settings.warm)
+    except (Unavailable, ConfigError) as exc:
+        problems.append(f"no bytes of DynamoDB: {exc.message}")
+        return [], []
+    price = prices.dynamodb.storage_per_gb_month_usd
+    capacities = [
+        costs.Capacity(each.name, each.items, each.bytes, each.write_units, each.read_units)
+        for each in sizes
+    ]
+    lines = [
+        costs.stored_line("dynamodb", each.name, each.items, each.bytes, price) for each in sizes
+    ]
+    return capacities, lines
+
+
+async def _read_s3(
+    settings: Settings, prices: Prices, objects_max: int, problems: list[str]
+) -> list[Stored]:
+    from chatserver.cold.client import open_s3
+    from chatserver.operations.cost import report as costs
+    from chatserver.operations.cost.bucket_sizes import list_held
+
+    try:
+        async with open_s3(settings.cold) as store:
+            held, is_all = await list_held(store, objects_max)
+    except ChatError as exc:
+        problems.append(f"no bytes of S3: {exc.message}")
+        return []
+    if not is_all:
+        problems.append(f"S3: only the first {objects_max:,} objects or so, see --objects-max")
+    price = prices.s3.storage_per_gb_month_usd
+    return [costs.stored_line("s3", each.prefix, each.objects, each.bytes, price) for each in held]
+
+
+def report_lines(report: Report) -> list[str]:
+    """Return the printed lines."""
+    tenant = f", tenant {report.tenant}" if report.tenant else ""
+    lines = [
+        f"{report.days[0]} to {report.days[-1]} (UTC){tenant}; "
+        f"{counted(report.messages, 'message')} stored",
+        f"prices of {report.prices_region} as of {report.prices_as_of}, {report.billing}",
+        "",
+        "units of DynamoDB",
+        *(_money(line) for line in report.features),
+        _money(report.total),
+    ]
+    if report.per_message is not None:
+        each = report.per_message
+        lines.append(
+            f"  a message: {each.write_units:.3f} write units, {each.read_units:.3f} read units, "
+            f"{each.usd:.9f} USD = {each.formula}"
+        )
+    if report.chats:
+        error = report.chats_error_units
+        lines += [
+            "",
+            f"chats that cost most (each at most {error['write']:,.1f} write and "
+            f"{error['read']:,.1f} read units more)",
+            *(_money(line) for line in report.chats),
+        ]
+    if report.tiers:
+        shared = ", of all tenants" if report.tenant else ""
+        lines += ["", f"kept, for a month (DynamoDB: as of some hours ago{shared})"]
+        lines += [
+            f"  {each.tier:<9} {each.name:<24} {each.items:>12,} items {each.bytes:>16,} bytes "
+            f"{each.usd:>12.4f} USD = {each.formula}"
+            for each in report.tiers
+        ]
+    return lines
+
+
+def _money(line: Line) -> str:
+    return (
+        f"  {line.name:<20} {line.table:<12} {line.write_units:>14,.1f} write "
+        f"{line.read_units:>14,.1f} read {line.usd:>12.6f} USD = {line.formula}"
+    )

@@ -1,0 +1,107 @@
+"""Daily DynamoDB usage of all processes (UTC), in Redis for `chatserver cost`.
+
+Data of each day, kept for `KEPT_S` after the last write to it:
+
+    {cost}:units:<day>    hash  ``<feature>:<table>:<kind>`` → units; ``messages``: how many were
+                                stored; ``chats:<kind>``: units of all chats
+    {cost}:reads:<day>    zset  chat → read units, of the chats with the most
+    {cost}:writes:<day>   zset  chat → write units, likewise
+    {cost}:flushes:<day>  hash  process → number of its newest part that was added
+
+Bound: features times tables fields, and at most ``2 * CHATS_MAX`` chats in each zset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.telemetry.dynamodb_usage import CHATS_MAX, KINDS, Kind, Part, Spending
+
+KEPT_S: Final = 40 * 86_400
+MESSAGES: Final = "messages"
+_LISTS: Final[Mapping[Kind, str]] = {"read": "reads", "write": "writes"}
+_CHATS: Final = "chats"
+
+
+class Spendings:
+    """Adds and reads daily usage."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+
+    async def add(self, part: Part) -> None:
+        """Add a part to its day.
+
+        Guarantees:
+            Idempotent: a part is added once; parts of a process must arrive in order.
+            Cost: one call, of at most `CHATS_MAX` chats twice for each kind, and the other fields.
+
+        Raises:
+            Unavailable: the part may or may not have been added; retry it.
+        """
+        keys, day = self._hot.keys, part.day
+        await self._hot.run(
+            load_script("spend"),
+            {
+                "units": keys.cost_units(day),
+                "reads": keys.cost_reads(day),
+                "writes": keys.cost_writes(day),
+                "flushes": keys.cost_flushes(day),
+            },
+            {
+                "process": part.process,
+                "number": part.number,
+                "size": CHATS_MAX,
+                "ttl_s": KEPT_S,
+            },
+            list(_items_of(part.spending)),
+        )
+
+    async def get_day(self, day: str) -> Spending:
+        """Return the usage of a day; empty if there is none. Raises Unavailable."""
+        keys = self._hot.keys
+        fields = await self._hot.call("HGETALL", keys.cost_units(day))
+        flat = dict(zip(fields[::2], fields[1::2], strict=True))
+        units: dict[tuple[str, str, str], float] = {}
+        totals: dict[Kind, float] = {}
+        messages = 0
+        for raw, amount in flat.items():
+            name = raw.decode()
+            if name == MESSAGES:
+                messages = round(float(amount))
+            elif name.startswith(f"{_CHATS}:"):
+                kind: Kind = "read" if name.endswith(":read") else "write"
+                totals[kind] = float(amount)
+            else:
+                feature, table, spent = name.split(":")
+                units[feature, table, spent] = float(amount)
+        chats: dict[Kind, Mapping[str, float]] = {
+            "read": await self._get_chats(keys.cost_reads(day)),
+            "write": await self._get_chats(keys.cost_writes(day)),
+        }
+        return Spending(units, chats, totals, messages)
+
+    async def _get_chats(self, key: str) -> dict[str, float]:
+        found = await self._hot.call("ZRANGE", key, 0, 2 * CHATS_MAX, "WITHSCORES")
+        return {
+            name.decode(): float(amount)
+            for name, amount in zip(found[::2], found[1::2], strict=True)
+        }
+
+
+def _items_of(spending: Spending) -> Iterator[dict[str, Value]]:
+    def item(place: str, name: str, amount: float) -> dict[str, Value]:
+        return {"list": place, "name": name, "amount": repr(amount)}
+
+    for key, amount in spending.units.items():
+        yield item("units", ":".join(key), amount)
+    if spending.messages:
+        yield item("units", MESSAGES, float(spending.messages))
+    for kind in KINDS:
+        if total := spending.chat_totals.get(kind):
+            yield item("units", f"{_CHATS}:{kind}", total)
+        for chat, amount in spending.chats.get(kind, {}).items():
+            yield item(_LISTS[kind], chat, amount)

@@ -1,0 +1,91 @@
+"""Records the DynamoDB usage of this process in the totals shared by all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import new_id
+from chatserver.errors import Unavailable
+from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
+
+log = structlog.get_logger()
+
+FLUSH_S: Final = 10.0
+LAST_TIMEOUT_S: Final = 2.0
+
+
+class Account(Protocol):
+    """Destination of the usage."""
+
+    async def add(self, part: Part) -> None: ...
+
+
+class Accounting:
+    """Adds the usage of a process to the shared totals, part by part."""
+
+    def __init__(self, purse: UsageAccumulator, account: Account, clock: Clock) -> None:
+        self._purse = purse
+        self._account = account
+        self._clock = clock
+        self._process = new_id()
+        self._number = 0
+        self._waiting: Part | None = None  # may have been added: its reply was lost
+
+    async def flush(self) -> None:
+        """Add the usage since the last flush.
+
+        Guarantees:
+            Nothing is counted twice: a part whose reply was lost is sent again, unchanged, before
+            the next one. Usage of the meantime stays in the purse, which is bounded.
+            Cancellation: safe, likewise.
+
+        Raises:
+            Unavailable: Redis does not answer; retry later.
+        """
+        while True:
+            if self._waiting is None:
+                spending = self._purse.take()
+                if spending.is_empty:
+                    return
+                self._number += 1
+                self._waiting = Part(self._process, self._number, self._day(), spending)
+            await self._account.add(self._waiting)
+            self._waiting = None
+
+    def _day(self) -> str:
+        return datetime.datetime.fromtimestamp(self._clock.time(), datetime.UTC).date().isoformat()
+
+    async def run(self) -> None:
+        """Flush periodically until cancelled. Redis may be down in between."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.flush()
+            except Unavailable as exc:
+                log.warning("cost.not_flushed", error=exc.message)
+
+
+@contextlib.asynccontextmanager
+async def keep_account(
+    purse: UsageAccumulator, account: Account, clock: Clock
+) -> AsyncIterator[None]:
+    """Record usage while the block runs, and flush the rest at its end."""
+    accounting = Accounting(purse, account, clock)
+    task = asyncio.create_task(accounting.run(), name="cost")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        try:
+            async with asyncio.timeout(LAST_TIMEOUT_S):
+                await accounting.flush()
+        except (Unavailable, TimeoutError) as exc:
+            log.warning("cost.not_flushed", error=str(exc))

@@ -1,0 +1,199 @@
+"""Cost report of `chatserver cost`: usage, storage and their price. Pure.
+
+Every amount of money is a `Line` or `Stored`: dollars, and the formula that produced them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from chatserver.operations.cost.prices import GB, HOURS_PER_DAY, HOURS_PER_MONTH, Prices
+from chatserver.telemetry.dynamodb_usage import CHATS_MAX, KINDS, Kind, Spending
+
+TOP_CHATS: Final = 10
+Billing = Literal["on_demand", "provisioned"]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A cost: units, dollars, and the formula."""
+
+    name: str
+    table: str
+    write_units: float
+    read_units: float
+    usd: float
+    formula: str
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Stored data. `items`: objects, keys or rows. `usd` is per month."""
+
+    tier: str
+    name: str
+    items: int
+    bytes: int
+    usd: float
+    formula: str
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """Size and capacity of a table or index; units per second, 0 if on demand."""
+
+    name: str
+    items: int
+    bytes: int
+    write_units: int
+    read_units: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The complete report. Unavailable stores are listed in `problems` and left out elsewhere."""
+
+    tenant: str
+    days: list[str]
+    prices_as_of: str
+    prices_region: str
+    billing: Billing
+    messages: int
+    features: list[Line]
+    total: Line
+    per_message: Line | None
+    chats: list[Line]
+    chats_error_units: dict[str, float]
+    tiers: list[Stored]
+    problems: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rates:
+    """Dollars per unit, and the text of that price in formulas."""
+
+    write_usd: float
+    read_usd: float
+    write_text: str
+    read_text: str
+
+    def line(self, name: str, table: str, write: float, read: float) -> Line:
+        """Return the cost of units."""
+        usd = write * self.write_usd + read * self.read_usd
+        formula = f"{write:,.1f} * {self.write_text} + {read:,.1f} * {self.read_text}"
+        return Line(name, table, write, read, usd, formula)
+
+
+def add_up(days: Iterable[Spending]) -> Spending:
+    """Return the sum of several days."""
+    units: dict[tuple[str, str, str], float] = {}
+    chats: dict[Kind, dict[str, float]] = {kind: {} for kind in KINDS}
+    totals: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+    messages = 0
+    for day in days:
+        messages += day.messages
+        for key, amount in day.units.items():
+            units[key] = units.get(key, 0.0) + amount
+        for kind in KINDS:
+            totals[kind] += day.chat_totals.get(kind, 0.0)
+            for chat, amount in day.chats.get(kind, {}).items():
+                chats[kind][chat] = chats[kind].get(chat, 0.0) + amount
+    return Spending(units, chats, totals, messages)
+
+
+def on_demand_rates(prices: Prices) -> Rates:
+    """Return the price of a unit with on-demand billing."""
+    write = prices.dynamodb.write_units_per_million_usd
+    read = prices.dynamodb.read_units_per_million_usd
+    return Rates(write / 1e6, read / 1e6, f"{write:g}/1,000,000", f"{read:g}/1,000,000")
+
+
+def provisioned_rates(
+    prices: Prices, capacities: Sequence[Capacity], spending: Spending, days: int
+) -> Rates:
+    """Return the price of a used unit with provisioned billing; includes unused capacity."""
+    hours = days * HOURS_PER_DAY
+    rates: dict[Kind, tuple[float, str]] = {}
+    hourly: dict[Kind, float] = {
+        "write": prices.dynamodb.write_unit_per_hour_usd,
+        "read": prices.dynamodb.read_unit_per_hour_usd,
+    }
+    for kind, price in hourly.items():
+        held = sum(each.write_units if kind == "write" else each.read_units for each in capacities)
+        used = _sum_of(spending, kind)
+        text = f"({held} provisioned * {hours} h * {price:g} / {used:,.1f} used)"
+        rates[kind] = (held * hours * price / used if used else 0.0, text)
+    return Rates(rates["write"][0], rates["read"][0], rates["write"][1], rates["read"][1])
+
+
+def _sum_of(spending: Spending, kind: Kind) -> float:
+    return sum(amount for (_, _, spent), amount in spending.units.items() if spent == kind)
+
+
+def feature_lines(spending: Spending, rates: Rates) -> list[Line]:
+    """Return a line for each feature and table, most expensive first."""
+    names = {(feature, table) for feature, table, _ in spending.units}
+    lines = [
+        rates.line(
+            feature,
+            table,
+            spending.units.get((feature, table, "write"), 0.0),
+            spending.units.get((feature, table, "read"), 0.0),
+        )
+        for feature, table in names
+    ]
+    return sorted(lines, key=lambda line: (-line.usd, line.name, line.table))
+
+
+def chat_lines(spending: Spending, rates: Rates, count: int = TOP_CHATS) -> list[Line]:
+    """Return the most expensive chats."""
+    writes, reads = spending.chats["write"], spending.chats["read"]
+    lines = [
+        rates.line(chat, "", writes.get(chat, 0.0), reads.get(chat, 0.0))
+        for chat in {*writes, *reads}
+    ]
+    return sorted(lines, key=lambda line: (-line.usd, line.name))[:count]
+
+
+def chats_error(spending: Spending) -> dict[str, float]:
+    """Return the maximum by which a chat's units are understated, by kind; see `TopList`."""
+    found: dict[str, float] = {}
+    for kind in KINDS:
+        told = sum(spending.chats[kind].values())
+        missing = max(0.0, spending.chat_totals.get(kind, 0.0) - told)
+        found[kind] = missing / (CHATS_MAX + 1)
+    return found
+
+
+def stored_line(tier: str, name: str, items: int, size: int, price: float) -> Stored:
+    """Return the monthly storage cost, at a price per GB and month."""
+    usd = size / GB * price
+    return Stored(tier, name, items, size, usd, f"{size:,} / 2^30 * {price:g} a month")
+
+
+def redis_line(name: str, items: int, size: int, prices: Prices) -> Stored:
+    """Return the monthly cost of a Redis server's used memory."""
+    price = prices.redis.memory_per_gb_hour_usd
+    usd = size / GB * price * HOURS_PER_MONTH
+    return Stored(
+        "redis", name, items, size, usd, f"{size:,} / 2^30 * {price:g} * {HOURS_PER_MONTH} h"
+    )
+
+
+def total_line(spending: Spending, rates: Rates) -> Line:
+    """Return the total cost."""
+    return rates.line("all", "", _sum_of(spending, "write"), _sum_of(spending, "read"))
+
+
+def message_line(total: Line, messages: int) -> Line | None:
+    """Return the cost per message, including all related work."""
+    if not messages:
+        return None
+    return Line(
+        "per message",
+        "",
+        total.write_units / messages,
+        total.read_units / messages,
+        total.usd / messages,
+        f"{total.usd:.6f} / {messages:,} messages",
+    )

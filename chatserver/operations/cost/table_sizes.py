@@ -1,0 +1,54 @@
+"""Sizes of the DynamoDB tables, as reported by DynamoDB; up to six hours old."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.schema.tables import TABLES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """Size of a table (``messages``) or an index (``messages/sender``).
+
+    Units per second, 0 if on demand. A table shared by tenants is counted for all of them together.
+    """
+
+    name: str
+    items: int
+    bytes: int
+    write_units: int
+    read_units: int
+
+
+async def list_sizes(client: DynamoClient, settings: Warm) -> list[Size]:
+    """Return the size of each table and index. Cost: a DescribeTable per table.
+
+    Raises:
+        Unavailable: DynamoDB does not answer.
+        ConfigError: a table is missing, or permission to describe it.
+    """
+    found: list[Size] = []
+    for table in TABLES:
+        answer = await client.call("describe_table", {"TableName": table.name_in(settings)})
+        about = answer["Table"]
+        found.append(_size_of(table.name, about, "Table"))
+        found += [
+            _size_of(f"{table.name}/{index['IndexName']}", index, "Index")
+            for index in about.get("GlobalSecondaryIndexes", ())
+        ]
+    return found
+
+
+def _size_of(name: str, about: dict[str, Any], kind: str) -> Size:
+    provisioned = about.get("ProvisionedThroughput") or {}
+    return Size(
+        name,
+        int(about.get("ItemCount", 0)),
+        int(about.get(f"{kind}SizeBytes", 0)),
+        int(provisioned.get("WriteCapacityUnits", 0)),
+        int(provisioned.get("ReadCapacityUnits", 0)),
+    )

@@ -1,0 +1,100 @@
+"""`chatserver doctor`: find problems of settings and stores, and suggest fixes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from chatserver.cli.process_setup import prepare, run
+from chatserver.config import Settings, check_secret
+from chatserver.domain.quantities import counted
+from chatserver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chatserver.operations.doctor.model import Finding
+
+_SIGNS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+TIMEOUT_S = 60.0
+
+
+@click.command()
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@click.option("--all", "is_all", is_flag=True, help="What is in order, too.")
+def doctor(is_json: bool, is_all: bool) -> None:
+    """Check settings, Redis, DynamoDB and S3; report problems and how to fix them.
+
+    Changes nothing, and may be run at any time. Exit code 1 if there is a problem, 0 if there are
+    none, or only notes.
+    """
+    findings = run(_look(prepare("doctor")))
+    for finding in findings:
+        if is_json:
+            click.echo(json.dumps(dataclasses.asdict(finding)))
+        elif is_all or finding.level != "ok":
+            _print(finding)
+    problems = sum(finding.level == "problem" for finding in findings)
+    notes = sum(finding.level == "note" for finding in findings)
+    fine = len(findings) - problems - notes
+    told = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} in order"
+    click.echo(told, err=True)
+    sys.exit(1 if problems else 0)
+
+
+def _print(finding: Finding) -> None:
+    sign, colour = _SIGNS[finding.level]
+    click.echo(f"{click.style(f'{sign:<8}', fg=colour)}{finding.store}: {finding.what}")
+    if finding.mend:
+        click.echo(f"        → {finding.mend}")
+
+
+async def _look(settings: Settings) -> list[Finding]:
+    from chatserver.domain.clock import SystemClock
+    from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
+    from chatserver.operations.doctor.model import Finding
+    from chatserver.operations.doctor.redis_checks import check_redis
+    from chatserver.operations.doctor.s3_checks import check_s3
+
+    looks = {
+        "redis": check_redis(settings.redis, SystemClock()),
+        "dynamodb": check_dynamodb(settings.warm),
+        "s3": check_s3(settings.cold),
+    }
+
+    async def bounded(store: str) -> list[Finding]:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await looks[store]
+        except TimeoutError:
+            what = f"no answer within {TIMEOUT_S:g} s"
+            return [Finding(store, "problem", what, "look at the network's way to it")]
+
+    # Redis is checked alone: loading the AWS library blocks the event loop, and the Redis
+    # connection, with a deadline of two seconds, would appear to have failed.
+    redis = await bounded("redis")
+    found = [redis, *await asyncio.gather(bounded("dynamodb"), bounded("s3"))]
+    return [*_look_at(settings), *(finding for some in found for finding in some)]
+
+
+def _look_at(settings: Settings) -> list[Finding]:
+    """Return the findings about valid settings; invalid settings are rejected earlier."""
+    from chatserver.operations.doctor.model import Finding
+
+    try:
+        check_secret(settings)
+        findings = [Finding("settings", "ok", "auth.secret is long enough")]
+    except ConfigError as exc:
+        findings = [Finding("settings", "problem", problem) for problem in exc.problems]
+    if settings.auth.registration == "open":
+        what = "anybody may register an account (auth.registration is open)"
+        mend = "set CHAT_AUTH_REGISTRATION to closed where the host application makes them"
+        findings.append(Finding("settings", "note", what, mend))
+    if settings.telemetry.metrics_port is None:
+        what = "no metrics are served (telemetry.metrics_port is not set)"
+        mend = "set CHAT_TELEMETRY_METRICS_PORT for each process, and have Prometheus read it"
+        findings.append(Finding("settings", "note", what, mend))
+    return findings

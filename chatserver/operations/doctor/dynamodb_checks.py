@@ -1,0 +1,117 @@
+"""DynamoDB checks for process start and for `chatserver doctor`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import ChatError, ConfigError
+from chatserver.operations.doctor.model import Finding, found
+from chatserver.warm.dynamo.client import DynamoClient, TableMissing, open_dynamodb
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.active_version import SchemaRows
+from chatserver.warm.schema.provisioning import find_problems
+from chatserver.warm.schema.tables import TABLES, Table
+
+STORE: Final = "dynamodb"
+APPLY: Final = "run `chatserver tables apply`"
+
+
+async def require_tables(client: DynamoClient, settings: Warm) -> None:
+    """Check that every table exists and may be read; one eventually consistent read each.
+
+    Raises:
+        ConfigError: credentials, a table or the permission to read it are missing.
+        Unavailable: DynamoDB does not answer.
+    """
+    missing = []
+    for table in TABLES:
+        name = table.name_in(settings)
+        key = {attribute: {table.type_of(attribute): "0"} for attribute in table.key.names}
+        try:
+            await client.call("get_item", {"TableName": name, "Key": key})
+        except TableMissing:
+            missing.append(f"table {name} is missing; {APPLY}")
+    if missing:
+        raise ConfigError(missing)
+
+
+async def check_dynamodb(settings: Warm) -> list[Finding]:
+    """Return the findings about the tables. Changes nothing.
+
+    Guarantees:
+        Never raises for a problem of DynamoDB; problems are returned.
+        Cost: three free calls for each table, and one read.
+    """
+    try:
+        async with open_dynamodb(settings) as dynamodb:
+            client = dynamodb.for_feature("operations")
+            findings: list[Finding] = []
+            for table in TABLES:
+                findings += await _check_table(client, table, settings)
+            if all(finding.level != "problem" for finding in findings):
+                findings.append(await _check_schema(client, settings))
+            return findings
+    except ConfigError as exc:
+        mend = "see warm.endpoint, warm.region and the credentials that the process has"
+        return [Finding(STORE, "problem", problem, mend) for problem in exc.problems]
+    except ChatError as exc:
+        mend = "see warm.endpoint (CHAT_WARM_ENDPOINT), or the network's way to AWS"
+        return [Finding(STORE, "problem", exc.message, mend)]
+
+
+async def _check_table(client: DynamoClient, table: Table, settings: Warm) -> list[Finding]:
+    name = table.name_in(settings)
+    try:
+        answer = await client.call("describe_table", {"TableName": name})
+    except TableMissing:
+        return [Finding(STORE, "problem", f"not so: table {name} exists", APPLY)]
+    described: dict[str, Any] = answer["Table"]
+    problems = await find_problems(client, table, settings, described)
+    findings = [Finding(STORE, "problem", problem, "see docs/evolution.md") for problem in problems]
+    making = [
+        index["IndexName"]
+        for index in described.get("GlobalSecondaryIndexes", [])
+        if index["IndexStatus"] != "ACTIVE"
+    ]
+    if making:
+        what = f"table {name}: {', '.join(making)} is being made"
+        findings.append(Finding(STORE, "note", what, "wait: what needs it is refused until then"))
+    if not findings:
+        findings.append(Finding(STORE, "ok", f"table {name} has our keys and indexes"))
+    if table.expiry is not None:
+        findings.append(await _check_expiry(client, table, name))
+    findings += await _check_backups(client, name)
+    return findings
+
+
+async def _check_expiry(client: DynamoClient, table: Table, name: str) -> Finding:
+    answer = await client.call("describe_time_to_live", {"TableName": name})
+    status = answer["TimeToLiveDescription"]["TimeToLiveStatus"]
+    what = f"table {name}: TTL removes what is over"
+    return found(STORE, what, is_so=status in {"ENABLED", "ENABLING"}, mend=APPLY, level="note")
+
+
+async def _check_backups(client: DynamoClient, name: str) -> list[Finding]:
+    try:
+        answer = await client.call("describe_continuous_backups", {"TableName": name})
+    except ChatError:
+        return []  # a local server or missing permission: no finding
+    described = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+    return [
+        found(
+            STORE,
+            f"table {name}: can be restored to a point in time",
+            is_so=described.get("PointInTimeRecoveryStatus") == "ENABLED",
+            mend="turn point-in-time recovery on",
+            level="note",
+        )
+    ]
+
+
+async def _check_schema(client: DynamoClient, settings: Warm) -> Finding:
+    state = await SchemaRows(client, settings).get_state()
+    what = f"the tables have schema {versions.NEWEST}, the newest of this release"
+    mend = f"they have {state.version}: see `chatserver migrate status`, then `migrate up`"
+    is_new = state.version >= versions.NEWEST
+    return found(STORE, what, is_so=is_new, mend=mend, level="note")

@@ -1,0 +1,28 @@
+"""Findings of `chatserver doctor`: a check result and its fix. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Level = Literal["ok", "note", "problem"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    A `problem` prevents something from working or loses messages; a `note` is worth knowing.
+    """
+
+    store: str  # settings, redis, dynamodb or s3
+    level: Level
+    what: str
+    mend: str = ""
+
+
+def found(
+    store: str, what: str, *, is_so: bool, mend: str = "", level: Level = "problem"
+) -> Finding:
+    """Return a finding. `what` states the expected condition; `is_so`: it is met."""
+    return Finding(store, "ok", what) if is_so else Finding(store, level, f"not so: {what}", mend)

@@ -1,0 +1,177 @@
+"""Redis checks for `chatserver doctor`.
+
+Changes nothing, except that a new Redis gets its epochs, as from any connecting process. Each
+server of a cluster is queried over its own connection.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import redis.asyncio
+import redis.exceptions
+
+from chatserver import config
+from chatserver.domain.clock import Clock
+from chatserver.errors import ChatError, ConfigError
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import make_hot
+from chatserver.operations.doctor.model import Finding, found
+
+STORE: Final = "redis"
+OLDEST: Final = (7, 0)
+CLOCKS_S_MAX: Final = 1.0
+MEMORY_SHARE_MAX: Final = 0.8
+WAITING_MAX: Final = 0.5  # share of the bound at which sends are refused
+WORKERS: Final = ("persist", "repair")  # without them, messages are not stored or not delivered
+
+_START = "start one with `redis-server`, or everything with `chatserver dev`; another address is "
+_MODEST: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+async def check_redis(settings: config.Redis, clock: Clock) -> list[Finding]:
+    """Return the findings about Redis.
+
+    Guarantees:
+        Never raises for a problem of Redis; problems are returned.
+        Cost: some ten small commands for each server, four for each partition.
+    """
+    hot = make_hot(settings)
+    try:
+        await hot.connect()
+    except ConfigError as exc:
+        return [Finding(STORE, "problem", problem, "see above") for problem in exc.problems]
+    except ChatError as exc:
+        mend = f"{_START}set with redis.url (CHAT_REDIS_URL)"
+        return [Finding(STORE, "problem", exc.message, mend)]
+    try:
+        findings = [Finding(STORE, "ok", f"answers at {hot.name}, and takes our scripts")]
+        for name, key in sorted(hot.keys_by_server().items()):
+            findings += await _check_server(hot, name, key, clock)
+        return findings + await _check_work(hot)
+    except (ChatError, redis.exceptions.RedisError, OSError) as exc:
+        why = exc.message if isinstance(exc, ChatError) else str(exc)
+        return [Finding(STORE, "problem", why, "look at its log, then run this again")]
+    finally:
+        await hot.close()
+
+
+async def _check_server(hot: HotClient, name: str, key: str, clock: Clock) -> list[Finding]:
+    client = hot.blocking_client(key)
+    try:
+        info: dict[str, Any] = await hot.within(client.info())
+        before = clock.time()
+        seconds, micros = await hot.within(client.time())
+        after = clock.time()
+        findings = [*_check_version(name, info), *_check_keeping(name, info)]
+        findings.append(_check_memory(name, info))
+        # The server read its clock between `before` and `after`, which may be far apart on a busy
+        # machine.
+        theirs = seconds + micros / 1e6
+        apart_s = max(before - theirs, theirs - after, 0.0)
+        findings.append(
+            found(
+                STORE,
+                f"{name}: its clock and this one are less than {CLOCKS_S_MAX:g} s apart",
+                is_so=apart_s < CLOCKS_S_MAX,
+                mend=f"they are {apart_s:.1f} s apart; run chrony or NTP on both",
+                level="note",
+            )
+        )
+        return findings
+    finally:
+        await client.aclose()
+
+
+def _check_version(name: str, info: dict[str, Any]) -> list[Finding]:
+    version = str(info.get("redis_version", ""))
+    match = _MODEST.match(version)
+    is_new = match is not None and (int(match[1]), int(match[2])) >= OLDEST
+    wanted = ".".join(map(str, OLDEST))
+    return [
+        found(STORE, f"{name}: version {version} is {wanted} or newer", is_so=is_new,
+              mend=f"upgrade it to {wanted} or newer"),
+    ]  # fmt: skip
+
+
+def _check_keeping(name: str, info: dict[str, Any]) -> list[Finding]:
+    """Check the durability of a server after a crash of its process or machine."""
+    is_logged = bool(int(info.get("aof_enabled", 0)))
+    replicas = int(info.get("connected_slaves", 0))
+    findings = [
+        found(
+            STORE,
+            f"{name}: keeps what it was given if it dies (append-only file)",
+            is_so=is_logged,
+            mend="set `appendonly yes` (MemoryDB keeps it without); until then a crash of Redis "
+            "loses what is acked as `hot` and not stored yet",
+            level="note",
+        ),
+        found(
+            STORE,
+            f"{name}: has a replica",
+            is_so=replicas > 0,
+            mend="add one, set `min-replicas-to-write 1`; until then nobody takes over",
+            level="note",
+        ),
+    ]
+    if is_logged and info.get("aof_last_write_status", "ok") != "ok":
+        findings.append(
+            Finding(STORE, "problem", f"{name}: cannot write its append-only file",
+                    "look at its disk: full, or read-only")
+        )  # fmt: skip
+    return findings
+
+
+def _check_memory(name: str, info: dict[str, Any]) -> Finding:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    said = f"{name}: uses {used / 1e6:,.0f} MB"
+    if most == 0:
+        mend = "set `maxmemory` below what the machine has, with `maxmemory-policy noeviction`"
+        return Finding(STORE, "note", f"{said}, and has no bound", mend)
+    if used >= most:
+        mend = "give it more memory; look why workers do not persist: sends are refused until then"
+        return Finding(
+            STORE, "problem", f"{said} and is full: its maxmemory is {most / 1e6:,.0f} MB", mend
+        )
+    share = f"{said}, less than {MEMORY_SHARE_MAX:.0%} of its {most / 1e6:,.0f} MB"
+    mend = "give it more, or lower redis.log_max, redis.inbox_max or redis.chat_idle_s"
+    return found(STORE, share, is_so=used < most * MEMORY_SHARE_MAX, mend=mend)
+
+
+async def _check_work(hot: HotClient) -> list[Finding]:
+    """Check that workers hold the leases of all partitions, and that backlogs are short."""
+    keys, most = hot.keys, hot.settings.backlog_max
+    idle: dict[str, list[int]] = {work: [] for work in WORKERS}
+    full: list[int] = []
+    for partition in range(keys.partitions):
+        for work in WORKERS:
+            if not await hot.call("HGET", keys.lease(partition, work), "owner"):
+                idle[work].append(partition)
+        waiting = int(await hot.call("HGET", keys.checkpoint(partition), "waiting") or 0)
+        if waiting > most * WAITING_MAX:
+            full.append(partition)
+    findings = [
+        found(
+            STORE,
+            f"a worker `{work}` has each partition",
+            is_so=not without,
+            mend=f"none has {_named(without)}: run `chatserver worker {work}`, or `worker all`",
+        )
+        for work, without in idle.items()
+    ]
+    findings.append(
+        found(
+            STORE,
+            f"fewer than {most * WAITING_MAX:,.0f} messages of a partition wait to be persisted",
+            is_so=not full,
+            mend=f"{_named(full)}: see the log of `worker persist`; at {most:,} sends are refused",
+        )
+    )
+    return findings
+
+
+def _named(partitions: list[int]) -> str:
+    shown = ", ".join(map(str, partitions[:5]))
+    return f"partition {shown}" + (" and others" if len(partitions) > 5 else "")

@@ -1,0 +1,60 @@
+"""S3 bucket checks for `chatserver doctor`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chatserver.cold.bucket import UPLOADS_PREFIX, find_missing_rules
+from chatserver.cold.client import BucketMissing, ObjectMissing, ObjectStore, open_s3
+from chatserver.config import Cold
+from chatserver.domain.ids import new_id
+from chatserver.errors import ChatError, ConfigError
+from chatserver.operations.doctor.model import Finding, found
+
+STORE: Final = "s3"
+APPLY: Final = "run `chatserver tables apply`"
+_TEXT: Final = b"chatserver doctor"
+
+
+async def check_s3(settings: Cold) -> list[Finding]:
+    """Return the findings about the bucket.
+
+    Puts a small object below ``uploads/``, reads and deletes it, which is the most reliable check
+    of permissions.
+
+    Guarantees:
+        Never raises for a problem of S3; problems are returned.
+    """
+    try:
+        async with open_s3(settings) as store:
+            return await _check_bucket(store, settings)
+    except ConfigError as exc:
+        mend = "see cold.endpoint, cold.bucket and the credentials that the process has"
+        return [Finding(STORE, "problem", problem, mend) for problem in exc.problems]
+    except ChatError as exc:
+        mend = "see cold.endpoint (CHAT_COLD_ENDPOINT), the bucket's policy, or the network"
+        return [Finding(STORE, "problem", exc.message, mend)]
+
+
+async def _check_bucket(store: ObjectStore, settings: Cold) -> list[Finding]:
+    try:
+        await store.call("head_bucket")
+    except (BucketMissing, ObjectMissing):
+        return [Finding(STORE, "problem", f"not so: bucket {store.bucket} exists", APPLY)]
+    key = f"{UPLOADS_PREFIX}doctor-{new_id()}"
+    await store.call("put_object", Key=key, Body=_TEXT)
+    answer = await store.call("get_object", Key=key)
+    is_same = await answer["Body"].read() == _TEXT
+    await store.call("delete_object", Key=key)
+    missing = await find_missing_rules(store, settings)
+    versioning = await store.call("get_bucket_versioning")
+    return [
+        found(STORE, f"bucket {store.bucket} takes, gives and removes objects", is_so=is_same,
+              mend="what answers there gives other bytes than it was given: is it S3?"),
+        found(STORE, "what was not finished removes itself, and pages may upload",
+              is_so=not missing, mend=f"{', '.join(missing)}: {APPLY}", level="note"),
+        found(STORE, "versions of removed objects are kept for a while",
+              is_so=versioning.get("Status") == "Enabled", level="note",
+              mend="turn versioning on with a rule that ends old versions, or accept that what is "
+              "removed is gone (docs/archive.md)"),
+    ]  # fmt: skip

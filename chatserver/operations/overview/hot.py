@@ -1,0 +1,131 @@
+"""Redis stream of process statistics for the admin page.
+
+Data: ``{figures}:log`` (stream). Fields: ``p`` the process, ``s`` its snapshot (msgpack of
+`chatserver.telemetry.process_stats.Snapshot`). Each process appends every two seconds. The key
+expires `KEPT_S` after the last append. Bound: entries of the last `KEPT_S` seconds by the Redis
+clock, and about `ENTRIES_MAX`; with more than 66 processes the retained history is shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chatserver.domain.clock import Clock
+from chatserver.hot.chats.backlog import Backlog as BacklogOf
+from chatserver.hot.redis.client import HotClient
+from chatserver.telemetry.process_stats import KEPT_S, PARTITIONS_MAX, Backlog, Snapshot, Waiting
+
+ENTRIES_MAX: Final = 20_000
+LOOKED_MAX: Final = 64  # partitions per call
+FIRST: Final = "0-0"
+
+
+class ReceivedSnapshot(NamedTuple):
+    """A snapshot, its process, and the Redis time at which it was appended."""
+
+    at_ms: int
+    process: str
+    snapshot: Snapshot
+
+
+class Page(NamedTuple):
+    """One page of snapshots, oldest first. `entry`: read cursor; `now_ms`: Redis time."""
+
+    said: list[ReceivedSnapshot]
+    entry: str
+    now_ms: int
+    has_more: bool
+
+
+class ProcessStatsLog:
+    """Appends and reads snapshots."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Snapshot).decode
+        self._newest_ms = 0  # Redis clock; newest entry appended by this process
+
+    async def append(self, process: str, snapshot: Snapshot) -> None:
+        """Append a snapshot.
+
+        Guarantees:
+            Cost: one call of three commands, some 1 KB. A repeat appends it twice, which distorts a
+            single point of a chart.
+
+        Raises:
+            Unavailable: Redis does not answer; the snapshot may have been appended.
+        """
+        key, kept_ms = self._hot.keys.figures(), int(KEPT_S * 1000)
+        oldest = max(0, self._newest_ms - kept_ms)
+        entry, *_ = await self._hot.transaction(
+            ("XADD", key, "MINID", "~", oldest, "*", "p", process, "s", self._encode(snapshot)),
+            ("XTRIM", key, "MAXLEN", "~", ENTRIES_MAX),
+            ("PEXPIRE", key, kept_ms),
+        )
+        self._newest_ms = int(entry.partition(b"-")[0])
+
+    async def list_after(self, entry: str, limit: int) -> Page:
+        """Return the snapshots after an entry.
+
+        Snapshots of another release that cannot be decoded are skipped.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        key = self._hot.keys.figures()
+        reply, (seconds, micros) = await self._hot.snapshot(
+            ("XRANGE", key, f"({entry}", "+", "COUNT", limit), ("TIME",)
+        )
+        found = []
+        for name, (_, process, _, body) in reply:
+            try:
+                snapshot = self._decode(body)
+            except msgspec.MsgspecError:
+                continue
+            found.append(ReceivedSnapshot(int(name.partition(b"-")[0]), process.decode(), snapshot))
+        newest = reply[-1][0].decode() if reply else entry
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        return Page(found, newest, now_ms, len(reply) == limit)
+
+
+class BacklogLook:
+    """Measures backlog lengths, some partitions per call, and caches the results."""
+
+    def __init__(self, hot: HotClient, clock: Clock) -> None:
+        self._hot = hot
+        self._clock = clock
+        self._partitions = itertools.cycle(range(hot.keys.partitions))
+        self._known: dict[int, Waiting] = {}
+
+    async def look(self) -> Backlog:
+        """Return the cached state of all partitions.
+
+        Guarantees:
+            Cost: a small call for each of at most `LOOKED_MAX` partitions, and for each partition
+            that is not empty, one call that returns an entry of its backlog.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        count = min(self._hot.keys.partitions, LOOKED_MAX)
+        some = list(itertools.islice(self._partitions, count))
+        for waiting in await asyncio.gather(*map(self._look_at, some)):
+            self._known[waiting.partition] = waiting
+        found = sorted(self._known.values(), key=lambda each: -each.entries)
+        return Backlog(
+            sum(each.entries for each in found),
+            max((each.age_s for each in found), default=0.0),
+            [each for each in found[:PARTITIONS_MAX] if each.entries],
+        )
+
+    async def _look_at(self, partition: int) -> Waiting:
+        backlog = BacklogOf(self._hot, partition)
+        entries = await backlog.count_waiting()
+        oldest_ms = await backlog.find_oldest_ms() if entries else None
+        age_s = 0.0 if oldest_ms is None else max(0.0, self._clock.time() - oldest_ms / 1000)
+        return Waiting(partition, entries, round(age_s, 3))

@@ -1,0 +1,124 @@
+"""Process statistics, published every two seconds for the admin page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import new_id
+from chatserver.errors import ChatError
+from chatserver.telemetry.process_stats import EVERY_S, Kind, Snapshot
+from chatserver.telemetry.stats_collector import StatsCollector
+
+log = structlog.get_logger()
+
+SAY_TIMEOUT_S: Final = 2.0
+HOST_CHARS_MAX: Final = 64
+
+
+class StatsLog(Protocol):
+    """Destination of snapshots."""
+
+    async def append(self, process: str, snapshot: Snapshot) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """Identity of this process. `does`: names of its workers."""
+
+    kind: Kind
+    does: str = ""
+
+
+FindMore = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class Publisher:
+    """Publishes process snapshots.
+
+    `find_more()` returns `Snapshot` fields that are not metrics; it may fail.
+    """
+
+    def __init__(
+        self,
+        who: ProcessIdentity,
+        figures: StatsLog,
+        clock: Clock,
+        find_more: FindMore | None = None,
+    ) -> None:
+        self._who = who
+        self._figures = figures
+        self._clock = clock
+        self._find_more = find_more
+        self._reader = StatsCollector()
+        self._process = new_id().lower()
+        self._host = socket.gethostname()[:HOST_CHARS_MAX]
+        self._started_ms = int(clock.time() * 1000)
+        self._last = clock.monotonic()
+
+    async def take(self) -> Snapshot:
+        """Return a snapshot that covers the time since the last call.
+
+        Raises:
+            Unavailable: the fields that are not metrics could not be read.
+        """
+        more = {} if self._find_more is None else await self._find_more()
+        now = self._clock.monotonic()
+        span_s, self._last = now - self._last, now
+        taken = self._reader.take()
+        return Snapshot(
+            kind=self._who.kind,
+            does=self._who.does,
+            host=self._host,
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            span_s=max(span_s, 0.001),
+            gauges=taken.gauges,
+            counts=taken.counts,
+            times=taken.times,
+            **more,
+        )
+
+    async def say(self) -> None:
+        """Publish one snapshot.
+
+        Raises:
+            Unavailable: Redis does not answer; the counts of this interval are lost.
+            TimeoutError: Redis does not answer in time; likewise.
+        """
+        async with asyncio.timeout(SAY_TIMEOUT_S):
+            await self._figures.append(self._process, await self.take())
+
+    async def run(self) -> None:
+        """Publish until cancelled. While Redis is down the charts have a gap."""
+        is_heard = True
+        while True:
+            # Sleep first: a snapshot right at the start would show a rate over a near-zero
+            # interval.
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self.say()
+                is_heard = True
+            except (ChatError, TimeoutError) as exc:
+                if is_heard:
+                    log.warning("figures.not_said", error=str(exc) or "no answer in time")
+                is_heard = False
+
+
+@contextlib.asynccontextmanager
+async def publish(publisher: Publisher) -> AsyncIterator[None]:
+    """Publish while the block runs."""
+    task = asyncio.create_task(publisher.run(), name="figures")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

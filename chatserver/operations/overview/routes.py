@@ -1,0 +1,210 @@
+"""HTTP routes of the admin page: process statistics, audit report and cost.
+
+For admins (`auth.admins`) and API keys with `operate`. Responses contain no message text; chats and
+users appear by id only.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Final
+
+import msgspec
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+
+from chatserver.api.container import ApiContainer
+from chatserver.api.security import admin_or_key
+from chatserver.operations.audit.hot import AuditNotes, Found
+from chatserver.operations.audit.model import KINDS
+from chatserver.operations.cost import report as costs
+from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.cost.prices import Prices, load_prices
+from chatserver.operations.overview.hot import ProcessStatsLog
+from chatserver.operations.overview.service import Overview, Overviews
+from chatserver.telemetry.dynamodb_usage import Spending
+
+OPERATE: Final = admin_or_key("operate")
+DAYS: Final = 2  # today and the day before
+FINDINGS_SHOWN_MAX: Final = 50
+CHATS_SHOWN_MAX: Final = 10
+
+After = Annotated[
+    int,
+    QueryParameter(ge=0, required=False, description="the `at_ms` of the newest point one has"),
+]
+
+
+class AuditFinding(msgspec.Struct, frozen=True):
+    """A group of wrong entries, with meaning and advice. `at_ms`: detection time."""
+
+    at_ms: int
+    category: str
+    kind: str
+    chat: str
+    first: int
+    last: int
+    where: str
+    meaning: str
+    advice: str
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """The last pass of the continuous audit over each partition, and the latest findings.
+
+    `oldest_ms`, `newest_ms`: when these passes ended (null: none has run). `failed`: chats that
+    could not be checked. `findings`: count of these passes; `latest` may include earlier passes.
+    """
+
+    partitions: int
+    audited: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    chats: int
+    entries: int
+    unverified: int
+    failed: int
+    findings: int
+    latest: list[AuditFinding]
+
+
+class FeatureCost(msgspec.Struct, frozen=True):
+    """Units consumed by a feature, and dollars; null with provisioned capacity."""
+
+    feature: str
+    write_units: float
+    read_units: float
+    usd: float | None
+
+
+class DayCost(msgspec.Struct, frozen=True):
+    """Cost of one day (UTC). `usd_per_message`: total divided by the messages stored."""
+
+    day: str
+    messages: int
+    usd: float | None
+    usd_per_message: float | None
+    features: list[FeatureCost]
+
+
+class CostReport(msgspec.Struct, frozen=True):
+    """Cost of today and the day before, newest first.
+
+    `chats`: the most expensive chats of both days. `write_unit_usd`, `read_unit_usd`: on-demand
+    price of a unit; null with provisioned capacity.
+    """
+
+    billing: str
+    region: str
+    prices_as_of: str
+    write_unit_usd: float | None
+    read_unit_usd: float | None
+    days: list[DayCost]
+    chats: list[FeatureCost]
+
+
+def operations_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
+    """Return the routes of the admin page."""
+    overviews = Overviews(ProcessStatsLog(parts.hot))
+    notes, spendings, prices = AuditNotes(parts.hot), Spendings(parts.hot), load_prices()
+
+    @get("/v1/admin/overview", opt={"rule": OPERATE})
+    async def get_overview(after: After = 0) -> Overview:
+        """Return the state of all processes and their history of the last ten minutes.
+
+        A point covers two seconds; with `after`, only newer points are returned.
+        """
+        return await overviews.get(after)
+
+    @get("/v1/admin/audit", opt={"rule": OPERATE})
+    async def get_audit() -> AuditReport:
+        """Return the findings of the continuous audit (`chatserver worker audit`), with advice."""
+        return await _audit(notes, parts.hot.keys.partitions)
+
+    @get("/v1/admin/cost", opt={"rule": OPERATE})
+    async def get_cost() -> CostReport:
+        """Return the DynamoDB usage of today and yesterday, by feature; see `chatserver cost`."""
+        today = datetime.datetime.fromtimestamp(parts.clock.time(), datetime.UTC).date()
+        days = [(today - datetime.timedelta(n)).isoformat() for n in range(DAYS)]
+        spent = {day: await spendings.get_day(day) for day in days}
+        return make_cost_report(spent, prices, parts.settings.warm.billing)
+
+    return [get_overview, get_audit, get_cost]
+
+
+async def _audit(notes: AuditNotes, partitions: int) -> AuditReport:
+    rounds = await notes.list_rounds()
+    ends = [each.ended_ms for each in rounds]
+    return AuditReport(
+        partitions=partitions,
+        audited=len(rounds),
+        oldest_ms=min(ends, default=None),
+        newest_ms=max(ends, default=None),
+        chats=sum(each.chats for each in rounds),
+        entries=sum(each.entries for each in rounds),
+        unverified=sum(each.unverified for each in rounds),
+        failed=sum(each.failed for each in rounds),
+        findings=sum(each.findings for each in rounds),
+        latest=[
+            _finding(each)
+            for each in await notes.list_findings(FINDINGS_SHOWN_MAX)
+            if each.kind in KINDS  # a newer release may write unknown kinds
+        ],
+    )
+
+
+def _finding(each: Found) -> AuditFinding:
+    category, meaning, advice = KINDS[each.kind]
+    return AuditFinding(
+        each.at_ms,
+        category,
+        each.kind,
+        each.chat,
+        each.first,
+        each.last,
+        each.where,
+        meaning,
+        advice,
+    )
+
+
+def make_cost_report(
+    spent: dict[str, Spending], prices: Prices, billing: costs.Billing
+) -> CostReport:
+    """Return the cost report of the given days, in their order."""
+    rates = costs.on_demand_rates(prices)
+    has_usd = billing == "on_demand"
+    whole = costs.add_up(spent.values())
+    return CostReport(
+        billing=billing,
+        region=prices.region,
+        prices_as_of=prices.as_of,
+        write_unit_usd=rates.write_usd if has_usd else None,
+        read_unit_usd=rates.read_usd if has_usd else None,
+        days=[_day(day, each, rates, has_usd=has_usd) for day, each in spent.items()],
+        chats=[
+            FeatureCost(line.name, line.write_units, line.read_units, line.usd if has_usd else None)
+            for line in costs.chat_lines(whole, rates, CHATS_SHOWN_MAX)
+        ],
+    )
+
+
+def _day(day: str, spending: Spending, rates: costs.Rates, *, has_usd: bool) -> DayCost:
+    total = costs.total_line(spending, rates)
+    message = costs.message_line(total, spending.messages)
+    sums: dict[str, tuple[float, float, float]] = {}
+    for line in costs.feature_lines(spending, rates):
+        write, read, usd = sums.get(line.name, (0.0, 0.0, 0.0))
+        sums[line.name] = write + line.write_units, read + line.read_units, usd + line.usd
+    dearest = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
+    return DayCost(
+        day,
+        spending.messages,
+        total.usd if has_usd else None,
+        message.usd if has_usd and message is not None else None,
+        [
+            FeatureCost(name, write, read, usd if has_usd else None)
+            for name, (write, read, usd) in dearest
+        ],
+    )

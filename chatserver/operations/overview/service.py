@@ -1,0 +1,365 @@
+"""Aggregation of process statistics for the admin page: history and current state.
+
+::
+
+    processes ──► {figures}:log ──► Board: latest snapshot per process ──► a Point every 2 s
+
+A point sums the latest snapshot of each process that published within the last `STALE_S` seconds.
+Processes therefore need no common schedule, and a dead process drops out of the sums. Percentiles
+come from the merged histograms of all processes, never from averaged percentiles.
+
+Memory of a process that serves this page: `POINTS_MAX` points, `PROCESSES_MAX` processes. Nothing
+is read while nobody requests the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from chatserver.telemetry.process_stats import (
+    CHATS_MAX,
+    EVERY_S,
+    GONE_S,
+    KEPT_S,
+    QUEUES_MAX,
+    STALE_S,
+    Backlog,
+    Queue,
+    SlowClose,
+    Snapshot,
+    add_buckets,
+    quantile,
+    top_chats,
+)
+
+EVERY_MS: Final = int(EVERY_S * 1000)
+POINTS_MAX: Final = int(KEPT_S / EVERY_S)
+PROCESSES_MAX: Final = 500  # at the limit, new processes are ignored until others expire
+SLOW_SHOWN_MAX: Final = 50
+LATELY_POINTS: Final = int(60 / EVERY_S)  # "lately" means the last minute
+PAGE: Final = 500
+
+
+class Point(msgspec.Struct, frozen=True):
+    """State of all processes at one time (ms since 1970); null means not measured."""
+
+    at_ms: int
+    processes: int
+    connections: float
+    sessions: float
+    sends_per_s: float
+    refused_per_s: float
+    pushes_per_s: float
+    persisted_per_s: float
+    http_per_s: float
+    send_p50_ms: float | None
+    send_p99_ms: float | None
+    delivery_p50_ms: float | None
+    delivery_p99_ms: float | None
+    persist_p99_ms: float | None
+    loop_p99_ms: float | None
+    queue_bytes: float
+    slow_closes: int
+    backlog: int | None
+    backlog_age_s: float | None
+    write_units_per_s: float
+    read_units_per_s: float
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process and its latest snapshot. `is_stale`: the process may be dead or stuck."""
+
+    process: str
+    kind: str
+    does: str
+    host: str
+    pid: int
+    started_ms: int
+    said_ms: int
+    is_stale: bool
+    connections: float
+    sends_per_s: float
+    cpu_share: float
+    loop_p99_ms: float | None
+
+
+class BusyChat(msgspec.Struct, frozen=True):
+    """A chat and its messages stored in the last minute; never overstated, see `TopList`."""
+
+    chat: str
+    messages: int
+    per_s: float
+
+
+class Units(msgspec.Struct, frozen=True):
+    """DynamoDB units per second that a feature consumed in the last minute."""
+
+    feature: str
+    write_per_s: float
+    read_per_s: float
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Occurrences of an event per second, over the last minute."""
+
+    name: str
+    per_s: float
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """Current state, and the history points that the client does not have yet."""
+
+    now_ms: int
+    every_ms: int
+    points: list[Point]
+    processes: list[Process]
+    top_chats: list[BusyChat]
+    slow: list[SlowClose]
+    queues: list[Queue]
+    backlog: Backlog | None
+    units: list[Units]
+    refused: list[Count]
+    limited: list[Count]
+    closes: list[Count]
+
+
+class Said(Protocol):
+    """A snapshot, its process, and the time it was appended (ms)."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def process(self) -> str: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+class Page(Protocol):
+    """One page of snapshots, the read cursor, the time (ms), and whether there is more."""
+
+    @property
+    def said(self) -> Sequence[Said]: ...
+    @property
+    def entry(self) -> str: ...
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def has_more(self) -> bool: ...
+
+
+class StatsSource(Protocol):
+    """Source of snapshots."""
+
+    async def list_after(self, entry: str, limit: int) -> Page: ...
+
+
+class StatsHistory:
+    """Aggregates snapshots, which must arrive in time order."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Said] = {}
+        self._points: deque[Point] = deque(maxlen=POINTS_MAX)
+        self._chats: deque[Mapping[str, int]] = deque(maxlen=LATELY_POINTS)
+        self._counts: deque[Mapping[str, float]] = deque(maxlen=LATELY_POINTS)
+        self._slow: deque[SlowClose] = deque(maxlen=SLOW_SHOWN_MAX)
+        self._new_chats: dict[str, int] = {}
+        self._new_counts: dict[str, float] = {}
+        self._next_ms = 0  # due time of the next point
+
+    def take(self, said: Said) -> None:
+        """Add a snapshot."""
+        self.advance(said.at_ms)
+        if said.process not in self._latest and len(self._latest) >= PROCESSES_MAX:
+            return
+        self._latest[said.process] = said
+        snapshot = said.snapshot
+        for chat, count in snapshot.chats.items():
+            self._new_chats[chat] = self._new_chats.get(chat, 0) + count
+        for name, amount in snapshot.counts.items():
+            self._new_counts[name] = self._new_counts.get(name, 0.0) + amount
+        self._slow += snapshot.slow
+
+    def advance(self, now_ms: int) -> None:
+        """Create the points that are due by now, and expire old entries."""
+        if not self._next_ms:
+            self._next_ms = (now_ms // EVERY_MS + 1) * EVERY_MS
+        # Nobody requested the page for longer than the history: skip points outside it.
+        self._next_ms = max(self._next_ms, (now_ms // EVERY_MS - POINTS_MAX) * EVERY_MS)
+        while self._next_ms <= now_ms:
+            self._points.append(self._point(self._next_ms))
+            self._chats.append(dict(top_chats([self._new_chats], 2 * CHATS_MAX)))
+            self._counts.append(self._new_counts)
+            self._new_chats, self._new_counts = {}, {}
+            self._next_ms += EVERY_MS
+        for process, said in list(self._latest.items()):
+            if now_ms - said.at_ms > GONE_S * 1000:
+                del self._latest[process]
+        while self._slow and now_ms - self._slow[0].at_ms > KEPT_S * 1000:
+            self._slow.popleft()  # user ids are kept no longer here than in Redis
+
+    def _point(self, at_ms: int) -> Point:
+        heard = [
+            said.snapshot for said in self._latest.values() if at_ms - said.at_ms <= STALE_S * 1000
+        ]
+        backlogs = [each.backlog for each in heard if each.backlog is not None]
+
+        def gauge(name: str) -> float:
+            return sum(each.gauges.get(name, 0.0) for each in heard)
+
+        def ms(name: str, share: float) -> float | None:
+            whole: dict[float, int] = {}
+            for each in heard:
+                add_buckets(whole, each.times.get(name, {}))
+            found = quantile(whole, share)
+            return None if found is None else round(found * 1000, 3)
+
+        ok, dup = rate_of(heard, "sends:ok"), rate_of(heard, "sends:dup")
+        return Point(
+            at_ms=at_ms,
+            processes=len(heard),
+            connections=gauge("connections"),
+            sessions=gauge("sessions"),
+            sends_per_s=round(ok + dup, 2),
+            refused_per_s=round(rate_of(heard, "sends:") - ok - dup, 2),
+            pushes_per_s=rate_of(heard, "pushes"),
+            persisted_per_s=rate_of(heard, "persisted"),
+            http_per_s=rate_of(heard, "http:"),
+            send_p50_ms=ms("send", 0.5),
+            send_p99_ms=ms("send", 0.99),
+            delivery_p50_ms=ms("delivery", 0.5),
+            delivery_p99_ms=ms("delivery", 0.99),
+            persist_p99_ms=ms("persist", 0.99),
+            loop_p99_ms=ms("loop", 0.99),
+            queue_bytes=gauge("queue_bytes"),
+            slow_closes=round(self._new_counts.get("closes:3001", 0.0)),
+            backlog=max((each.entries for each in backlogs), default=None),
+            backlog_age_s=max((each.age_s for each in backlogs), default=None),
+            write_units_per_s=rate_of(heard, "write_units:"),
+            read_units_per_s=rate_of(heard, "read_units:"),
+        )
+
+    def show(self, now_ms: int, after_ms: int) -> Overview:
+        """Return the overview for a client that has the points up to `after_ms`."""
+        heard = [each for each in self._latest.values() if now_ms - each.at_ms <= STALE_S * 1000]
+        queues = [queue for each in heard for queue in each.snapshot.queues]
+        backlogs = [said for said in heard if said.snapshot.backlog is not None]
+        newest = max(backlogs, key=lambda said: said.at_ms, default=None)
+        lately_s = max(1, len(self._counts)) * EVERY_S
+        chats = top_chats(self._chats, CHATS_MAX)
+        return Overview(
+            now_ms=now_ms,
+            every_ms=EVERY_MS,
+            points=[point for point in self._points if point.at_ms > after_ms],
+            processes=[
+                _process(said, now_ms) for said in sorted(self._latest.values(), key=_place)
+            ],
+            top_chats=[BusyChat(chat, n, round(n / lately_s, 2)) for chat, n in chats],
+            slow=list(reversed(self._slow)),
+            queues=sorted(queues, key=lambda each: -each.waiting_bytes)[:QUEUES_MAX],
+            backlog=newest.snapshot.backlog if newest is not None else None,
+            units=self._units(lately_s),
+            refused=self._lately("sends:", lately_s, without=("ok", "dup")),
+            limited=self._lately("limited:", lately_s),
+            closes=self._lately("closes:", lately_s),
+        )
+
+    def _sums(self, prefix: str) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for counts in self._counts:
+            for name, amount in counts.items():
+                if name.startswith(prefix):
+                    label = name.removeprefix(prefix)
+                    sums[label] = sums.get(label, 0.0) + amount
+        return sums
+
+    def _lately(self, prefix: str, lately_s: float, without: tuple[str, ...] = ()) -> list[Count]:
+        found = [
+            Count(name, round(amount / lately_s, 3))
+            for name, amount in self._sums(prefix).items()
+            if name not in without
+        ]
+        return sorted(found, key=lambda each: -each.per_s)
+
+    def _units(self, lately_s: float) -> list[Units]:
+        writes, reads = self._sums("write_units:"), self._sums("read_units:")
+        found = [
+            Units(
+                feature,
+                round(writes.get(feature, 0.0) / lately_s, 3),
+                round(reads.get(feature, 0.0) / lately_s, 3),
+            )
+            for feature in {*writes, *reads}
+        ]
+        return sorted(found, key=lambda each: (-each.write_per_s, -each.read_per_s, each.feature))
+
+
+def rate_of(snapshots: Iterable[Snapshot], name: str) -> float:
+    """Return events per second; a name such as ``sends:`` sums every counter with that prefix."""
+    total = 0.0
+    for each in snapshots:
+        if name.endswith(":"):
+            more = sum(amount for key, amount in each.counts.items() if key.startswith(name))
+        else:
+            more = each.counts.get(name, 0.0)
+        total += more / each.span_s
+    return round(total, 2)
+
+
+def _place(said: Said) -> tuple[str, str, str, int]:
+    snapshot = said.snapshot
+    return snapshot.kind, snapshot.does, snapshot.host, snapshot.pid
+
+
+def _process(said: Said, now_ms: int) -> Process:
+    each = said.snapshot
+    loop = quantile(each.times.get("loop", {}), 0.99)
+    return Process(
+        process=said.process,
+        kind=each.kind,
+        does=each.does,
+        host=each.host,
+        pid=each.pid,
+        started_ms=each.started_ms,
+        said_ms=said.at_ms,
+        is_stale=now_ms - said.at_ms > STALE_S * 1000,
+        connections=each.gauges.get("connections", 0.0),
+        sends_per_s=rate_of([each], "sends:ok"),
+        cpu_share=round(each.counts.get("cpu_s", 0.0) / each.span_s, 4),
+        loop_p99_ms=None if loop is None else round(loop * 1000, 3),
+    )
+
+
+class Overviews:
+    """Reads new snapshots on demand; concurrent requests share one read."""
+
+    def __init__(self, source: StatsSource) -> None:
+        self._source = source
+        self._board = StatsHistory()
+        self._entry = "0-0"
+        self._reading = asyncio.Lock()
+
+    async def get(self, after_ms: int) -> Overview:
+        """Return the current state, and the points after a time.
+
+        Guarantees:
+            Cost: one Redis call if the page was requested a moment ago; otherwise the last ten
+            minutes, in pages of 500.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        async with self._reading:
+            while True:
+                page = await self._source.list_after(self._entry, PAGE)
+                for each in page.said:
+                    self._board.take(each)
+                self._entry = page.entry
+                if not page.has_more:
+                    break
+            self._board.advance(page.now_ms)
+            return self._board.show(page.now_ms, after_ms)

@@ -1,0 +1,295 @@
+"""`chatserver trace`: locate a message by its mid. Reads only, and never prints message text.
+
+Exit codes: 0 found, 1 not found or a tier that could have it did not answer, 2 invalid option.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chatserver.cli.process_setup import prepare, require_redis, run
+from chatserver.config import Settings
+from chatserver.domain.ids import ChatId, UserId, parse_id, parse_mid
+from chatserver.domain.quantities import counted
+from chatserver.errors import BadRequest, NotFound, Unavailable
+from chatserver.telemetry.printable_text import escaped
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from chatserver.operations.trace.model import Recipient, Trace
+
+Line = tuple[str, str]
+
+
+@click.command()
+@click.argument("mid")
+@click.option("--chat", default=None, help="Its chat: saves the search, and finds any age.")
+@click.option("--user", default=None, help="A member of its chat: only his chats are looked at.")
+@click.option(
+    "--chats-max",
+    type=click.IntRange(1, 10_000_000),
+    default=10_000,
+    show_default=True,
+    help="Chats that are looked through where neither is given.",
+)
+@click.option(
+    "--members-max",
+    type=click.IntRange(1, 500),
+    default=50,
+    show_default=True,
+    help="Members that are looked at.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+def trace(
+    mid: str,
+    chat: str | None,
+    user: str | None,
+    chats_max: int,
+    members_max: int,
+    is_json: bool,
+) -> None:
+    """Show the state of message MID: committed, delivered, persisted, archived.
+
+    Queries Redis, DynamoDB and S3, and reports each tier that does not answer. Changes nothing.
+    """
+    try:
+        parse_mid(mid)
+        place = (
+            None if chat is None else ChatId(parse_id(chat, "--chat")),
+            None if user is None else UserId(parse_id(user, "--user")),
+        )
+    except BadRequest as exc:
+        raise click.UsageError(exc.message) from None
+    settings = prepare("trace")
+    found, why, problems = run(_trace(settings, mid, place, chats_max, members_max))
+    if found is None:
+        for problem in problems:
+            click.echo(f"chatserver: {escaped(problem)}", err=True)
+        click.echo(f"chatserver: {why}", err=True)
+        sys.exit(1)
+    if is_json:
+        click.echo(json.dumps(as_json(found)))
+    else:
+        _print(found)
+
+
+async def _trace(
+    settings: Settings,
+    mid: str,
+    place: tuple[ChatId | None, UserId | None],
+    chats_max: int,
+    members_max: int,
+) -> tuple[Trace | None, str, list[str]]:
+    """Return the trace, or None with the reason, and the problems of unavailable tiers."""
+    from chatserver.cold.archive import SegmentObjects
+    from chatserver.cold.client import open_s3
+    from chatserver.cold.long_bodies import BodyFiles
+    from chatserver.domain.clock import SystemClock
+    from chatserver.hot.redis.factory import open_hot
+    from chatserver.operations.trace.hot import HotTrace
+    from chatserver.operations.trace.service import MessageTrace
+    from chatserver.operations.trace.warm import WarmPlaces
+    from chatserver.warm.dynamo.client import open_dynamodb
+    from chatserver.warm.messages.long_bodies import LongBodies
+
+    problems: list[str] = []
+    async with contextlib.AsyncExitStack() as stack:
+        hot: HotTrace | None = None
+        try:
+            require_redis(settings.redis)
+            hot = HotTrace(await stack.enter_async_context(open_hot(settings.redis)))
+        except Unavailable as exc:
+            problems.append(exc.message)
+        dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
+        store = await stack.enter_async_context(open_s3(settings.cold))
+        client = dynamodb.for_feature("operations")
+        bodies = LongBodies(client, settings.warm, BodyFiles(store))
+        segments = SegmentObjects(store, settings.archive)
+        older = WarmPlaces(client, settings.warm, bodies, segments)
+        look = MessageTrace(hot, older, SystemClock(), chats_max, members_max)
+        look.problems += problems
+        try:
+            return await look.trace(mid, *place), "", look.problems
+        except NotFound as exc:
+            return None, exc.message, look.problems
+
+
+def as_json(found: Trace) -> dict[str, Any]:
+    """Return the object that `--json` prints."""
+    return {**dataclasses.asdict(found), "is_persisted": found.is_persisted}
+
+
+def _print(found: Trace) -> None:
+    from rich.console import Console, Group
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, text in trace_lines(found):
+        table.add_row(name, escaped(text))
+    parts: list[RenderableType] = [table]
+    if found.recipients:
+        members = Table("member", "joined at", "inbox", "received", "read", "gateways", box=None)
+        for each in found.recipients:
+            members.add_row(*recipient_cells(each, found.found.seq))
+        parts += ["", members]
+    Console(highlight=False, markup=False, soft_wrap=True).print(Group(*parts))
+
+
+def trace_lines(found: Trace) -> list[Line]:
+    """Return the printed lines, without the table of members."""
+    place = found.found
+    lines = [
+        ("message", f"{found.mid}, made {_time(found.made_ms * 1000)}"),
+        ("trace id", found.trace_id),
+        ("committed", f"chat {place.chat}, seq {place.seq}, ts {place.ts} ({_time(place.ts)})"),
+        ("", f"{place.kind} from {place.sender}; found in {_SOURCES[place.source]}"),
+        *_hot_lines(found),
+        *_delivered_lines(found),
+        *_warm_lines(found),
+        *_cold_lines(found),
+    ]
+    if found.held_since_ms is not None:
+        lines.append(("legal hold", f"of the chat, since {_time(found.held_since_ms * 1000)}"))
+    return [*lines, *(("PROBLEM", problem) for problem in found.problems)]
+
+
+_SOURCES = {
+    "backlog": "the backlog",
+    "hot": "the log of its chat in Redis",
+    "warm": "DynamoDB",
+    "marker": "DynamoDB, as the marker of what has expired",
+    "cold": "the archive",
+}
+
+
+def _hot_lines(found: Trace) -> list[Line]:
+    hot = found.hot
+    if hot is None:
+        return [("hot", "not known: Redis does not answer")]
+    if not hot.is_open:
+        return [("hot", "no: the chat is not in Redis, all of it is below")]
+    held = "in the log of its chat" if hot.is_in_log else "no longer in the log of its chat"
+    return [("hot", f"{held}, which is at seq {hot.head}")]
+
+
+def _delivered_lines(found: Trace) -> list[Line]:
+    hot, seq = found.hot, found.found.seq
+    text = "not known: Redis does not answer"
+    if hot is not None and hot.is_large:
+        text = f"a large chat: its log is the inbox, watched by {counted(hot.gateways, 'gateway')}"
+    elif hot is not None and (not hot.is_open or hot.served >= seq):
+        text = "every inbox was served"
+    elif hot is not None:
+        text = "a fan-out is not finished"
+    if hot is not None and hot.undelivered_since_ms is not None:
+        text += "; of the chat something is undelivered since "
+        text += _time(hot.undelivered_since_ms * 1000)
+    lines = [("delivered", text)]
+    if found.members is not None:
+        some = found.recipients
+        received = sum(bool(each.has_received) for each in some)
+        read = sum(bool(each.has_read) for each in some)
+        shown = f"the first {len(some)} of {found.members}" if len(some) < found.members else "all"
+        lines.append(
+            (
+                "",
+                f"{counted(found.members, 'member')} now; of {shown}: {received} received it, "
+                f"{read} read it",
+            )
+        )
+    return lines
+
+
+def _warm_lines(found: Trace) -> list[Line]:
+    warm, waiting = found.warm, found.waiting
+    if waiting is not None and waiting.why:
+        return [("persisted", f"NO: dead letter {waiting.place}: {waiting.why}")]
+    if waiting is not None and warm is None:
+        since = _time(waiting.since_ms * 1000)
+        return [("persisted", f"not yet: in the backlog at {waiting.place} since {since}")]
+    if warm is None:
+        says = {
+            True: "yes, but nothing of it is in the table",
+            False: "no",
+            None: "not known",
+        }[found.is_persisted]
+        return [("persisted", says)]
+    if warm.is_marker:
+        return [("persisted", f"was: it expired at {_seconds(warm.expires_at)}, a marker is left")]
+    lines = [
+        ("persisted", f"yes: partition {warm.partition}, rev {warm.rev}, checksum {warm.checksum}")
+    ]
+    body = {"inline": "in the item", "object": f"in {warm.body_key}", "none": "none"}[warm.body]
+    files = counted(warm.attachments, "attachment")
+    lines.append(("body", f"{counted(warm.body_bytes, 'byte')}, {body}; {files}"))
+    if warm.is_deleted:
+        lines.append(("deleted", f"yes, by the entry at seq {warm.rev}"))
+    if warm.edited_seq is not None:
+        lines.append(("edited", f"by the entry at seq {warm.edited_seq}"))
+    if warm.reactions:
+        lines.append(("reactions", f"of {counted(warm.reactions, 'user')}"))
+    if warm.expires_at is not None:
+        lines.append(("expires", _seconds(warm.expires_at)))
+    if warm.ttl is not None:
+        lines.append(("TTL", f"may remove the item from {_seconds(warm.ttl)} on"))
+    if warm.restored_until is not None:
+        lines.append(("restored", f"from the archive, until {_seconds(warm.restored_until)}"))
+    return lines
+
+
+def _cold_lines(found: Trace) -> list[Line]:
+    cold = found.cold
+    if found.archived_upto is None:
+        return [("archived", "not known: DynamoDB does not answer")]
+    if cold is None:
+        upto = found.archived_upto
+        return [("archived", f"no: of the chat up to seq {upto}" if upto else "no")]
+    said = {
+        "right": "checksum right",
+        "wrong": "WRONG: the object is missing or another one",
+        "unread": "not read: S3 does not answer",
+    }[cold.checksum]
+    return [
+        ("archived", f"yes: {cold.key}"),
+        ("", f"seq {cold.first} to {cold.last}, {cold.stored_bytes} bytes, {said}"),
+        ("", f"sha256 {cold.sha256}"),
+    ]
+
+
+def recipient_cells(each: Recipient, seq: int) -> list[str]:
+    """Return a row of the table of members."""
+    if each.joined > seq:
+        return [each.user, f"seq {each.joined}, later", "-", "-", "-", _online(each)]
+    return [
+        f"{each.user} (sender)" if each.is_sender else each.user,
+        f"seq {each.joined}",
+        "-" if each.inbox is None else f"at {each.inbox}",
+        _yes(each.has_received),
+        _yes(each.has_read),
+        _online(each),
+    ]
+
+
+def _online(each: Recipient) -> str:
+    return {None: "?", 0: "no"}.get(each.gateways, f"on {each.gateways}")
+
+
+def _yes(is_so: bool | None) -> str:
+    return {True: "yes", False: "no", None: "?"}[is_so]
+
+
+def _time(micros: int) -> str:
+    at = datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC)
+    return at.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+
+
+def _seconds(seconds: int | None) -> str:
+    return "a time not known" if seconds is None else _time(seconds * 1_000_000)

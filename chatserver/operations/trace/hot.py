@@ -1,0 +1,198 @@
+"""Redis lookups for `chatserver trace`. Reads only, loads no chat.
+
+A message that is not persisted is in the backlog, whose entries are searched by time. A recent
+message is in the log of its chat, and that chat is among the recently active ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+from chatserver.hot.chats.backlog import Backlog, CommitEntry, parse_entry
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.operations.trace.model import Found, InHot, Recipient, Source, Waiting
+from chatserver.protocol import codec
+
+PAGE = 500
+PAGES_MAX = 400  # per partition, for its backlog and for its dead letters
+LOG_PAGE = 200
+MEMBERS_AT_ONCE = 8
+
+
+class HotTrace:
+    """Reads the hot tier for `chatserver.operations.trace.service`."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self._hot = hot
+        self._keys = hot.keys
+        self._log = ChatLog(hot)
+        self._inboxes = Inboxes(hot)
+
+    # search
+
+    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None:
+        """Return the message if it is waiting to be persisted or is a dead letter.
+
+        `from_ms`: lower bound of the entries to search.
+
+        Raises:
+            Unavailable: Redis does not answer.
+        """
+        partitions = range(self._keys.partitions)
+        for find in (self._find_in_backlog, self._find_dead):
+            for some in await asyncio.gather(*(find(n, mid, from_ms) for n in partitions)):
+                if some is not None:
+                    return some
+        return None
+
+    async def _find_in_backlog(
+        self, partition: int, mid: Mid, from_ms: int
+    ) -> tuple[Found, Waiting] | None:
+        after, upto = f"{from_ms}-0", await Backlog(self._hot, partition).get_checkpoint()
+        after = max(f"({upto}", after, key=_place)
+        for _ in range(PAGES_MAX):
+            reply = await self._hot.call(
+                "XRANGE", self._keys.backlog(partition), after, "+", "COUNT", PAGE
+            )
+            for name, fields in reply:
+                entry = parse_entry(name, fields)
+                for raw in entry.messages if isinstance(entry, CommitEntry) else ():
+                    if (found := _as_found(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
+                        since_ms = int(entry.id.partition("-")[0])
+                        return found, Waiting(f"{partition}:{entry.id}", since_ms, "")
+            if len(reply) < PAGE:
+                return None
+            after = f"({reply[-1][0].decode()}"
+        return None
+
+    async def _find_dead(
+        self, partition: int, mid: Mid, from_ms: int
+    ) -> tuple[Found, Waiting] | None:
+        backlog, after = Backlog(self._hot, partition), f"{from_ms}-0"
+        for _ in range(PAGES_MAX):
+            letters = await backlog.list_dead(after, PAGE)
+            for letter in letters:
+                raw = letter.message
+                if (found := _as_found(mid, raw.seq, raw.ts, raw.tail, "backlog")) is not None:
+                    since_ms = int(letter.entry.partition("-")[0])
+                    return found, Waiting(letter.place, since_ms, letter.why)
+            if len(letters) < PAGE:
+                return None
+            after = letters[-1].entry
+        return None
+
+    async def list_active(self, since_s: int, limit: int) -> list[ChatId]:
+        """Return chats with an entry persisted since then, least recently active first."""
+        found: list[tuple[float, ChatId]] = []
+        for partition in range(self._keys.partitions):
+            reply = await self._hot.call(
+                "ZRANGEBYSCORE", self._keys.idle(partition), since_s, "+inf",
+                "WITHSCORES", "LIMIT", 0, limit,
+            )  # fmt: skip
+            pairs = zip(reply[::2], reply[1::2], strict=True)
+            found += [(float(score), ChatId(name.decode())) for name, score in pairs]
+        return [chat for _, chat in sorted(found)[:limit]]
+
+    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None:
+        """Return the message if the chat's log has it. `from_ts`: lower bound of the search."""
+        before: Seq | None = None
+        while True:
+            entries = await self._log.list_before(chat, before, LOG_PAGE)
+            for entry in entries:
+                found = _as_found(mid, entry.seq, entry.ts, entry.tail, "hot")
+                if found is not None:
+                    return found
+            if not entries or entries[0].ts < from_ts or entries[0].seq <= 1:
+                return None
+            before = entries[0].seq
+
+    # state
+
+    async def look(self, chat: ChatId, seq: Seq) -> InHot:
+        """Return the Redis state of a chat and one of its entries."""
+        keys = self._keys
+        (head, fields, since, entries, watchers) = await asyncio.gather(
+            self._log.get_head(chat),
+            self._hot.call("HMGET", keys.chat(chat), "done", "large"),
+            self._hot.call("ZSCORE", keys.undelivered(keys.partition_of(chat)), chat),
+            self._log.list_range(chat, seq, seq),
+            self._hot.call("ZCARD", keys.watchers(chat)),
+        )
+        done, large = fields
+        return InHot(
+            is_open=head.is_open,
+            head=head.seq,
+            stored=head.stored,
+            served=int(done or 0),
+            is_large=int(large or 0) > 0,
+            is_in_log=bool(entries),
+            undelivered_since_ms=None if since is None else int(float(since)),
+            gateways=int(watchers),
+        )
+
+    async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]:
+        """Return the member count of a chat in Redis, and the join seq of some members."""
+        key = self._keys.members(chat)
+        count = int(await self._hot.call("HLEN", key))
+        members: dict[UserId, int] = {}
+        cursor = b"0"
+        while len(members) < min(limit, count):
+            cursor, page = await self._hot.call("HSCAN", key, cursor, "COUNT", limit)
+            for user, standing in zip(page[::2], page[1::2], strict=True):
+                members[UserId(user.decode())] = int(standing.split(b":")[1])
+            if cursor == b"0":
+                break
+        return count, dict(sorted(members.items())[:limit])
+
+    async def look_at(
+        self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
+    ) -> list[Recipient]:
+        """Return the delivery state of an entry for members, given with their join seqs.
+
+        Cost: four calls for each member, and up to `inbox_max` entries of their inbox.
+        """
+        slots = asyncio.Semaphore(MEMBERS_AT_ONCE)
+
+        async def look(user: UserId, joined: int) -> Recipient:
+            async with slots:
+                place, (read, received), (gateways,) = await asyncio.gather(
+                    self._find_in_inbox(user, chat, seq),
+                    self._inboxes.get_marks(user, chat),
+                    self._inboxes.list_gateways([user]),
+                )
+            is_sender = user == sender
+            return Recipient(
+                user, joined, is_sender, place, received >= seq, read >= seq, len(gateways)
+            )
+
+        return list(await asyncio.gather(*(look(*member) for member in members)))
+
+    async def _find_in_inbox(self, user: UserId, chat: ChatId, seq: Seq) -> int | None:
+        limit = self._hot.settings.inbox_max
+        reply = await self._hot.call("XREVRANGE", self._keys.inbox(user), "+", "-", "COUNT", limit)
+        wanted = [chat.encode(), b"%d" % seq]
+        return next((int(name.split(b"-")[0]) for name, fields in reply if fields == wanted), None)
+
+
+def _as_found(mid: Mid, seq: int, ts: int, tail: bytes, source: Source) -> Found | None:
+    """Return the position of an entry if it is the message. Fast for entries that are not."""
+    if f'"mid":"{mid}"'.encode() not in tail:
+        return None
+    try:
+        message = codec.decode_message(codec.join_message(seq, ts, tail))
+    except msgspec.MsgspecError:
+        return None
+    if message.mid != mid:
+        return None
+    return Found(ChatId(message.chat), Seq(seq), Ts(ts), message.sender, message.kind, source)
+
+
+def _place(entry: str) -> tuple[int, int]:
+    ms, _, number = entry.removeprefix("(").partition("-")
+    return int(ms), int(number)

@@ -1,0 +1,121 @@
+"""Trace result of `chatserver trace`: the state of one message in each tier, without its text.
+
+None means unknown, because a tier did not answer or has no record; `problems` gives the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+
+Source = Literal["backlog", "hot", "warm", "marker", "cold"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """Position of a message, and the source it was read from."""
+
+    chat: ChatId
+    seq: Seq
+    ts: Ts
+    sender: str
+    kind: str
+    source: Source
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InHot:
+    """State of a message and its chat in Redis."""
+
+    is_open: bool  # the chat is loaded in Redis, in the current epoch
+    head: int  # newest seq of the chat
+    stored: int  # newest persisted seq of the chat
+    served: int  # newest seq delivered to every inbox
+    is_large: bool  # no inboxes: members read the chat's log
+    is_in_log: bool
+    undelivered_since_ms: int | None  # of the chat: since when a delivery is pending
+    gateways: int  # of a large chat: those subscribed to it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A backlog entry or a dead letter: a message that is not in the warm tier."""
+
+    place: str  # partition:entry
+    since_ms: int
+    why: str  # reason, for a dead letter
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recipient:
+    """A member, and how far the message was delivered to them."""
+
+    user: UserId
+    joined: int
+    is_sender: bool
+    inbox: int | None  # position in their inbox; None: absent, or already trimmed
+    has_received: bool | None  # acknowledged by one of their devices
+    has_read: bool | None
+    gateways: int | None  # gateways with an open session of theirs, now
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InWarm:
+    """The item of a message, or the marker that remains after expiry."""
+
+    partition: str
+    is_marker: bool
+    rev: int
+    is_deleted: bool
+    edited_seq: int | None
+    reactions: int
+    attachments: int
+    expires_at: int | None  # seconds since 1970
+    ttl: int | None  # seconds since 1970: TTL may remove the item from then on
+    restored_until: int | None
+    body: Literal["inline", "object", "none"]
+    body_bytes: int
+    body_key: str | None
+    checksum: str  # right, wrong or unverified
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InCold:
+    """The segment that contains a message."""
+
+    key: str
+    first: int
+    last: int
+    stored_bytes: int
+    sha256: str
+    checksum: Literal["right", "wrong", "unread"]  # of the object in the bucket
+
+
+@dataclasses.dataclass(slots=True)
+class Trace:
+    """Everything found about a message."""
+
+    mid: Mid
+    made_ms: int
+    trace_id: str
+    found: Found
+    hot: InHot | None = None
+    waiting: Waiting | None = None
+    members: int | None = None
+    recipients: list[Recipient] = dataclasses.field(default_factory=list)
+    warm: InWarm | None = None
+    archived_upto: int | None = None
+    cold: InCold | None = None
+    held_since_ms: int | None = None
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_persisted(self) -> bool | None:
+        """Whether the warm or the cold tier has the message; None: unknown."""
+        if self.warm is not None or self.cold is not None:
+            return True
+        if self.hot is not None and self.hot.is_open:
+            return self.hot.stored >= self.found.seq
+        return False if self.waiting is not None else None

@@ -1,0 +1,267 @@
+"""Message trace: find a message by its mid, then read its state from each tier. Reads only.
+
+::
+
+    backlog of every partition ─► logs of chats that were active since ─► all chats of the directory
+       by time, a call each          newest entries back to that time        warm rows and segments
+                                                                             of that time
+
+A mid contains its creation time. The message's ts follows within moments, unless a clock is off or
+the commit had to wait. If the chat or one of its members is given, only those chats are searched,
+and up to the present instead of a few minutes.
+
+A tier that does not answer is listed in `problems`, and the others are still read (promise P9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from chatserver.domain.archive_segments import Segment
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId, parse_mid
+from chatserver.domain.quantities import counted
+from chatserver.errors import ChatError, NotFound
+from chatserver.operations.trace.model import (
+    Found,
+    InCold,
+    InHot,
+    InWarm,
+    Recipient,
+    Trace,
+    Waiting,
+)
+from chatserver.telemetry.trace_ids import trace_ids_of
+
+T = TypeVar("T")
+
+EARLIER_S: Final = 60  # maximum by which the gateway's clock may be ahead of the Redis clock
+LATER_S: Final = 300  # maximum by which it may be behind, or the commit be delayed
+CHATS_AT_ONCE: Final = 16
+
+
+class Hot(Protocol):
+    """The hot tier. Each method raises Unavailable."""
+
+    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None: ...
+    async def list_active(self, since_s: int, limit: int) -> list[ChatId]: ...
+    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None: ...
+    async def look(self, chat: ChatId, seq: Seq) -> InHot: ...
+    async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]: ...
+    async def look_at(
+        self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
+    ) -> list[Recipient]: ...
+
+
+class Older(Protocol):
+    """The warm and the cold tier. Each method raises Unavailable."""
+
+    def iter_chats(self) -> AsyncIterator[list[ChatId]]: ...
+    async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]: ...
+    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None: ...
+    async def find_archived(
+        self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int
+    ) -> Found | None: ...
+    async def look(self, chat: ChatId, ts: Ts) -> InWarm | None: ...
+    async def look_in_archive(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]: ...
+    async def is_whole(self, segment: Segment) -> bool: ...
+    async def find_hold(self, chat: ChatId) -> int | None: ...
+    async def list_members(
+        self, chat: ChatId, limit: int
+    ) -> tuple[int, list[tuple[UserId, int, int, int]]]: ...
+
+
+class MessageTrace:
+    """Traces one message. `hot` is None if Redis is unreachable.
+
+    Bounds: at most `chats_max` chats are searched and `members_max` members read.
+    """
+
+    def __init__(
+        self, hot: Hot | None, older: Older, clock: Clock, chats_max: int, members_max: int
+    ) -> None:
+        self._hot = hot
+        self._older = older
+        self._clock = clock
+        self._chats_max = chats_max
+        self._members_max = members_max
+        self._looked_through = 0
+        self._waiting: Waiting | None = None
+        self.problems: list[str] = []
+
+    async def trace(self, text: str, chat: ChatId | None, user: UserId | None) -> Trace:
+        """Return the trace of a message. `chat`, or else a member `user`, narrows the search.
+
+        Raises:
+            BadRequest: `text` is not a mid.
+            NotFound: no tier that answered has it; the message lists the places that were searched.
+        """
+        mid, made_ms = parse_mid(text)
+        found = await self._find(mid, made_ms, chat, user)
+        if found is None:
+            raise NotFound(f"{mid}: {self._looked(chat)}")
+        trace_id = f"{trace_ids_of(mid).trace:032x}"
+        trace = Trace(mid, made_ms, trace_id, found, waiting=self._waiting)
+        await asyncio.gather(
+            self._look_in_hot(trace),
+            self._look_in_warm(trace),
+            self._look_in_archive(trace),
+            self._look_at_members(trace),
+        )
+        trace.problems = self.problems
+        return trace
+
+    async def _try(self, call: Awaitable[T]) -> T | None:
+        """Return the result of a tier call, or None after recording its error as a problem."""
+        try:
+            return await call
+        except ChatError as exc:
+            if exc.message not in self.problems:
+                self.problems.append(exc.message)
+            return None
+
+    def _looked(self, chat: ChatId | None) -> str:
+        where = f"chat {chat}" if chat else counted(self._looked_through, "chat")
+        text = f"no such message in the backlog nor in {where}"
+        if self._looked_through >= self._chats_max:
+            text += " (the most that --chats-max allows): name its --chat, or a --user of it"
+        return text
+
+    # search
+
+    async def _find(
+        self, mid: Mid, made_ms: int, chat: ChatId | None, user: UserId | None
+    ) -> Found | None:
+        from_ms = max(0, made_ms - EARLIER_S * 1000)
+        if self._hot is not None:
+            waiting = await self._try(self._hot.find_waiting(mid, from_ms))
+            if waiting is not None:
+                found, self._waiting = waiting
+                return found
+        to_ms = made_ms + LATER_S * 1000
+        if chat is not None or user is not None:
+            to_ms = max(to_ms, int(self._clock.time() * 1000) + LATER_S * 1000)
+        search = _Search(mid, from_ms * 1000, to_ms * 1000)
+        if chat is not None:
+            self._looked_through += 1
+            return await self._find_in(search, chat)
+        if user is not None:
+            chats = await self._try(self._older.list_chats_of(user, self._chats_max))
+            return await self._find_in_any(search, chats or [])
+        if self._hot is not None:
+            active = self._hot.list_active(from_ms // 1000, self._chats_max)
+            for each in await self._try(active) or []:
+                held = await self._try(self._hot.find_in_log(each, mid, search.from_ts))
+                if held is not None:
+                    return held
+        return await self._find_in_all(search)
+
+    async def _find_in_all(self, search: _Search) -> Found | None:
+        try:
+            async for chats in self._older.iter_chats():
+                found = await self._find_in_any(search, chats)
+                if found is not None or self._looked_through >= self._chats_max:
+                    return found
+        except ChatError as exc:
+            self.problems.append(exc.message)
+        return None
+
+    async def _find_in_any(self, search: _Search, chats: Sequence[ChatId]) -> Found | None:
+        chats = chats[: self._chats_max - self._looked_through]
+        for at in range(0, len(chats), CHATS_AT_ONCE):
+            some = chats[at : at + CHATS_AT_ONCE]
+            self._looked_through += len(some)
+            for found in await asyncio.gather(*(self._find_in(search, chat) for chat in some)):
+                if found is not None:
+                    return found
+        return None
+
+    async def _find_in(self, search: _Search, chat: ChatId) -> Found | None:
+        mid, from_ts, to_ts = search.mid, search.from_ts, search.to_ts
+        if self._hot is not None and to_ts > self._clock.time() * 1e6:
+            found = await self._try(self._hot.find_in_log(chat, mid, from_ts))
+            if found is not None:
+                return found
+        found = await self._try(self._older.find(chat, mid, from_ts, to_ts))
+        if found is not None:
+            return found
+        return await self._try(self._older.find_archived(chat, mid, from_ts, to_ts))
+
+    # state
+
+    async def _look_in_hot(self, trace: Trace) -> None:
+        if self._hot is not None:
+            trace.hot = await self._try(self._hot.look(trace.found.chat, trace.found.seq))
+
+    async def _look_in_warm(self, trace: Trace) -> None:
+        trace.warm, trace.held_since_ms = await asyncio.gather(
+            self._try(self._older.look(trace.found.chat, trace.found.ts)),
+            self._try(self._older.find_hold(trace.found.chat)),
+        )
+
+    async def _look_in_archive(self, trace: Trace) -> None:
+        known = await self._try(self._older.look_in_archive(trace.found.chat, trace.found.seq))
+        if known is None:
+            return
+        trace.archived_upto, segment = known
+        if segment is None:
+            return
+        is_whole = await self._try(self._older.is_whole(segment))
+        trace.cold = InCold(
+            segment.key,
+            segment.first,
+            segment.last,
+            segment.stored_bytes,
+            segment.sha256,
+            "unread" if is_whole is None else "right" if is_whole else "wrong",
+        )
+
+    async def _look_at_members(self, trace: Trace) -> None:
+        """Set the members and their read marks: from Redis if available, otherwise as stored."""
+        found, limit = trace.found, self._members_max
+        stored = await self._try(self._older.list_members(found.chat, limit))
+        if stored is not None:
+            trace.members, rows = stored
+            trace.recipients = [
+                Recipient(
+                    user, joined, user == found.sender, None, received >= found.seq,
+                    read >= found.seq, None,
+                )
+                for user, joined, read, received in rows
+            ]  # fmt: skip
+        if self._hot is None:
+            return
+        members = [(each.user, each.joined) for each in trace.recipients]
+        if stored is None:
+            known = await self._try(self._hot.list_members(found.chat, limit))
+            trace.members, users = known or (None, {})
+            members = list(users.items())
+        now = await self._try(self._hot.look_at(found.chat, found.seq, found.sender, members))
+        if now is None:
+            return
+        held = {each.user: each for each in trace.recipients}
+        trace.recipients = [_newest(each, held.get(each.user)) for each in now]
+
+
+class _Search:
+    """A mid and the interval (µs) that contains its ts."""
+
+    def __init__(self, mid: Mid, from_ts: int, to_ts: int) -> None:
+        self.mid, self.from_ts, self.to_ts = mid, from_ts, to_ts
+
+
+def _newest(now: Recipient, stored: Recipient | None) -> Recipient:
+    """Merge the Redis and the stored state of a member; a mark never moves back."""
+    if stored is None:
+        return now
+    return Recipient(
+        now.user,
+        now.joined,
+        now.is_sender,
+        now.inbox,
+        now.has_received or stored.has_received,
+        now.has_read or stored.has_read,
+        now.gateways,
+    )

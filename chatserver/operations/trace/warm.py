@@ -1,0 +1,220 @@
+"""DynamoDB and archive lookups for `chatserver trace`. Reads only.
+
+No index contains the mid, because it would cost a write unit per message. The mid contains its
+creation time, so a message is found among the rows of a chat near that time. The caller has to
+provide the chat, or try several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from chatserver.config import Warm
+from chatserver.domain.archive_segments import Segment
+from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId
+from chatserver.errors import CorruptData, Unavailable
+from chatserver.operations.trace.model import Found, InWarm
+from chatserver.protocol.frames import Message
+from chatserver.warm.archive import markers
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.chats.chat_scan import iter_chats
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.legal_holds import Holds
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages.chat_rows import ALL_AT_ONCE, ChatRows
+from chatserver.warm.messages.checksums import verify
+from chatserver.warm.messages.long_bodies import LongBodies, object_of
+from chatserver.warm.messages.store import decode_each, decode_item
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+ROWS_MAX = 100_000  # per chat: 12,500 read units at 1 KB each
+SEGMENTS_MAX = 8  # per chat
+
+
+class SegmentReader(Protocol):
+    """Segment objects. Each read verifies the object's checksum."""
+
+    async def read(self, segment: Segment) -> Sequence[Message]: ...
+
+
+class WarmPlaces:
+    """Reads the warm and the cold tier for `chatserver.operations.trace.service`."""
+
+    def __init__(
+        self, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentReader
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._bodies = bodies
+        self._segments = segments
+        self._rows = ChatRows(client, settings)
+        self._manifests = Manifests(client, settings)
+        self._memberships = Memberships(client, settings)
+        self._directory = Directory(client, settings)
+        self._holds = Holds(client, settings)
+
+    # search
+
+    async def iter_chats(self) -> AsyncIterator[list[ChatId]]:
+        """Yield all chats, page by page."""
+        async for page in iter_chats(self._client, self._settings):
+            yield page
+
+    async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]:
+        """Return chats of a user."""
+        found: list[ChatId] = []
+        start: Any = None
+        while len(found) < limit:
+            page = await self._directory.list_memberships(user, limit=200, start=start)
+            found += [ChatId(each.chat.chat) for each in page.items]
+            if (start := page.next) is None:
+                break
+        return found[:limit]
+
+    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
+        """Return the message if it has an item or a marker in ``[from_ts, to_ts]``.
+
+        Cost: a Query over the entries of the chat in that interval, at most `ROWS_MAX`.
+        """
+        for partition in (chat, markers.partition_of(chat)):
+            item = await self._find_row(partition, mid, from_ts, to_ts)
+            if item is not None:
+                is_marker = partition != chat
+                sender = item[Field.AUTHOR if is_marker else Field.SENDER]["S"]
+                return Found(
+                    chat,
+                    Seq(int(item[Field.SEQ]["N"])),
+                    Ts(int(item[Field.TS]["N"])),
+                    sender,
+                    item[Field.KIND]["S"],
+                    "marker" if is_marker else "warm",
+                )
+        return None
+
+    async def _find_row(self, partition: str, mid: Mid, from_ts: int, to_ts: int) -> Item | None:
+        span = Span(MESSAGES, partition, between=(from_ts, to_ts))
+        request: dict[str, Any] = {
+            **span.query(self._settings),
+            "ConsistentRead": True,
+            "FilterExpression": "#mid = :mid",
+        }
+        request["ExpressionAttributeNames"] |= {"#mid": Field.MID}
+        request["ExpressionAttributeValues"] |= {":mid": {"S": mid}}
+        source, looked_at = await self._rows.open(span, request), 0
+        while looked_at < ROWS_MAX:
+            rows, count, after = await source.read(ALL_AT_ONCE)
+            looked_at += count
+            if rows:
+                return rows[0]
+            if after is None:
+                return None
+        raise Unavailable(f"chat {partition}: more than {ROWS_MAX} entries of that time")
+
+    async def find_archived(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None:
+        """Return the message if a segment that overlaps ``[from_ts, to_ts]`` contains it.
+
+        Raises:
+            Unavailable: S3 does not answer, or more than `SEGMENTS_MAX` segments overlap.
+            CorruptData: an object fails its checksum.
+        """
+        segments = await self._manifests.list_at(chat, from_ts, to_ts)
+        for segment in segments[:SEGMENTS_MAX]:
+            for entry in await self._segments.read(segment):
+                if entry.mid == mid:
+                    place = Seq(entry.seq), Ts(entry.ts)
+                    return Found(chat, *place, entry.sender, entry.kind, "cold")
+        if len(segments) > SEGMENTS_MAX:
+            raise Unavailable(f"chat {chat}: {len(segments)} segments of that time")
+        return None
+
+    # state
+
+    async def look(self, chat: ChatId, ts: Ts) -> InWarm | None:
+        """Return the state of the item or marker at a ts, or None."""
+        for partition in (chat, markers.partition_of(chat)):
+            span = Span(MESSAGES, partition, between=(ts, ts))
+            request = {**span.query(self._settings), "ConsistentRead": True}
+            rows = await self._rows.list(span, request, 1)
+            if rows:
+                return await self._describe(rows[0], is_marker=partition != chat)
+        return None
+
+    async def _describe(self, item: Item, *, is_marker: bool) -> InWarm:
+        message = markers.decode_marker(item) if is_marker else decode_item(item)
+        key = None if is_marker else object_of(item)
+        size = len(message.body.encode())
+        if key is not None:
+            size = int(item[Field.BODY_BYTES]["N"])
+        return InWarm(
+            partition=item[Field.CHAT]["S"],
+            is_marker=is_marker,
+            rev=message.rev or 1,
+            is_deleted=message.deleted,
+            edited_seq=message.edited_seq or None,
+            reactions=len(message.reactions),
+            attachments=len(message.attachments),
+            expires_at=message.expires_at,
+            ttl=_number(item, Field.TTL),
+            restored_until=_number(item, Field.RESTORED),
+            body="object" if key else "inline" if size else "none",
+            body_bytes=size,
+            body_key=key,
+            checksum=await self._verify(item, message, key),
+        )
+
+    async def _verify(self, item: Item, message: Message, key: str | None) -> str:
+        """Verify the checksum of an item, including its body object if it has one."""
+        if key is None:
+            return verify(item, message)
+        try:
+            (whole,) = await decode_each([item], self._bodies)
+        except Unavailable:
+            return "unverified"
+        except CorruptData:
+            return "wrong"
+        return "unverified" if whole is None else verify(item, whole)
+
+    async def look_in_archive(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]:
+        """Return the newest archived seq of a chat, and the segment that contains an entry."""
+        top, segments = await asyncio.gather(
+            self._manifests.get_top(chat), self._manifests.list_covering(chat, seq, seq)
+        )
+        return top.seq, segments[0] if segments else None
+
+    async def is_whole(self, segment: Segment) -> bool:
+        """Check the object of a segment against its checksum.
+
+        Raises:
+            Unavailable: S3 does not answer.
+        """
+        try:
+            await self._segments.read(segment)
+        except CorruptData:
+            return False
+        return True
+
+    async def find_hold(self, chat: ChatId) -> int | None:
+        """Return the start of the chat's legal hold in ms, or None."""
+        hold = await self._holds.find(chat)
+        return None if hold is None else hold.since_ms
+
+    async def list_members(
+        self, chat: ChatId, limit: int
+    ) -> tuple[int, list[tuple[UserId, int, int, int]]]:
+        """Return the member count, and (user, joined, read, received) of the first members.
+
+        Raises:
+            NotFound: the chat does not exist.
+        """
+        held, members = await self._memberships.list_first(chat, limit)
+        rows = [(UserId(m.user), m.joined, m.read, m.received) for m in members[:limit]]
+        return held.count or len(rows), rows
+
+
+def _number(item: Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None

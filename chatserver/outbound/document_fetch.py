@@ -1,0 +1,24 @@
+"""Fetching of small documents, complete or not at all."""
+
+from __future__ import annotations
+
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.outbound.http_client import Outbound
+
+TIMEOUT_S = 2.0
+BYTES_MAX = 65_536
+
+
+async def fetch_document(outbound: Outbound, url: str) -> bytes:
+    """Return the document at `url`, at most 64 KB.
+
+    Raises:
+        Unavailable: it cannot be fetched now, or its address may not be called.
+    """
+    try:
+        answer = await outbound.get(url, timeout_s=TIMEOUT_S, answer_bytes_max=BYTES_MAX)
+    except BadRequest as exc:
+        raise Unavailable(exc.message) from exc
+    if not answer.is_ok:
+        raise Unavailable(f"the answer had status {answer.status}")
+    return answer.body

@@ -1,0 +1,172 @@
+"""HTTP/2 client for one server, for services that support nothing else.
+
+The rules of `chatserver.outbound.http_client` apply: addresses that are not public are called only
+if `outbound.allow_private` lists them; the name is resolved and checked here, and the connection
+goes to a checked address; redirects are not followed, and proxies of the environment are not used.
+TLS is always used, and the server's certificate must be valid for its name; SSL_CERT_FILE replaces
+the system's authorities.
+
+One connection carries all requests. It is opened when needed, kept for as long as the server
+allows, and checked with a ping after `PING_AFTER_S` of silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from yarl import URL
+
+from chatserver import __version__
+from chatserver.config import Outbound as OutboundSettings
+from chatserver.errors import BadRequest
+from chatserver.outbound.destinations import Destinations, parse_url
+from chatserver.outbound.http2_connection import Http2Connection
+from chatserver.outbound.http_client import NO_ENTRY, Answer, Lookup, NotReached, system_lookup
+
+PING_AFTER_S: Final = 30.0
+ADDRESSES_MAX: Final = 4  # per name, tried in order
+
+
+class Http2:
+    """HTTP/2 client of one server; see `open_http2`."""
+
+    def __init__(
+        self, url: URL, allowed: Destinations, lookup: Lookup, ping_after_s: float
+    ) -> None:
+        self._url = url
+        self._allowed = allowed
+        self._lookup = lookup
+        self._ping_after_s = ping_after_s
+        self._tls = ssl.create_default_context()
+        self._tls.set_alpn_protocols(["h2"])
+        self._loop = asyncio.get_running_loop()
+        self._making = asyncio.Lock()
+        self._connections: list[Http2Connection] = []  # the last one is in use, others are closing
+
+    async def post(
+        self,
+        path: str,
+        *,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Send a body and return the response, whatever its status.
+
+        Guarantees:
+            Bounded: ends within `timeout_s`, and holds at most `answer_bytes_max` of a response.
+            Delivery: once or not at all, without a retry; after `Unavailable` it may have arrived.
+            Cancellation: safe; the connection stays open for other requests.
+
+        Raises:
+            BadRequest: the address may not be called.
+            NotReached: the server has certainly not processed the request.
+            Unavailable: no response in time, or an unusable one.
+        """
+        deadline = self._loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connected(deadline)
+        except TimeoutError as exc:
+            raise NotReached(f"{self._url.host} could not be reached in time") from exc
+        head = [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", self._url.authority),
+            (":path", path),
+            ("user-agent", f"chatserver/{__version__}"),
+            ("content-length", str(len(body))),
+            *headers.items(),
+        ]
+        return await connection.ask(
+            head, body, deadline=deadline, answer_bytes_max=answer_bytes_max
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections:
+            connection.close()
+
+    async def _connected(self, deadline: float) -> Http2Connection:
+        async with self._making:
+            if self._connections and await self._connections[-1].is_alive():
+                return self._connections[-1]
+            made = await self._connect(deadline)
+            self._connections = [one for one in self._connections if not one.is_lost]
+            self._connections.append(made)
+            return made
+
+    async def _connect(self, deadline: float) -> Http2Connection:
+        host, port = self._url.host or "", self._url.port or 443
+        try:
+            addresses = await self._lookup(host, port)
+        except OSError as exc:
+            raise NotReached(f"{host} is not known") from exc
+        # A private address among public ones indicates an attack, not a choice.
+        if not all(self._allowed.is_allowed(address, port) for address in addresses):
+            raise BadRequest(NO_ENTRY)
+        why: Exception | None = None
+        tried = addresses[:ADDRESSES_MAX]
+        for number, address in enumerate(tried):
+            share_s = (deadline - self._loop.time()) / (len(tried) - number)
+            try:
+                async with asyncio.timeout(share_s):
+                    return await self._connect_to(address, host, port)
+            except (OSError, TimeoutError, NotReached) as exc:  # SSL errors are OSErrors, too
+                why = exc
+        shown = f"{host} could not be reached: {type(why).__name__}"
+        raise NotReached(why.message if isinstance(why, NotReached) else shown) from why
+
+    async def _connect_to(self, address: str, host: str, port: int) -> Http2Connection:
+        transport, connection = await self._loop.create_connection(
+            lambda: Http2Connection(host, self._ping_after_s),
+            address,
+            port,
+            ssl=self._tls,
+            server_hostname=host,
+        )
+        try:
+            if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+                raise NotReached(f"{host} does not speak HTTP/2")
+            await connection.wait_until_open()
+        except BaseException:
+            transport.abort()
+            raise
+        return connection
+
+
+def parse_origin(url: str) -> URL:
+    """Parse the https URL of a server, without a path.
+
+    Raises:
+        BadRequest: it is not such a URL.
+    """
+    parsed = parse_url(url)
+    if parsed.scheme != "https" or parsed.path not in ("", "/") or parsed.query_string:
+        raise BadRequest("has to be https://, a host, and no more")
+    return parsed
+
+
+@contextlib.asynccontextmanager
+async def open_http2(
+    url: str,
+    settings: OutboundSettings,
+    lookup: Lookup = system_lookup,
+    ping_after_s: float = PING_AFTER_S,
+) -> AsyncIterator[Http2]:
+    """Open a client of the server at `url`; the connection is made later.
+
+    Raises:
+        BadRequest: the URL is not the https URL of a server.
+    """
+    allowed = Destinations(settings.allow_private, settings.ports)
+    opened = Http2(parse_origin(url), allowed, lookup, ping_after_s)
+    try:
+        yield opened
+    finally:
+        opened.close()

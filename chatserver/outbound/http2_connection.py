@@ -1,0 +1,344 @@
+"""HTTP/2 client connection (RFC 9113) with concurrent requests.
+
+A thin shell around the Sans-I/O core of `h2`. It adds one distinction for failed requests: the
+server has certainly not processed the request (`NotReached`) if
+
+- the request was not sent completely;
+- its stream was refused (8.7);
+- the server closes the connection (GOAWAY) and reports that it did not process the stream (6.8).
+
+A closing connection accepts no more requests, and ends after the last response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from h2 import events
+from h2.config import H2Configuration
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from h2.exceptions import H2Error, ProtocolError
+from h2.settings import SettingCodes, Settings
+
+from chatserver.errors import Unavailable
+from chatserver.outbound.http_client import Answer, NotReached
+
+STREAMS_MAX: Final = 100  # concurrent requests, if the server allows as many
+FRAME_BYTES_MAX: Final = 16_384  # of the server's frames: larger ones require a setting (6.5.2)
+HEADER_BYTES_MAX: Final = 16_384  # of a response
+UNSENT_BYTES_MAX: Final = 1_048_576  # limit for a server that does not read
+PING_S: Final = 5.0  # a server that answers no ping within this time is gone
+WHY_CHARS_MAX: Final = 200
+_HEAD_BYTES: Final = 9  # of a frame; the first three bytes are the length of the rest
+_PING: Final = b"chatserv"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Exchange:
+    """A request in progress, and the response received so far."""
+
+    answered: asyncio.Future[None]
+    body_bytes_max: int
+    is_sent: bool = False  # completely
+    is_closed: bool = False  # by the server, in both directions
+    status: int = 0
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    body: bytearray = dataclasses.field(default_factory=bytearray)
+
+    def fail(self, failure: Unavailable) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(failure)
+            self.answered.exception()  # mark as retrieved: there may be no waiter left
+
+
+class Http2Connection(asyncio.Protocol):
+    """A connection; created by the event loop, usable after `wait_until_open`."""
+
+    def __init__(self, host: str, ping_after_s: float) -> None:
+        self._host = host
+        self._ping_after_s = ping_after_s
+        self._loop = asyncio.get_running_loop()
+        self._core = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        self._core.local_settings = Settings(
+            client=True,
+            initial_values={
+                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.MAX_CONCURRENT_STREAMS: STREAMS_MAX,
+                SettingCodes.MAX_HEADER_LIST_SIZE: HEADER_BYTES_MAX,
+            },
+        )
+        self._transport: asyncio.Transport | None = None
+        self._incoming = bytearray()
+        self._exchanges: dict[int, _Exchange] = {}
+        self._changed = asyncio.Event()
+        self._is_open = False
+        self._why_ending = ""  # if not empty, no more requests are accepted
+        self._is_lost = False
+        self._heard_at = 0.0
+        self._is_silent = False  # a response did not arrive in time
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether requests are accepted, based on what is known."""
+        return self._is_open and not self._why_ending
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the connection is closed."""
+        return self._is_lost
+
+    async def wait_until_open(self) -> None:
+        """Wait for the server's settings, which include the limit of concurrent requests.
+
+        Raises:
+            NotReached: the connection ended before.
+        """
+        await self._until(lambda: self._is_open or bool(self._why_ending))
+        self._require_usable()
+
+    async def is_alive(self) -> bool:
+        """Return whether the server responds; it is pinged if nothing was received for a while.
+
+        A connection that was lost silently would otherwise swallow the next request.
+        """
+        asked_at = self._loop.time()
+        if not self.is_usable:
+            return False
+        if not self._is_silent and asked_at - self._heard_at < self._ping_after_s:
+            return True
+        self._core.ping(_PING)
+        self._flush()
+        try:
+            async with asyncio.timeout(PING_S):
+                await self._until(lambda: self._heard_at > asked_at or not self.is_usable)
+        except TimeoutError:
+            self._give_up("it does not answer")
+        return self.is_usable
+
+    async def ask(
+        self,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        *,
+        deadline: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Send a request and return its response; `deadline` is a time of the event loop.
+
+        Guarantees:
+            Delivery: once or not at all; after `Unavailable` it may have arrived.
+            Bounded: at most `answer_bytes_max` of a response, and `STREAMS_MAX` concurrent
+            requests.
+            Cancellation: safe; the stream is reset.
+
+        Raises:
+            NotReached: the server has certainly not processed the request.
+            Unavailable: no response in time, or an unusable one.
+        """
+        exchange = _Exchange(self._loop.create_future(), answer_bytes_max)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._exchange(exchange, headers, body)
+        except TimeoutError as exc:
+            self._is_silent = True
+            kind = Unavailable if exchange.is_sent else NotReached
+            raise kind(f"{self._host} did not answer in time") from exc
+        except H2Error as exc:
+            kind = Unavailable if exchange.is_sent else NotReached
+            raise kind(f"{self._host} could not be asked: {type(exc).__name__}") from exc
+        return Answer(exchange.status, exchange.headers, bytes(exchange.body))
+
+    def close(self) -> None:
+        """Send GOAWAY and close; pending requests fail."""
+        if not self._is_lost and self._transport is not None:
+            self._core.close_connection()
+            self._flush()
+            self._transport.close()
+        self._end("it was closed")
+
+    # requests
+
+    async def _exchange(
+        self, exchange: _Exchange, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> None:
+        await self._until(lambda: not self.is_usable or self._has_room())
+        self._require_usable()
+        stream = self._core.get_next_available_stream_id()
+        self._core.send_headers(stream, headers)
+        self._exchanges[stream] = exchange
+        try:
+            await self._send_body(stream, exchange, body)
+            await exchange.answered
+        finally:
+            del self._exchanges[stream]
+            self._forget(stream, exchange)
+
+    def _has_room(self) -> bool:
+        room = min(STREAMS_MAX, self._core.remote_settings.max_concurrent_streams)
+        return len(self._exchanges) < room
+
+    async def _send_body(self, stream: int, exchange: _Exchange, body: bytes) -> None:
+        at = 0
+        while not exchange.answered.done():
+            window = self._core.local_flow_control_window(stream)
+            size = min(window, self._core.max_outbound_frame_size, len(body) - at)
+            if size > 0 or at == len(body):
+                at += size
+                is_end = at == len(body)
+                self._core.send_data(stream, body[at - size : at], end_stream=is_end)
+                exchange.is_sent = is_end
+                self._flush()
+                if is_end:
+                    return
+            else:
+                await self._changed.wait()  # until the window grows, or an early response arrives
+
+    def _forget(self, stream: int, exchange: _Exchange) -> None:
+        """Close the stream if the server has not, and wake waiting requests."""
+        if not exchange.is_closed and not self._is_lost:
+            with contextlib.suppress(H2Error):  # already closed in the core
+                self._core.reset_stream(stream, ErrorCodes.CANCEL)
+            self._flush()
+        if self._why_ending and not self._exchanges and self._transport is not None:
+            self._transport.close()
+        self._notice()
+
+    # event loop callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._core.initiate_connection()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        self._is_silent = False
+        self._incoming += data
+        try:
+            # Frame by frame: otherwise an error in a later frame would discard the events of
+            # earlier ones.
+            while (frame := self._next_frame()) is not None:
+                for event in self._core.receive_data(frame):
+                    self._take(event)
+        except H2Error as exc:
+            self._flush()  # the core sends GOAWAY
+            self._give_up(f"it does not speak HTTP/2 well: {type(exc).__name__}")
+            return
+        self._flush()
+        self._notice()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._end("it closed the connection" if exc is None else "the connection broke")
+
+    # server events
+
+    def _next_frame(self) -> bytes | None:
+        if len(self._incoming) < _HEAD_BYTES:
+            return None
+        size = int.from_bytes(self._incoming[:3])
+        if size > FRAME_BYTES_MAX:
+            raise ProtocolError("a frame is too long")
+        if len(self._incoming) < _HEAD_BYTES + size:
+            return None
+        frame = bytes(self._incoming[: _HEAD_BYTES + size])
+        del self._incoming[: _HEAD_BYTES + size]
+        return frame
+
+    def _take(self, event: events.Event) -> None:
+        match event:
+            case events.RemoteSettingsChanged():
+                self._is_open = True
+            case events.ConnectionTerminated():
+                self._take_goodbye(event)
+            case events.ResponseReceived() if exchange := self._exchanges.get(event.stream_id):
+                for name, value in event.headers:
+                    text = value.decode("latin-1")
+                    if name == b":status":
+                        exchange.status = int(text) if re.fullmatch(r"[1-5]\d\d", text) else 0
+                    elif not name.startswith(b":"):
+                        exchange.headers[name.decode("latin-1").lower()] = text
+            case events.DataReceived():
+                self._take_data(event)
+            case events.StreamEnded() if exchange := self._exchanges.get(event.stream_id):
+                exchange.is_closed = exchange.is_sent
+                if exchange.status == 0:
+                    exchange.fail(Unavailable(f"{self._host}: its answer has no status"))
+                elif not exchange.answered.done():
+                    exchange.answered.set_result(None)
+            case events.StreamReset() if exchange := self._exchanges.get(event.stream_id):
+                exchange.is_closed = True
+                is_refused = event.error_code == ErrorCodes.REFUSED_STREAM
+                kind = NotReached if is_refused or not exchange.is_sent else Unavailable
+                exchange.fail(kind(f"{self._host} gave no answer: {_name(event.error_code)}"))
+            case _:
+                pass
+
+    def _take_data(self, event: events.DataReceived) -> None:
+        if event.flow_controlled_length:
+            self._core.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None or exchange.answered.done():
+            return
+        exchange.body += event.data
+        if len(exchange.body) > exchange.body_bytes_max:
+            limit = exchange.body_bytes_max
+            exchange.fail(Unavailable(f"the answer is longer than {limit} bytes"))
+
+    def _take_goodbye(self, event: events.ConnectionTerminated) -> None:
+        # The core accepts nothing after a GOAWAY; by RFC 9113, earlier streams are still answered.
+        self._core.state_machine.state = ConnectionState.CLIENT_OPEN
+        said = (event.additional_data or b"")[:WHY_CHARS_MAX].decode("ascii", "replace")
+        shown = "".join(char if char.isprintable() else "?" for char in said)
+        self._why_ending = f"it goes away: {_name(event.error_code)} {shown}".rstrip()
+        for stream, exchange in self._exchanges.items():
+            if stream > (event.last_stream_id or 0):
+                exchange.is_closed = True
+                exchange.fail(NotReached(f"{self._host}: {self._why_ending}"))
+        if not self._exchanges and self._transport is not None:
+            self._transport.close()
+
+    # closing and waiting
+
+    def _require_usable(self) -> None:
+        if not self.is_usable:
+            raise NotReached(f"{self._host}: {self._why_ending}")
+
+    def _give_up(self, why: str) -> None:
+        self._end(why)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, why: str) -> None:
+        self._why_ending = self._why_ending or why
+        for exchange in self._exchanges.values():
+            kind = Unavailable if exchange.is_sent else NotReached
+            exchange.fail(kind(f"{self._host}: {self._why_ending}"))
+        self._notice()
+
+    def _flush(self) -> None:
+        data = self._core.data_to_send()
+        if not data or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self._give_up("it does not read")
+
+    def _notice(self) -> None:
+        """Wake all waiters."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+
+def _name(code: ErrorCodes | int | None) -> str:
+    return code.name if isinstance(code, ErrorCodes) else f"error {code}"

@@ -1,0 +1,211 @@
+"""HTTP client for all outbound requests of the server.
+
+Whatever the source of a URL, only public addresses at the ports of `outbound.ports` are called, or
+the addresses of `outbound.allow_private`. The name is resolved here, all its addresses are checked,
+and the connection goes to one of them, so a second lookup cannot return another address. The
+socket's address is checked again on creation, however the library parses the host. Redirects are
+returned like other responses and never followed; proxies of the environment are not used; cookies
+are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from chatserver import __version__
+from chatserver.config import Outbound as OutboundSettings
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.outbound.destinations import Destinations, parse_url
+
+# Resolves a host and port to addresses, as text.
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+
+NO_ENTRY = "this address or port may not be called; see outbound.ports and outbound.allow_private"
+_NAMES_S = 30  # how long a checked DNS response is cached
+
+
+class NotReached(Unavailable):
+    """There was no connection: the server did not receive the request."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP response. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        """Return whether the status is a success (2xx)."""
+        return 200 <= self.status < 300
+
+
+class Outbound:
+    """HTTP client for other servers; see `open_outbound`."""
+
+    def __init__(self, session: aiohttp.ClientSession, allowed: Destinations) -> None:
+        self._session = session
+        self._allowed = allowed
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Fetch a document; see `post` for guarantees and errors."""
+        return await self._ask("GET", url, None, headers, timeout_s, answer_bytes_max)
+
+    async def post(
+        self,
+        url: str,
+        *,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        """Send a body and return the response, whatever its status.
+
+        Guarantees:
+            Bounded: ends within `timeout_s`, and holds at most `answer_bytes_max` of a response.
+            Delivery: once or not at all, without a retry; after `Unavailable` it may have arrived.
+            Cancellation: safe; the connection is closed, not reused.
+
+        Raises:
+            BadRequest: the URL or a header is malformed, or the address may not be called.
+            NotReached: no connection could be made; nothing arrived.
+            Unavailable: no response in time, or an unusable one.
+        """
+        return await self._ask("POST", url, body, headers, timeout_s, answer_bytes_max)
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        timeout_s: float,
+        answer_bytes_max: int,
+    ) -> Answer:
+        target = self._check(url)
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method, target, data=body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                return await _read(response, answer_bytes_max)
+        except TimeoutError as exc:
+            raise Unavailable(f"{target.host} did not answer within {timeout_s:g} s") from exc
+        except aiohttp.InvalidURL as exc:
+            raise BadRequest("this is not a URL") from exc
+        except aiohttp.ClientConnectorError as exc:
+            raise NotReached(f"{target.host} could not be reached") from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise Unavailable(f"{target.host} could not be asked: {type(exc).__name__}") from exc
+        except ValueError as exc:  # a line break in a header
+            raise BadRequest("this request cannot be sent") from exc
+
+    def _check(self, url: str) -> URL:
+        target = parse_url(url)
+        host = target.host or ""
+        # aiohttp does not resolve such hosts, but uses them as addresses.
+        is_address = ":" in host or host.replace(".", "").isdigit()
+        if is_address and not self._allowed.is_allowed(host, target.port or 0):
+            raise BadRequest(NO_ENTRY)
+        return target
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> Answer:
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Unavailable("the answer is compressed, which was not asked for")
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > bytes_max:
+            response.close()
+            raise Unavailable(f"the answer is longer than {bytes_max} bytes")
+    named = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, named, bytes(body))
+
+
+class _JudgedNames(AbstractResolver):
+    """Resolves names; fails if a name has an address that may not be called."""
+
+    def __init__(self, lookup: Lookup, allowed: Destinations) -> None:
+        self._lookup = lookup
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = await self._lookup(host, port)
+        # A private address among public ones indicates an attack, not a choice.
+        if not all(self._allowed.is_allowed(address, port) for address in addresses):
+            raise BadRequest(NO_ENTRY)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Do nothing: lookups keep nothing open."""
+
+
+async def system_lookup(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a name from the system's resolver. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+@contextlib.asynccontextmanager
+async def open_outbound(
+    settings: OutboundSettings, lookup: Lookup = system_lookup
+) -> AsyncIterator[Outbound]:
+    """Open the client; `lookup` resolves names."""
+    allowed = Destinations(settings.allow_private, settings.ports)
+
+    def make_socket(found: Any) -> socket.socket:
+        family, kind, proto, _, sockaddr = found
+        if not allowed.is_allowed(str(sockaddr[0]), int(sockaddr[1])):
+            raise OSError(NO_ENTRY)
+        return socket.socket(family=family, type=kind, proto=proto)
+
+    connector = aiohttp.TCPConnector(
+        resolver=_JudgedNames(lookup, allowed),
+        socket_factory=make_socket,
+        limit=settings.connections_max,
+        limit_per_host=settings.connections_per_host_max,
+        ttl_dns_cache=_NAMES_S,
+    )
+    async with aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None),  # each call has its own deadline
+        headers={"User-Agent": f"chatserver/{__version__}", "Accept-Encoding": "identity"},
+    ) as session:
+        yield Outbound(session, allowed)

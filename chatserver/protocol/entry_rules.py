@@ -1,0 +1,67 @@
+"""Entry rules: how an edit, delete or reaction entry changes its target message.
+
+A message is changed by later entries of its chat. Applying them in seq order, each only if it is
+newer than the message's `rev`, gives the same message everywhere: in the overlay of the hot tier
+(`amend.lua` implements the same rules in Lua), in the warm tier and in clients.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from chatserver.protocol.frames import ENTRY_KINDS, Message
+
+AMENDING: Final = frozenset({"edit", "delete", "reaction"})
+REACTIONS_MAX: Final = 1_000  # per message
+
+
+def is_message(entry: Message) -> bool:
+    """Return whether an entry is a message rather than a change."""
+    return entry.kind not in ENTRY_KINDS
+
+
+def tombstone_of(message: Message, rev: int) -> Message:
+    """Return the tombstone of a message or an edit: the entry without its content."""
+    return Message(
+        message.seq,
+        message.ts,
+        message.chat,
+        message.mid,
+        message.sender,
+        message.ref,
+        message.kind,
+        "",
+        target=message.target,
+        rev=rev,
+        deleted=True,
+        expires_at=message.expires_at,
+    )
+
+
+def apply_entry(message: Message, entry: Message) -> Message:
+    """Return the message after applying `entry`, whose target it is.
+
+    Guarantees:
+        Idempotent: an entry that is not newer than the message's `rev` changes nothing.
+        Final: a deleted message stays deleted; an edit whose text was deleted is skipped.
+    """
+    if entry.seq <= message.rev or message.deleted or entry.deleted:
+        return message
+    match entry.kind:
+        case "edit":
+            return msgspec.structs.replace(
+                message, body=entry.body, edited_ts=entry.ts, edited_seq=entry.seq, rev=entry.seq
+            )
+        case "delete":
+            return tombstone_of(message, entry.seq)
+        case "reaction":
+            reactions = {
+                user: emoji for user, emoji in message.reactions.items() if user != entry.sender
+            }
+            if entry.body:
+                reactions[entry.sender] = entry.body
+            return msgspec.structs.replace(message, reactions=reactions, rev=entry.seq)
+        case _:
+            return message

@@ -1,0 +1,78 @@
+"""MessagePack codec for the subprotocol ``chat.v1.msgpack``: the same objects in binary frames.
+
+The server uses JSON internally and encodes it once per message for all devices. A connection that
+negotiated MessagePack converts its frames at the transport, at no cost to other connections.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from chatserver.protocol.codec import NotJson
+
+DEPTH_MAX = 32
+_decoder = msgspec.msgpack.Decoder()
+_json_decoder = msgspec.json.Decoder()
+_json_encode = msgspec.json.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+_HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\ufffd".encode()  # the same length, so the lengths in the message stay valid
+
+
+class NotPacked(NotJson):
+    """The bytes are not one MessagePack object: the peer violates the protocol."""
+
+
+def to_json(data: bytes) -> bytes:
+    """Return a client's MessagePack object as JSON.
+
+    Raises:
+        NotPacked: `data` is not valid MessagePack, contains types that JSON does not have (bytes,
+            timestamps, extensions, non-string keys), or is nested more than `DEPTH_MAX` deep.
+    """
+    try:
+        value = _decoder.decode(data)
+    except UnicodeDecodeError:
+        return _to_json_with_halves(data)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise NotPacked(f"frame: not valid msgpack: {exc}") from None
+    _check(value, DEPTH_MAX)
+    return _json_encode(value)
+
+
+def _to_json_with_halves(data: bytes) -> bytes:
+    r"""Convert like `to_json`, but accept lone surrogates encoded as three bytes of invalid UTF-8.
+
+    Some encoders produce these. The JSON has a ``\ud800`` escape instead, so that the frame decoder
+    refuses it and names the field. U+FFFD is escaped too, which is harmless because the frame is
+    refused in any case.
+    """
+    try:
+        value = _decoder.decode(_HALF.sub(_REPLACEMENT, data))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise NotPacked(f"frame: not valid msgpack: {exc}") from None
+    _check(value, DEPTH_MAX)
+    return _json_encode(value).replace(_REPLACEMENT, rb"\ud800")
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth == 0:
+        raise NotPacked(f"frame: nested more than {DEPTH_MAX} deep")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotPacked("frame: a key is not text")
+            _check(item, depth - 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth - 1)
+    elif value is not None and not isinstance(value, str | int | float):
+        raise NotPacked(f"frame: holds {type(value).__name__}, which the protocol does not have")
+
+
+def from_json(data: bytes) -> bytes:
+    """Return server-encoded JSON as MessagePack."""
+    return _encode(_json_decoder.decode(data))

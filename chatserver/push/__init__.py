@@ -1,1 +1,0 @@
-"""Push services: browsers are told by Web Push, applications by FCM or APNs."""

@@ -1,0 +1,185 @@
+"""Revocation of logins and tokens, and banning of users.
+
+Every operation has the same steps: write to the directory, which is durable; write the mark in
+Redis, which every hello and every request checks; notify the gateways to which the user is
+connected, which close the sockets. All steps are idempotent: if one fails, the caller repeats the
+operation.
+
+If Redis loses the marks, it is in a new epoch (decision 10) in which no user is loaded. Loading a
+user calls `restore` first, so a revoked token is not accepted there. Only while the directory is
+down as well can a session start without the marks (promise P9). A revoked token then stays valid
+until it expires, an hour at most, or until the user is loaded: `restore` also closes sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from chatserver.config import Auth
+from chatserver.domain.access.logins import Marks
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import UserId
+
+log = structlog.get_logger()
+
+SLACK_S = 120  # ended login rows outlive their last token by this
+
+
+class LoginRow(Protocol):
+    """A login in the directory."""
+
+    @property
+    def login(self) -> str: ...
+    @property
+    def ended_ms(self) -> int | None: ...
+
+
+class Rows(Protocol):
+    """Users and logins in the directory."""
+
+    async def find_user(self, user: str) -> Any: ...
+
+    async def list_logins(self, user: str) -> Sequence[Any]: ...
+
+    async def end_logins(
+        self, user: str, logins: Collection[str], now_ms: int, until: int
+    ) -> None: ...
+
+    async def put_standing(
+        self, user: str, *, before: int | None = None, banned_ms: int | None = None
+    ) -> None: ...
+
+    async def lift_ban(self, user: str) -> None: ...
+
+
+class MarkWriter(Protocol):
+    """Writes revocation marks to Redis."""
+
+    async def put(
+        self,
+        user: UserId,
+        *,
+        before: int = 0,
+        logins: Collection[str] = (),
+        is_banned: bool | None = None,
+    ) -> None: ...
+
+
+class SessionEnder(Protocol):
+    """Notifies gateways, which close the sessions."""
+
+    async def end(self, user: UserId, marks: Marks, reason: str) -> None: ...
+
+
+class PushDevices(Protocol):
+    """Push subscriptions of users."""
+
+    async def remove_of_device(self, user: UserId, device: str, now: float) -> int: ...
+
+    async def remove_all(self, user: UserId, now: float, *, but: str | None = None) -> int: ...
+
+
+class Revoking:
+    """Revocation use cases. `pushes`: subscriptions to delete along with the logins."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        marks: MarkWriter,
+        ender: SessionEnder,
+        settings: Auth,
+        clock: Clock,
+        pushes: PushDevices | None = None,
+    ) -> None:
+        self._pushes = pushes
+        self._rows = rows
+        self._marks = marks
+        self._ender = ender
+        self._settings = settings
+        self._clock = clock
+
+    async def end_logins(self, user: UserId, logins: Collection[str], reason: str) -> None:
+        """End some logins of a user: their tokens, refresh tokens and sessions.
+
+        Guarantees:
+            Idempotent. When it returns, no request or hello with one of their tokens is accepted,
+            and each gateway has a pending notification to close their sockets.
+
+        Raises:
+            Unavailable: some may still be active; repeat the call.
+        """
+        if not logins:
+            return
+        now = self._clock.time()
+        until = int(now) + self._settings.token_s_max + SLACK_S
+        await self._rows.end_logins(user, logins, int(now * 1000), until)
+        await self._marks.put(user, logins=logins)
+        await self._ender.end(user, Marks(logins=frozenset(logins)), reason)
+        if self._pushes is not None:
+            for login in logins:
+                await self._pushes.remove_of_device(user, login, now)
+
+    async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
+        """End all logins except `but`, and all tokens without a login that were issued so far.
+
+        Guarantees:
+            As `end_logins`.
+
+        Raises:
+            NotFound: there is no such user.
+            Unavailable: some may still be active; repeat the call.
+        """
+        now = int(self._clock.time())
+        await self._rows.put_standing(user, before=now)
+        rows = await self._rows.list_logins(user)
+        # Includes logins that ended earlier: an earlier attempt may have failed before it marked
+        # them.
+        logins = frozenset(row.login for row in rows if row.login != but)
+        live = [row.login for row in rows if row.login != but and row.ended_ms is None]
+        until = now + self._settings.token_s_max + SLACK_S
+        await self._rows.end_logins(user, live, now * 1000, until)
+        await self._marks.put(user, before=now, logins=logins)
+        await self._ender.end(user, Marks(now, logins), reason)
+        if self._pushes is not None:
+            await self._pushes.remove_all(user, now, but=but)
+
+    async def ban(self, user: UserId) -> None:
+        """Reject a user, whatever the token. Logins are kept, so a ban can be lifted.
+
+        Raises:
+            NotFound: there is no such user.
+            Unavailable: the user may or may not be banned; repeat the call.
+        """
+        await self._rows.put_standing(user, banned_ms=int(self._clock.time() * 1000))
+        await self._marks.put(user, is_banned=True)
+        await self._ender.end(user, Marks(is_banned=True), "banned")
+        if self._pushes is not None:
+            await self._pushes.remove_all(user, self._clock.time())
+
+    async def unban(self, user: UserId) -> None:
+        """Lift a ban. Raises as `ban`."""
+        await self._rows.lift_ban(user)
+        await self._marks.put(user, is_banned=False)
+
+    async def restore(self, user: UserId) -> None:
+        """Restore a user's revocation marks from the directory; see the module docstring.
+
+        Raises:
+            Unavailable: some marks may be missing.
+        """
+        record = await self._rows.find_user(user)
+        if record is None:
+            return
+        rows = await self._rows.list_logins(user)
+        logins = frozenset(row.login for row in rows if row.ended_ms is not None)
+        marks = Marks(record.before, logins, record.banned_ms is not None)
+        if marks == Marks():
+            return
+        await self._marks.put(
+            user, before=marks.before, logins=logins, is_banned=marks.is_banned or None
+        )
+        log.info("revoking.restored", user=user)
+        await self._ender.end(user, marks, "")

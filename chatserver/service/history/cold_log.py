@@ -1,0 +1,143 @@
+"""The archived part of a chat's history, with later changes applied.
+
+::
+
+    manifest ─► segments ─► newer items in the warm tier ─► manifest again: unchanged?
+
+An archived entry that changes has an item in the warm tier until the archive worker has written it
+into its segment. The item takes precedence unless the segment has a newer `rev`. The manifest is
+read before and after the items. This catches entries that leave the warm tier meanwhile, and
+deleted text is not returned from a replaced segment. Segments come from a cache, which is safe
+because they never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from chatserver.domain.archive_segments import ArchiveTop, Segment
+from chatserver.domain.clock import Clock
+from chatserver.errors import ConfigError, CorruptData, Unavailable
+from chatserver.protocol import message_expiry
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+
+log = structlog.get_logger()
+
+TRIES_MAX = 5
+
+
+class ManifestRows(Protocol):
+    """Archive manifests of chats."""
+
+    async def get_top(self, chat: str) -> ArchiveTop: ...
+
+    async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]: ...
+
+    async def find_at(self, chat: str, ts: int) -> Segment | None: ...
+
+    async def note_late(self, chat: str, at_ms: int) -> None: ...
+
+
+class SegmentReader(Protocol):
+    """Reads archive segments."""
+
+    async def read(self, segment: Segment) -> Sequence[Message]: ...
+
+
+class LateItems(Protocol):
+    """Warm-tier entries by time."""
+
+    async def list_between(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]: ...
+
+
+def lay_over(entries: Sequence[Message], late: Sequence[Message]) -> list[Message]:
+    """Return archived entries, each replaced by its warm-tier item if that is newer."""
+    newer = {entry.seq: entry for entry in late}
+    return [
+        item if (item := newer.get(entry.seq)) is not None and item.rev >= entry.rev else entry
+        for entry in entries
+    ]
+
+
+class ColdLog:
+    """Reads the archive."""
+
+    def __init__(
+        self, manifests: ManifestRows, segments: SegmentReader, late: LateItems, clock: Clock
+    ) -> None:
+        self._manifests = manifests
+        self._segments = segments
+        self._late = late
+        self._clock = clock
+
+    async def get_top(self, chat: str) -> ArchiveTop:
+        """Return the position up to which a chat is archived."""
+        return await self._manifests.get_top(chat)
+
+    async def read(self, chat: str, first: int, last: int) -> list[Message]:
+        """Return the archived entries of seqs ``[first, last]``, all of them, in ascending seq.
+
+        Guarantees:
+            Current: includes every change that reached the warm tier before the call.
+            Cost: three Queries, one of them over the entries' time range, and the S3 reads that the
+            cache cannot answer.
+
+        Raises:
+            Unavailable: the entries cannot be read now, or are not archived.
+        """
+        for number in range(TRIES_MAX):
+            rows = await self._manifests.list_covering(chat, first, last)
+            try:
+                found = await self._read(rows, chat, first, last)
+            except (CorruptData, ConfigError) as exc:
+                # An object may have been replaced since its row was read.
+                if number + 1 < TRIES_MAX and rows != await self._manifests.list_covering(
+                    chat, first, last
+                ):
+                    continue
+                log.error("cold.gap", chat=chat, first=first, last=last, why=exc.message)
+                metrics.HISTORY_GAPS.labels("cold").inc()
+                raise Unavailable(f"history: {first} to {last} cannot be read now") from exc
+            if rows == await self._manifests.list_covering(chat, first, last):
+                return found
+        raise Unavailable(f"history: {first} to {last} keep changing, try again")
+
+    async def _read(
+        self, rows: Sequence[Segment], chat: str, first: int, last: int
+    ) -> list[Message]:
+        entries: list[Message] = []
+        for row in rows:
+            held = await self._segments.read(row)
+            low, high = max(first, row.first), min(last, row.last)
+            entries += held[low - row.first : high - row.first + 1]
+        if [entry.seq for entry in entries] != list(range(first, last + 1)):
+            raise CorruptData(f"archive of {chat}: segments leave a hole in {first} to {last}")
+        late = await self._late.list_between(chat, entries[0].ts, entries[-1].ts)
+        now_s = self._clock.time()
+        return [message_expiry.as_of(entry, now_s) for entry in lay_over(entries, late)]
+
+    # used by writers of changes
+
+    async def find_at(self, chat: str, ts: int) -> Message | None:
+        """Return the current version of the archived entry at a ts.
+
+        Raises:
+            Unavailable: S3 does not respond.
+            CorruptData: the manifest lists an object that is missing or does not match.
+        """
+        segment = await self._manifests.find_at(chat, ts)
+        if segment is None:
+            return None
+        held = await self._segments.read(segment)
+        seq = next((entry.seq for entry in held if entry.ts == ts), None)
+        return None if seq is None else (await self.read(chat, seq, seq))[0]
+
+    async def note_late(self, chat: str) -> None:
+        """Record that an archived entry of the chat is about to change."""
+        await self._manifests.note_late(chat, int(self._clock.time() * 1000))

@@ -1,0 +1,280 @@
+"""History: pages of a chat, from the hot tier where it has them, otherwise from older tiers.
+
+A page is contiguous in seq. This is checked, not assumed: entries that do not join are not served.
+`chatserver.service.history.older_tiers` combines the warm and the cold tier.
+
+A reader who left and rejoined has several readable periods. A page covers one of them. The page
+before its oldest message ends with the previous period; the page after its newest starts with the
+next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.domain.page_limits import WIDEST, PageBounds
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.history.views import NO_CHANGES, View, Views
+from chatserver.telemetry import metrics
+
+Tier = Literal["hot", "warm", "cold"]
+
+
+class HotLog(Protocol):
+    """The hot part of a chat's history."""
+
+    def epoch_of(self, chat: ChatId) -> Epoch: ...
+
+    async def get_head(self, chat: ChatId) -> ChatHead: ...
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]: ...
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
+
+
+class OlderRun(Protocol):
+    """Contiguous messages in ascending seq, and the coldest tier they come from."""
+
+    @property
+    def messages(self) -> list[frames.Message]: ...
+    @property
+    def tier(self) -> Literal["warm", "cold"]: ...
+
+
+class OlderLog(Protocol):
+    """The warm and the cold part of a chat's history."""
+
+    async def read_run(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> OlderRun: ...
+
+
+class MemberCheck(Protocol):
+    """Read access of members."""
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """Messages as JSON, in ascending seq."""
+
+    messages: list[bytes]
+    tier: Tier
+    has_more: bool
+    stored: int = 0  # seq up to which the warm tier has the chat
+    withheld: frozenset[int] = frozenset()  # targets of changes whose text was removed
+
+
+_NO_PAGE = Page([], "hot", has_more=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    seq: int
+    ts: int
+    json: bytes
+
+
+class History:
+    """The history use case."""
+
+    def __init__(
+        self,
+        hot: HotLog,
+        older: OlderLog,
+        members: MemberCheck,
+        clock: Clock | None = None,
+        views: Views | None = None,
+        pages: PageBounds = WIDEST,
+    ) -> None:
+        self._pages = pages
+        self._clock = clock or SystemClock()
+        self._views = views
+        self._hot = hot
+        self._older = older
+        self._members = members
+
+    async def get_page(self, reader: UserId, frame: frames.History) -> Page:
+        """Return a page of the chat before or after a seq, or the newest one.
+
+        Guarantees:
+            Contiguous: no gap and no repeat within a page, nor between a page and the next, except
+            for times at which the reader was not a member.
+            Only entries that the reader may read (P7): none from times at which they were not a
+            member, unless the chat shows its full history, and none from after they left during the
+            read.
+            Current: includes every change that was acked before the call (promise P10, I15).
+            One epoch: entries that Redis lost and entries that took their seqs are never in one
+            page.
+            Cost: two to four Redis calls; one read of the older tiers where the hot tier ends; that
+            of `MemberCheck.add_periods` if the page begins at or below the seq at which the reader
+            joined.
+
+        Raises:
+            BadRequest: both `before` and `after` are given.
+            NotFound: no such chat, or the reader is not a member.
+            Unavailable: a required tier does not respond, or Redis lost the chat during the read.
+        """
+        if frame.before is not None and frame.after is not None:
+            raise BadRequest("before, after: give one of them, not both")
+        chat = ChatId(frame.chat)
+        span = await self._members.get_reader(chat, reader)
+        epoch = self._hot.epoch_of(chat)
+        read = self._read_after if frame.after is not None else self._read_before
+        page = await read(reader, frame, span)
+        if page.withheld and span.lacks_periods:
+            with contextlib.suppress(Unavailable):
+                span = await self._members.add_periods(chat, reader, span)
+            if any(span.is_readable(seq) for seq in page.withheld):
+                page = await read(reader, frame, span)
+        head = await self._hot.get_head(chat)
+        if not head.is_open or self._hot.epoch_of(chat) != epoch:
+            raise Unavailable("history: Redis lost the chat while it was read; try again")
+        return dataclasses.replace(page, stored=head.stored)
+
+    async def _read_after(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+        chat = ChatId(frame.chat)
+        assert frame.after is not None
+        if frame.after < span.first - 1:
+            span = await self._members.add_periods(chat, reader, span)
+        period = span.find_period_after(frame.after)
+        if period is None:
+            return _NO_PAGE
+        after = max(frame.after, period.first - 1)
+        limit = min(frame.limit, self._pages.items_max, period.last - after)
+        if limit <= 0:
+            return _NO_PAGE
+        ts = frame.ts if after == frame.after else None  # else the hint is for another position
+        return await self._page_after(reader, chat, after, limit, ts, span)
+
+    async def _read_before(self, reader: UserId, frame: frames.History, span: Reader) -> Page:
+        chat = ChatId(frame.chat)
+        end = span.head + 1
+        wanted = end if frame.before is None else min(frame.before, end)
+        limit = min(frame.limit, self._pages.items_max)
+        is_whole = True
+        if wanted - limit <= span.first:
+            try:
+                span = await self._members.add_periods(chat, reader, span)
+            except Unavailable:
+                if wanted <= span.first:
+                    raise
+                is_whole = False  # there may be more; a request for it gets the error
+        period = span.find_period_before(wanted)
+        if period is None:
+            return _NO_PAGE
+        before = min(wanted, period.last + 1)
+        limit = min(limit, before - period.first)
+        ts = frame.ts if before == frame.before else None
+        page = await self._page_before(reader, chat, before, limit, ts, span)
+        return page if is_whole else dataclasses.replace(page, has_more=bool(page.messages))
+
+    async def _open_view(
+        self, reader: UserId, chat: ChatId, first: int, limit: int, span: Reader
+    ) -> View:
+        if self._views is None:
+            return NO_CHANGES
+        return await self._views.open(reader, chat, range(max(1, first), first + limit), span)
+
+    async def _page_before(
+        self, reader: UserId, chat: ChatId, before: int, limit: int, ts: int | None, span: Reader
+    ) -> Page:
+        entries = await self._hot.list_before(chat, Seq(before), limit)
+        top = before - 1
+        view = await self._open_view(reader, chat, top - limit + 1, limit, span)
+        rows = _contiguous_down_from(top, self._hot_rows(entries, view))
+        tier: Tier = "hot"
+        first = rows[0].seq if rows else top + 1
+        if len(rows) < limit and first > 1:
+            hint = rows[0].ts if rows else ts
+            found = await self._older.read_run(chat, first, None, limit - len(rows), hint)
+            older = _contiguous_down_from(first - 1, self._older_rows(found.messages, view))
+            if not older:
+                raise _unexplained(first - 1)
+            rows, tier = older + rows, found.tier
+        kept = _within_bytes(list(reversed(rows)), self._pages.bytes_max)
+        kept.reverse()
+        has_more = bool(kept) and span.find_period_before(kept[0].seq) is not None
+        return _page(kept, tier, has_more, view)
+
+    async def _page_after(
+        self, reader: UserId, chat: ChatId, after: int, limit: int, ts: int | None, span: Reader
+    ) -> Page:
+        entries = await self._hot.list_after(chat, Seq(after), limit)
+        view = await self._open_view(reader, chat, after + 1, limit, span)
+        rows = _contiguous_up_from(after + 1, self._hot_rows(entries, view))
+        tier: Tier = "hot"
+        last = after + len(rows)
+        # Tombstones of warm-tier entries are hot: the hot run may end before the log does.
+        if len(rows) < limit and last < span.head:
+            hint = rows[-1].ts if rows else ts
+            found = await self._older.read_run(chat, None, last, limit - len(rows), hint)
+            more = _contiguous_up_from(last + 1, self._older_rows(found.messages, view))
+            if not rows and not more:
+                raise _unexplained(after + 1)
+            rows, tier = rows + more, found.tier if more else tier
+            if more and len(rows) < limit:
+                last = rows[-1].seq
+                newer = await self._hot.list_after(chat, Seq(last), limit - len(rows))
+                rows += _contiguous_up_from(last + 1, self._hot_rows(newer, view))
+        rows = _within_bytes(rows, self._pages.bytes_max)
+        return _page(rows, tier, rows[-1].seq < span.head, view)
+
+    def _hot_rows(self, entries: Sequence[LogEntry], view: View) -> list[_Row]:
+        now_s = self._clock.time()
+        return [
+            _Row(e.seq, e.ts, codec.join_message(e.seq, e.ts, view.see_entry(e, now_s)))
+            for e in entries
+        ]
+
+    def _older_rows(self, messages: Sequence[frames.Message], view: View) -> list[_Row]:
+        now_s = self._clock.time()
+        return [_Row(m.seq, m.ts, codec.encode(view.see_message(m, now_s))) for m in messages]
+
+
+def _page(rows: list[_Row], tier: Tier, has_more: bool, view: View) -> Page:
+    withheld = frozenset(view.withheld)
+    return Page([row.json for row in rows], tier, has_more, withheld=withheld)
+
+
+def _unexplained(seq: int) -> Unavailable:
+    metrics.HISTORY_GAPS.labels("page").inc()
+    return Unavailable(f"history: message {seq} cannot be read now")
+
+
+def _contiguous_down_from(top: int, rows: list[_Row]) -> list[_Row]:
+    """Return the contiguous part of `rows` (ascending) that ends in `top`."""
+    start, wanted = len(rows), top
+    while start > 0 and rows[start - 1].seq == wanted:
+        start -= 1
+        wanted -= 1
+    return rows[start:]
+
+
+def _contiguous_up_from(first: int, rows: list[_Row]) -> list[_Row]:
+    """Return the contiguous part of `rows` (ascending) that starts with `first`."""
+    count = 0
+    while count < len(rows) and rows[count].seq == first + count:
+        count += 1
+    return rows[:count]
+
+
+def _within_bytes(rows: list[_Row], bytes_max: int) -> list[_Row]:
+    """Return the leading rows that fit into a page, at least one."""
+    size = 0
+    for index, row in enumerate(rows):
+        size += len(row.json)
+        if index > 0 and size > bytes_max:
+            return rows[:index]
+    return rows

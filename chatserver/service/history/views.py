@@ -1,0 +1,192 @@
+"""A reader's view of a chat's entries: edits applied, entries outside their access removed.
+
+Two kinds of entries keep their position and lose their body: messages that the reader deleted for
+themselves, and changes of messages from times at which the reader was not a member (`history:
+joined`).
+
+A tier may hold an older version of an entry than the last acked change: the hot log keeps entries
+as committed, and the warm tier applies changes later. The overlay holds every change until the tier
+below has it. It is therefore read after the log and before the warm tier, and applied to both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.messages import LogEntry
+from chatserver.errors import NotFound, Unavailable
+from chatserver.protocol import codec, message_expiry
+from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.frames import INT_MAX, Message
+
+log = structlog.get_logger()
+
+_CHANGES_WITH_TEXT = frozenset({"edit", "reaction"})
+
+
+def has_changes(entries: Iterable[LogEntry]) -> bool:
+    """Return whether any entry changes another entry. Nothing is parsed."""
+    return any(codec.kind_of(entry.tail) in _CHANGES_WITH_TEXT for entry in entries)
+
+
+def may_see_changes(span: Reader, target: int) -> bool:
+    """Return whether a reader may see the content of an edit or a reaction to message `target`."""
+    return target >= span.first or span.is_readable(target)
+
+
+def _target_of(entry: LogEntry) -> int:
+    message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+    return message.target or 0
+
+
+class OverlaySource(Protocol):
+    """Changed entries, and entries that lost their text."""
+
+    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]: ...
+
+
+class HiddenSource(Protocol):
+    """Messages that users deleted for themselves."""
+
+    async def list_hidden(
+        self, user: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]: ...
+
+
+class ReaderSource(Protocol):
+    """A user's read access to a chat: first seq, and earlier periods."""
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader: ...
+
+
+ALL = Reader(Seq(1), Seq(INT_MAX))
+NOTHING = Reader(Seq(INT_MAX), Seq(0), periods=())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The changes to a range of a chat, and the entries hidden from its reader.
+
+    Changes of messages outside `span` are returned without their text; `withheld` collects these
+    messages.
+    """
+
+    overlay: Mapping[int, bytes]
+    hidden: frozenset[int]
+    span: Reader = ALL
+    withheld: set[int] = dataclasses.field(default_factory=set, init=False, compare=False)
+
+    def see_entry(self, entry: LogEntry, now_s: float) -> bytes:
+        """Return the tail of a log entry. An unchanged entry is not parsed."""
+        value = self.overlay.get(entry.seq)
+        tail = codec.split_message(value)[2] if value and value[:1] == b"{" else entry.tail
+        if self.hidden or (self.span.first > 1 and codec.kind_of(tail) in _CHANGES_WITH_TEXT):
+            message = codec.decode_message(codec.join_message(entry.seq, entry.ts, tail))
+            if self._is_hidden(message):
+                return codec.tail_of(tombstone_of(message, message.rev))
+        return message_expiry.tail_as_of(entry.seq, entry.ts, tail, now_s)
+
+    def see_message(self, message: Message, now_s: float) -> Message:
+        """Return an entry of the warm tier with changes applied."""
+        value = self.overlay.get(message.seq)
+        if value is not None:
+            is_whole = value[:1] == b"{"
+            newer = codec.decode_message(value) if is_whole else tombstone_of(message, int(value))
+            # The warm tier was read later, and may have the change already.
+            message = newer if newer.rev > message.rev else message
+        if self._is_hidden(message):
+            return tombstone_of(message, message.rev)
+        return message_expiry.as_of(message, now_s)
+
+    def _is_hidden(self, message: Message) -> bool:
+        target = message.target or 0
+        if message.kind in _CHANGES_WITH_TEXT and not may_see_changes(self.span, target):
+            self.withheld.add(target)
+            return True
+        seq = message.target if message.kind == "edit" else message.seq
+        return seq in self.hidden
+
+
+NO_CHANGES = View({}, frozenset())
+
+
+class Views:
+    """Opens views."""
+
+    def __init__(
+        self, overlays: OverlaySource, hidden: HiddenSource, readers: ReaderSource | None = None
+    ) -> None:
+        self._overlays = overlays
+        self._hidden = hidden
+        self._readers = readers
+
+    async def open(
+        self, reader: UserId, chat: ChatId, seqs: Sequence[int], span: Reader = ALL
+    ) -> View:
+        """Return the view of `reader`, who may read `span`, of these entries.
+
+        Cost: two Redis calls in parallel.
+        """
+        overlay, hidden = await asyncio.gather(
+            self._overlays.list_overlay(chat, seqs), self._hidden.list_hidden(reader, [chat])
+        )
+        return View(overlay, hidden.get(chat, frozenset()), span)
+
+    async def find_span(self, reader: UserId, chat: ChatId, entries: Iterable[LogEntry]) -> Reader:
+        """Return the read access of `reader`, as far as changes among `entries` need it.
+
+        Former members may read nothing. Earlier periods that cannot be read are left out: a change
+        of an old message must not delay new ones.
+
+        Guarantees:
+            Cost: one Redis call; see `add_periods` for changes of messages from before they joined.
+        """
+        if self._readers is None:
+            return ALL
+        try:
+            span = await self._readers.get_reader(chat, reader)
+        except NotFound:
+            return NOTHING
+        if any(_target_of(entry) < span.first for entry in entries if has_changes([entry])):
+            return await self._try_to_add_periods(chat, reader, span)
+        return span
+
+    async def is_readable(self, reader: UserId, chat: ChatId, seq: int) -> bool:
+        """Return whether a member may read an entry; False if that cannot be checked now.
+
+        Raises:
+            NotFound: no such chat, or not a member.
+        """
+        if self._readers is None:
+            return False
+        span = await self._readers.get_reader(chat, reader)
+        if seq < span.first:
+            span = await self._try_to_add_periods(chat, reader, span)
+        return span.is_readable(seq)
+
+    async def _try_to_add_periods(self, chat: ChatId, reader: UserId, span: Reader) -> Reader:
+        assert self._readers is not None
+        try:
+            return await self._readers.add_periods(chat, reader, span)
+        except Unavailable as exc:
+            log.warning("views.periods_unavailable", chat=chat, error=exc.message)
+            return span
+
+    async def open_shared(self, chat: ChatId, seqs: Sequence[int]) -> View:
+        """Return the view of readers who hid none of these entries. Cost: one Redis call."""
+        return View(await self._overlays.list_overlay(chat, seqs), frozenset())
+
+    async def list_hidden(
+        self, reader: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]:
+        """Return the messages hidden from `reader`, by chat; chats without any are left out."""
+        return await self._hidden.list_hidden(reader, chats)

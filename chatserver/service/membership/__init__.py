@@ -1,0 +1,4 @@
+"""Group membership: invite, join, leave, remove, roles, settings, and delivery of these changes.
+
+`service.py` describes the steps of a change; `propagation.py` applies it to Redis and inboxes.
+"""

@@ -1,0 +1,67 @@
+"""Requests to change a group: the users they name, their settings, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from chatserver.domain.moderation import MUTE_OVER
+from chatserver.domain.text import parse_name
+from chatserver.errors import BadRequest
+from chatserver.protocol import frames
+
+
+def list_named_users(frame: frames.AnyChange) -> Sequence[str]:
+    """Return the users affected by a request, without its sender."""
+    match frame:
+        case frames.Invite():
+            return frame.users
+        case (
+            frames.Remove()
+            | frames.SetRole()
+            | frames.MuteMember()
+            | frames.BanMember()
+            | frames.UnbanMember()
+        ):
+            return [frame.user]
+        case _:
+            return []
+
+
+def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
+    """Return the settings that a request changes. Raises BadRequest, TooLarge."""
+    if not isinstance(frame, frames.UpdateChat):
+        return {}
+    settings: dict[str, str | int] = {}
+    if frame.name is not None:
+        settings["name"] = parse_name(frame.name)
+    if frame.joining is not None:
+        settings["joining"] = frame.joining
+    if frame.history is not None:
+        settings["history"] = frame.history
+    if frame.slow_s is not None:
+        settings["slow_s"] = frame.slow_s
+    if frame.retention_s is not None:
+        settings["retention_s"] = frame.retention_s
+    if not settings:
+        raise BadRequest("name, joining, history, slow_s, retention_s: give at least one")
+    return settings
+
+
+def format_told_mute(until: int | None) -> int:
+    """Return the mute time for the entry; an unmuted member gets a time long past."""
+    return MUTE_OVER if until is None else until
+
+
+def format_settings(frame: frames.AnyChange) -> str:
+    """Return the body of the entry: the settings other than the name, as JSON."""
+    given = {name: value for name, value in parse_settings(frame).items() if name != "name"}
+    return msgspec.json.encode(given).decode() if given else ""
+
+
+def digest_of_request(frame: frames.AnyChange) -> str:
+    """Return a digest that is equal for two requests with the same content."""
+    asked = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
+    return hashlib.blake2b(asked, digest_size=8).hexdigest()

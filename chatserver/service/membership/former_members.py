@@ -1,0 +1,182 @@
+"""Former members: the state a chat keeps when users leave, and restores when they rejoin.
+
+The state consists of membership periods, messages deleted for oneself, how long the user muted the
+chat's notifications, and how long a moderator muted the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
+from chatserver.domain.membership_periods import FormerMember, Period, Periods
+from chatserver.domain.messages import LogEntry
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+
+CHECKS_IN_FLIGHT_MAX: Final = 16
+
+
+class FormerRows(Protocol):
+    """Former members in the directory."""
+
+    async def list_former(
+        self, chat: str, users: Collection[str]
+    ) -> Mapping[str, FormerMember]: ...
+
+    async def fix_left(
+        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
+    ) -> None: ...
+
+
+class HotLog(Protocol):
+    """The hot part of a chat's history."""
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
+
+
+class OlderLog(Protocol):
+    """The warm and the cold part of a chat's history."""
+
+    async def list_after(self, chat: str, after: int, limit: int) -> list[Message]: ...
+
+
+class HiddenMessages(Protocol):
+    """Messages that users deleted for themselves, in the hot tier."""
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
+
+
+class EndingMembership(Protocol):
+    """The membership of a member who leaves."""
+
+    @property
+    def periods(self) -> Periods: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def quiet_until(self) -> int | None: ...
+    @property
+    def muted_until(self) -> int | None: ...
+
+
+def former_of(
+    member: EndingMembership, joined: int, left: int, mid: str, stored: int
+) -> FormerMember:
+    """Return the state kept of a member whom entry `mid` removes, at seq `left` or later."""
+    return FormerMember(
+        Period(max(1, joined), left),
+        mid,
+        stored,
+        member.periods,
+        member.hidden,
+        member.quiet_until,
+        member.muted_until,
+    )
+
+
+class FormerMembers:
+    """Stores and restores former members."""
+
+    def __init__(
+        self,
+        rows: FormerRows,
+        log: HotLog,
+        older: OlderLog,
+        hidden: HiddenMessages,
+        clock: Clock | None = None,
+    ) -> None:
+        self._rows = rows
+        self._log = log
+        self._older = older
+        self._hidden = hidden
+        self._clock = clock or SystemClock()
+
+    async def restore(self, chat: ChatId, users: Collection[str]) -> dict[str, FormerMember]:
+        """Return the initial state of those of `users` who were members of the chat before.
+
+        When this returns, the messages they deleted for themselves are in the hot tier.
+
+        Guarantees:
+            No period includes entries after the user left, even if the hot tier lost the entry
+            about the leave: the last period then ends with the entries stored before it.
+            Idempotent.
+            Cost: a BatchGetItem; for each former member a Redis call, or two reads of an older
+            tier.
+
+        Raises:
+            Unavailable: a required tier does not respond.
+        """
+        found = list((await self._rows.list_former(chat, users)).items()) if users else []
+        restored: dict[str, FormerMember] = {}
+        for at in range(0, len(found), CHECKS_IN_FLIGHT_MAX):
+            batch = found[at : at + CHECKS_IN_FLIGHT_MAX]
+            closed = await asyncio.gather(*(self._restore(chat, *each) for each in batch))
+            restored |= {user: each for (user, _), each in zip(batch, closed, strict=True)}
+        return restored
+
+    async def fix_periods(
+        self,
+        chat: ChatId,
+        changes: Sequence[MembershipChange],
+        head: ChangedChatHead,
+        users: Collection[str] | None = None,
+    ) -> None:
+        """Store the seqs at which `users` joined and left by changes that were applied again.
+
+        `changes` are those in the chat's row. None means all users. Without this, the period of a
+        user who rejoins would end with the entries stored before they left.
+
+        Guarantees:
+            Idempotent. A seq is stored only if the chat has the entry there: if a change was stored
+            partly, Redis has the rest elsewhere.
+            Cost: nothing unless the chat was loaded since the change; then two reads of the log and
+            one UpdateItem for each user who left.
+
+        Raises:
+            Unavailable: a required tier does not respond.
+        """
+        joins: dict[str, tuple[Seq, str]] = {}
+        for change in changes:
+            place = head.places.get(change.version)
+            if place is None or place.is_checked:
+                continue
+            for index, entry in enumerate(change.entries):
+                seq = Seq(place.first + index)
+                if entry.role and entry.is_new:
+                    joins[entry.user] = seq, entry.mid
+                elif _is_leave(entry) and (users is None or entry.user in users):
+                    joined = joins.get(entry.user)
+                    if await self._find_mid(chat, seq) == entry.mid:
+                        first = await self._confirm(chat, *joined) if joined else None
+                        await self._rows.fix_left(chat, entry.user, entry.mid, seq, first)
+
+    async def _confirm(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
+        """Return `seq` if entry `mid` is there."""
+        return seq if await self._find_mid(chat, seq) == mid else None
+
+    async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:
+        await self._hidden.open_hidden(UserId(user), {chat: former.hidden})
+        end = former.last.last
+        is_confirmed = end > 0 and await self._find_mid(chat, end) == former.mid
+        return former.close(is_confirmed=is_confirmed, now_s=self._clock.time())
+
+    async def _find_mid(self, chat: ChatId, seq: int) -> str | None:
+        """Return the mid of the entry at a seq; None if there is none."""
+        after = Seq(seq - 1)
+        entries = await self._log.list_after(chat, after, 1)
+        if entries and entries[0].seq == seq:
+            entry = entries[0]
+            message = codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+            return message.mid
+        messages = await self._older.list_after(chat, after, 1)
+        return messages[0].mid if messages and messages[0].seq == seq else None
+
+
+def _is_leave(entry: ChangeEntry) -> bool:
+    """Return whether an entry ends a membership; a ban may affect a non-member."""
+    return bool(entry.user) and not entry.role and not entry.is_new

@@ -1,0 +1,131 @@
+"""Recovery of membership changes whose entries were lost with Redis.
+
+A committed change is final, and its entries must be in the history exactly once (decision 0011).
+The chat's row keeps changes until their entries are stored. When the chat is loaded, each of them
+is in Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership_changes import ChangePlace, MembershipChange
+from chatserver.protocol import frames
+from chatserver.service.membership.change_records import (
+    ChangedRow,
+    find_change_to_load,
+    find_unstored,
+)
+
+_PAGE = 200
+
+
+class WarmMessages(Protocol):
+    """Messages in the warm tier."""
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]: ...
+
+
+class HotChanges(Protocol):
+    """Reads changes from Redis."""
+
+    async def find_changes(self, chat: ChatId) -> Mapping[int, ChangePlace]: ...
+
+
+class ChangesToLoad(NamedTuple):
+    """The changes to apply when a chat is loaded, and the positions of the others.
+
+    `places` maps versions to the first seqs of their changes, `joined` maps members to theirs.
+    """
+
+    changes: list[MembershipChange]
+    places: dict[int, Seq]
+    joined: dict[UserId, Seq]
+
+
+class LostChanges:
+    """Finds lost changes."""
+
+    def __init__(self, messages: WarmMessages, hot: HotChanges) -> None:
+        self._messages = messages
+        self._hot = hot
+
+    async def find(self, row: ChangedRow, newest: Sequence[frames.Message]) -> ChangesToLoad:
+        """Return the changes to apply when a chat is loaded; `newest` are its stored messages.
+
+        Guarantees:
+            Cost: nothing if all changes are stored; otherwise one Redis call, and reading the
+            messages stored since the oldest of them if they are more than `newest`.
+        """
+        pending = find_change_to_load(row)
+        changes = find_unstored(row)
+        large = row.large
+        if pending is not None and pending.transition:
+            # Lost changes precede the transition of the pending change.
+            large = 0 if pending.transition == "up" else row.version
+        seqs = await self._find_entries(ChatId(row.chat), changes, newest)
+        lost: list[MembershipChange] = []
+        places: dict[int, Seq] = {}
+        joined: dict[UserId, Seq] = {}
+        for change in changes:
+            entries = [entry for entry in change.entries if entry.mid not in seqs]
+            if not entries:
+                places[change.version] = min(seqs[entry.mid] for entry in change.entries)
+            elif pending is None or change.version != pending.version:
+                again = dataclasses.replace(
+                    change, entries=entries, large=large, transition="", is_repeat=True
+                )
+                lost.append(again)
+            for entry in change.entries:
+                if entry.mid in seqs and entry.user:
+                    joined.pop(UserId(entry.user), None)
+                    if entry.role and entry.is_new:
+                        joined[UserId(entry.user)] = seqs[entry.mid]
+        lost = [_without_overtaken(change, changes, seqs) for change in lost]
+        return ChangesToLoad(lost if pending is None else [*lost, pending], places, joined)
+
+    async def _find_entries(
+        self, chat: ChatId, changes: Sequence[MembershipChange], newest: Sequence[frames.Message]
+    ) -> dict[str, Seq]:
+        """Return the seqs, by entry id, of the entries that Redis or the warm tier has."""
+        if not changes:
+            return {}
+        held = await self._hot.find_changes(chat)
+        seqs = {
+            entry.mid: Seq(held[change.version].first + index)
+            for change in changes
+            if change.version in held
+            for index, entry in enumerate(change.entries)
+        }
+        wanted = {entry.mid for change in changes for entry in change.entries} - seqs.keys()
+        after, page = min(change.after for change in changes), newest
+        while wanted and page:
+            seqs |= {message.mid: Seq(message.seq) for message in page if message.mid in wanted}
+            wanted -= seqs.keys()
+            if after >= newest[0].seq - 1:
+                break
+            page = await self._messages.list_after(chat, after, _PAGE)
+            after = page[-1].seq if page else after
+        return seqs
+
+
+def _without_overtaken(
+    change: MembershipChange, changes: Sequence[MembershipChange], seqs: Mapping[str, Seq]
+) -> MembershipChange:
+    """Return a lost change without its effect on members that a later, stored change affects."""
+    users = {
+        entry.user
+        for later in changes
+        if later.version > change.version
+        for entry in later.entries
+        if entry.mid in seqs
+    }
+    entries = [
+        entry._replace(user="") if entry.user in users else entry for entry in change.entries
+    ]
+    return dataclasses.replace(change, entries=entries)

@@ -1,0 +1,261 @@
+"""Message changes: edit, delete for everyone or for oneself, react.
+
+::
+
+    edit ──► entry ──► amend.lua: order, permission, the new message ──► ack, fan-out
+                          ▲ │ the message is not in the hot tier
+                          └─┴ read it in the warm tier, retry
+
+A change is an entry of the chat with its own seq: it is delivered, synced and stored like a
+message. Deleting for oneself creates no entry, only a mark of the user and an event for their
+devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NoReturn, Protocol
+
+from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
+from chatserver.domain.ids import ChatId, GatewayId, Mid, MidSource, Ref, Seq, UserId
+from chatserver.domain.inboxes import Place
+from chatserver.domain.messages import Audience, ChatHead, digest_of, is_same_send, parse_place
+from chatserver.domain.moderation import refusal_of
+from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
+from chatserver.errors import (
+    Conflict,
+    CorruptData,
+    Forbidden,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import REACTIONS_MAX
+from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
+from chatserver.service.history.views import ReaderSource
+
+TRIES_MAX = 4
+NOT_A_MEMBER = "chat: no such chat, or you are not a member"
+NO_MESSAGE = "seq: the chat has no such message"
+
+AnyChange = frames.Edit | frames.Delete | frames.React
+
+
+class Commits(Protocol):
+    """Commits entries."""
+
+    async def amend(self, amendment: Amendment, base: bytes = b"", asked: int = 0) -> Amended: ...
+
+
+class Hider(Protocol):
+    """Messages that users deleted for themselves."""
+
+    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide: ...
+
+
+class Audiences(Protocol):
+    """Members of chats."""
+
+    def drop(self, chat: ChatId) -> None: ...
+
+    async def get(self, chat: ChatId) -> Audience: ...
+
+    async def get_for_member(self, chat: ChatId, user: UserId) -> Audience: ...
+
+
+class HotHeads(Protocol):
+    """Chat heads in the hot tier."""
+
+    async def get_head(self, chat: ChatId) -> ChatHead: ...
+
+
+class WarmLog(Protocol):
+    """The warm part of a chat's history."""
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[frames.Message]: ...
+
+
+class FanOut(Protocol):
+    """Delivers committed entries."""
+
+    def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None: ...
+
+
+class Inboxes(Protocol):
+    """Appends events to inboxes that are not entries of a chat."""
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes
+    ) -> list[Place]: ...
+
+
+class DeviceNotifier(Protocol):
+    """Sends notifications to devices."""
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
+
+
+class MessageAmendments:
+    """Message change use cases."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        hider: Hider,
+        audiences: Audiences,
+        heads: HotHeads,
+        warm: WarmLog,
+        fan_out: FanOut,
+        inboxes: Inboxes,
+        told: DeviceNotifier,
+        body_bounds: BodyBounds = WIDEST,
+        charge: Charge = charge_nobody,
+        readers: ReaderSource | None = None,
+    ) -> None:
+        self._charge = charge
+        self._readers = readers
+        self._body_bounds = body_bounds
+        self._commits = commits
+        self._hider = hider
+        self._audiences = audiences
+        self._heads = heads
+        self._warm = warm
+        self._fan_out = fan_out
+        self._inboxes = inboxes
+        self._told = told
+        self._mids = MidSource()
+
+    async def change(self, user: UserId, frame: AnyChange) -> frames.Ack:
+        """Apply the change that a frame requests.
+
+        Guarantees:
+            Idempotent: by (chat, sender, ref), in one namespace with messages.
+            Order: the change has a seq; every client that applies changes in that order gets the
+            same result.
+            Deletion: after a delete for everyone is acked, no read returns the text (promise I15).
+
+        Raises:
+            BadRequest, TooLarge: the text or emoji is not allowed, or a limit is reached.
+            NotFound: no such chat or message, or the user is not a member.
+            Forbidden: the user may not change this message.
+            Conflict: the message is deleted, or the `ref` was used for something else.
+            Unavailable: a tier does not respond; a retry with the same `ref` returns the outcome.
+        """
+        match frame:
+            case frames.Edit():
+                body = parse_body(frame.body, self._body_bounds)
+                return await self._commit(user, frame, "edit", body)
+            case frames.React():
+                return await self._commit(user, frame, "reaction", parse_emoji(frame.emoji))
+            case frames.Delete(scope="me"):
+                return await self._hide(user, frame)
+            case frames.Delete():
+                return await self._commit(user, frame, "delete", "")
+
+    async def _commit(self, user: UserId, frame: AnyChange, kind: str, body: str) -> frames.Ack:
+        amendment = self._make(user, frame, kind, body)
+        chat, base, asked = amendment.chat, b"", 0
+        audience = await self._audiences.get(chat)
+        for _ in range(TRIES_MAX):
+            amended = await self._commits.amend(amendment, base, asked)
+            match amended.outcome:
+                case Outcome.COMMITTED:
+                    taken = amended.size_bytes, len(amendment.tail), len(audience.users)
+                    self._charge(user, cost_of_changed(*taken))
+                    self._fan_out.fan_out(chat, Seq(amended.seq), user)
+                    return _ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
+                case Outcome.KNOWN:
+                    return _ack_again(frame, amendment, amended.place)
+                case Outcome.ELSEWHERE:
+                    base, asked = await self._read_base(amendment), amended.seq
+                case Outcome.RESTRAINED:
+                    raise refusal_of(amended.seq)
+                case Outcome.CLOSED:
+                    self._audiences.drop(chat)
+                    await self._audiences.get(chat)
+                case Outcome.NOT_MEMBER:
+                    self._audiences.drop(chat)
+                    raise NotFound(NOT_A_MEMBER)
+                case Outcome.NO_MESSAGE if await self._is_of_earlier_period(amendment):
+                    amendment = dataclasses.replace(amendment, is_of_earlier_period=True)
+                case _ as refusal:
+                    _refuse(refusal, kind)
+        raise Unavailable("seq: the message could not be read as it is now, try again")
+
+    async def _is_of_earlier_period(self, amendment: Amendment) -> bool:
+        """Return whether the target is from an earlier period in which the sender was a member."""
+        if self._readers is None or amendment.is_of_earlier_period:
+            return False
+        chat, user = amendment.chat, amendment.sender
+        span = await self._readers.get_reader(chat, user)
+        if amendment.target >= span.first:
+            return False
+        return (await self._readers.add_periods(chat, user, span)).is_readable(amendment.target)
+
+    def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> Amendment:
+        mid = self._mids.next()
+        return Amendment(
+            ChatId(frame.chat),
+            user,
+            Ref(frame.ref),
+            mid,
+            digest_of(kind, body, frame.seq),
+            kind,
+            Seq(frame.seq),
+            body,
+            codec.encode_entry_tail(frame.chat, mid, user, frame.ref, kind, body, frame.seq),
+        )
+
+    async def _read_base(self, amendment: Amendment) -> bytes:
+        """Return the target as stored in the warm tier."""
+        target = amendment.target
+        found = await self._warm.read_history(amendment.chat, target + 1, None, 1, None)
+        if not found or found[-1].seq != target:
+            # Every message up to the head is in a tier, unless it is permanently deleted.
+            raise NotFound(NO_MESSAGE)
+        return codec.encode(found[-1])
+
+    async def _hide(self, user: UserId, frame: frames.Delete) -> frames.Ack:
+        chat, seq = ChatId(frame.chat), Seq(frame.seq)
+        await self._audiences.get_for_member(chat, user)
+        if seq > (await self._heads.get_head(chat)).seq:
+            raise NotFound(NO_MESSAGE)
+        outcome = await self._hider.hide(user, chat, seq)
+        if outcome is Hide.NEW:
+            body = codec.hidden_event_body(chat, [seq])
+            for place in await self._inboxes.append_event([user], chat, body):
+                if place.appended:
+                    self._told.nudge(place.user, place.seq, place.gateways)
+        durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
+        return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
+
+
+def _ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.Ack:
+    return frames.Ack(frame.id, frame.ref, mid, seq, ts, dup, "hot")
+
+
+def _ack_again(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
+    seq, ts, mid, digest = parse_place(place)
+    if not is_same_send(digest, amendment.digest):
+        raise Conflict("ref: was used before for something else")
+    return _ack(frame, Mid(mid), seq, ts, dup=True)
+
+
+def _refuse(outcome: Outcome, kind: str) -> NoReturn:
+    match outcome:
+        case Outcome.FORBIDDEN if kind == "edit":
+            raise Forbidden("seq: only who sent a message may edit it")
+        case Outcome.FORBIDDEN:
+            raise Forbidden("seq: only who sent a message, or an owner or admin, may delete it")
+        case Outcome.DELETED:
+            raise Conflict("seq: the message is deleted")
+        case Outcome.REACTIONS_FULL:
+            raise TooLarge(f"seq: a message has at most {REACTIONS_MAX:,} reactions")
+        case Outcome.NO_MESSAGE:
+            raise NotFound(NO_MESSAGE)
+        case _:
+            raise CorruptData(f"amend.lua answered {outcome}")

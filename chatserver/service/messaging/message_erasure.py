@@ -1,0 +1,130 @@
+"""Erasure of a user's messages: each one is deleted for everyone on behalf of the system user.
+
+::
+
+    message ─► delete entry ─► amend.lua, without a membership check ─► overlay, log, backlog
+                  ▲ │ the message is not in the hot tier                   │
+                  └─┴ read it in the warm tier, retry                      ▼ workers.persist.worker
+
+An erasure is a regular deletion, so every device and every tier applies it; `workers.repair` does
+the fan-out. The reference is derived from the message's seq, so repeats are recognized.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
+from chatserver.domain.messages import Audience, digest_of
+from chatserver.errors import CorruptData, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import is_message
+
+TRIES_MAX = 6
+
+
+class Commits(Protocol):
+    """Commits entries."""
+
+    async def amend(
+        self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
+    ) -> Amended: ...
+
+
+class Audiences(Protocol):
+    """Loads chats into the hot tier."""
+
+    def drop(self, chat: ChatId) -> None: ...
+
+    async def get(self, chat: ChatId) -> Audience: ...
+
+
+class Entries(Protocol):
+    """Warm-tier entries."""
+
+    async def find_entry(self, chat: str, ts: int) -> frames.Message | None: ...
+
+
+def has_words(entry: frames.Message) -> bool:
+    """Return whether a warm-tier entry holds text of its sender."""
+    if entry.kind == "edit":
+        return bool(entry.body)
+    return is_message(entry) and not entry.deleted
+
+
+class TextEraser:
+    """The erasure use case. `system` is the user who is recorded as the sender."""
+
+    def __init__(
+        self, commits: Commits, audiences: Audiences, entries: Entries, system: UserId
+    ) -> None:
+        self._commits = commits
+        self._audiences = audiences
+        self._entries = entries
+        self._system = system
+        self._mids = MidSource()
+
+    async def erase(self, user: UserId, message: frames.Message) -> bool:
+        """Delete a message of the user; return False if there is nothing left to delete.
+
+        `message` is the entry as read. An edit is passed only if its message is gone.
+
+        Guarantees:
+            Idempotent. After it returns, no read returns the text (promise I15).
+
+        Raises:
+            Unavailable: a tier does not respond; repeat the call.
+        """
+        chat, base, asked = ChatId(message.chat), b"", 0
+        target = message if message.kind != "edit" else _stand_in(message)
+        amendment = self._make(chat, target.seq)
+        await self._audiences.get(chat)
+        for _ in range(TRIES_MAX):
+            amended = await self._commits.amend(amendment, base, asked, user)
+            match amended.outcome:
+                case Outcome.COMMITTED | Outcome.KNOWN:
+                    return True
+                case Outcome.DELETED | Outcome.NO_MESSAGE:
+                    return False
+                case Outcome.ELSEWHERE:
+                    found = await self._find(message, target)
+                    if found is None:
+                        return False
+                    base, asked = codec.encode(found), amended.seq
+                case Outcome.CLOSED:
+                    self._audiences.drop(chat)
+                    await self._audiences.get(chat)
+                case _ as refusal:
+                    raise CorruptData(f"erasing {chat}/{target.seq}: amend.lua says {refusal}")
+        raise Unavailable(f"erasing {chat}/{target.seq}: it keeps changing")
+
+    async def _find(self, message: frames.Message, target: frames.Message) -> frames.Message | None:
+        if message.kind == "edit":
+            return target
+        return await self._entries.find_entry(message.chat, message.ts)
+
+    def _make(self, chat: ChatId, seq: int) -> Amendment:
+        mid, ref = self._mids.next(), Ref(f"erase-{seq}")
+        tail = codec.encode_entry_tail(chat, mid, self._system, ref, "delete", "", Seq(seq))
+        digest = digest_of("delete", "", Seq(seq))
+        return Amendment(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
+
+
+def _stand_in(edit: frames.Message) -> frames.Message:
+    """Return a placeholder for a missing message that `edit` changed last.
+
+    Deleting the placeholder removes the edit's text, and finds nothing of the message itself.
+    """
+    return msgspec.structs.replace(
+        edit,
+        seq=edit.target or 0,
+        ts=1,
+        kind="text",
+        body="",
+        target=None,
+        edited_ts=edit.ts,
+        edited_seq=edit.seq,
+    )

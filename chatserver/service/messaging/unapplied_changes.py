@@ -1,0 +1,103 @@
+"""Recovery of message changes that are stored but not applied to their messages.
+
+The persist worker first writes an edit, deletion or reaction, and then changes the message
+(`workers.persist.batch_writer`). If Redis is lost in between, the second step
+is missing. It is done when the chat is loaded: nothing changes a message before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from chatserver.domain.ids import ChatId, Epoch, epoch_began_ms
+from chatserver.protocol import frames
+from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+
+CLOCKS_APART_S_MAX = 3600  # maximum clock lead of an earlier Redis
+READS_IN_FLIGHT_MAX = 8
+
+
+class StoredMessages(Protocol):
+    """Messages in the warm and the cold tier."""
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]: ...
+
+
+class MessageChanges(Protocol):
+    """Changes stored messages."""
+
+    async def apply(self, chat: str, ts: int, entries: Sequence[frames.Message]) -> None: ...
+
+    async def blank(self, chat: str, ts: int, rev: int) -> None: ...
+
+
+class UnappliedChanges:
+    """Finds and applies unapplied changes."""
+
+    def __init__(self, messages: StoredMessages, changes: MessageChanges) -> None:
+        self._messages = messages
+        self._changes = changes
+
+    async def apply(
+        self, chat: ChatId, newest: Sequence[frames.Message], epoch: Epoch
+    ) -> list[frames.Message]:
+        """Apply unapplied changes among `newest`, a chat's newest entries; return them as stored.
+
+        Guarantees:
+            Idempotent.
+            Cost: nothing for entries of `epoch`, which no loss of Redis has affected; for the
+            others one read for each message that they change and that is older than `newest`.
+
+        Raises:
+            Unavailable: a required tier does not respond.
+        """
+        by_seq = {entry.seq: entry for entry in newest}
+        lost_before = epoch_began_ms(epoch) * 1000 + CLOCKS_APART_S_MAX * 1_000_000
+        by_target: dict[int, list[frames.Message]] = {}
+        for entry in newest:
+            is_change = entry.kind in AMENDING and entry.target is not None and not entry.deleted
+            if is_change and entry.ts < lost_before:
+                by_target.setdefault(entry.target or 0, []).append(entry)
+        targets = list(by_target)
+        for at in range(0, len(targets), READS_IN_FLIGHT_MAX):
+            batch = targets[at : at + READS_IN_FLIGHT_MAX]
+            applying = (self._apply(chat, target, by_target[target], by_seq) for target in batch)
+            # All of them finish before the first failure is raised: none keeps running.
+            for outcome in await asyncio.gather(*applying, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        return list(by_seq.values())
+
+    async def _apply(
+        self,
+        chat: ChatId,
+        target: int,
+        entries: Sequence[frames.Message],
+        by_seq: dict[int, frames.Message],
+    ) -> None:
+        """Apply `entries` to the message at seq `target`, and update `by_seq` accordingly."""
+        stored = by_seq.get(target)
+        if stored is None:
+            found = await self._messages.list_before(chat, target + 1, 1)
+            if not found:
+                return
+            stored = found[0]
+        message = stored
+        for entry in entries:
+            changed = apply_entry(message, entry)
+            if changed == message:
+                continue
+            if entry.kind != "reaction" and message.edited_seq:
+                # Before the change: a retry skips entries whose change is already applied.
+                await self._changes.blank(chat, message.edited_ts, entry.seq)
+                if edit := by_seq.get(message.edited_seq):
+                    by_seq[edit.seq] = tombstone_of(edit, entry.seq)
+            message = changed
+        if message != stored:
+            await self._changes.apply(chat, stored.ts, entries)
+            if target in by_seq:
+                by_seq[target] = message

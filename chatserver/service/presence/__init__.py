@@ -1,0 +1,1 @@
+"""Presence: publishing the states of connected users, and subscriptions to those of others."""

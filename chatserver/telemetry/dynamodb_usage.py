@@ -1,0 +1,105 @@
+"""DynamoDB usage of a process: capacity units by feature, table and chat."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from chatserver.telemetry.heavy_hitters import HeavyHitters
+
+Kind = Literal["read", "write"]
+KINDS: Final[tuple[Kind, ...]] = ("read", "write")
+# The feature that a client's calls are charged to, set by the wiring. `other`: not specified.
+Feature = Literal[
+    "accounts",
+    "archive",
+    "audit",
+    "bodies",
+    "companions",
+    "directory",
+    "history",
+    "media",
+    "membership",
+    "migrate",
+    "moderation",
+    "operations",
+    "other",
+    "patterns",
+    "persist",
+    "privacy",
+    "push",
+    "schema",
+    "social",
+]
+CHATS_MAX: Final = 500  # chats with reported costs, per kind; see `HeavyHitters` for the others
+
+# (feature, table, kind) → units
+Units = Mapping[tuple[str, str, str], float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spending:
+    """Units by feature, table and kind, units by kind and chat, and the number of stored messages.
+
+    `chat_totals` has the units of all chats by kind; `chats` has only the most expensive chats.
+    """
+
+    units: Units
+    chats: Mapping[Kind, Mapping[str, float]]
+    chat_totals: Mapping[Kind, float]
+    messages: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was spent."""
+        return not self.units and not self.messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Usage of one process in one interval. `number` increases with each part of the process."""
+
+    process: str
+    number: int
+    day: str  # day of the summation, such as ``2026-01-31``
+    spending: Spending
+
+
+class UsageAccumulator:
+    """Accumulated usage since the last `take`. Memory: bounded, see `CHATS_MAX`."""
+
+    def __init__(self) -> None:
+        self._empty()
+
+    def _empty(self) -> None:
+        self._units: dict[tuple[str, str, str], float] = {}
+        self._chats: dict[Kind, HeavyHitters] = {kind: HeavyHitters(CHATS_MAX) for kind in KINDS}
+        self._messages = 0
+
+    def spend(self, feature: str, table: str, kind: Kind, units: float) -> None:
+        """Record units. The number of entries is bounded by features and tables."""
+        key = feature, table, kind
+        self._units[key] = self._units.get(key, 0.0) + units
+
+    def spend_on_chats(self, kind: Kind, shares: Mapping[str, float], units: float) -> None:
+        """Divide units among chats in proportion to `shares`; ``""`` is everything but chats."""
+        whole = sum(shares.values())
+        for chat, share in shares.items():
+            if chat:
+                self._chats[kind].add(chat, units * share / whole)
+
+    def count_messages(self, count: int) -> None:
+        """Record stored messages."""
+        self._messages += count
+
+    def take(self) -> Spending:
+        """Return the accumulated usage and reset it."""
+        taken = Spending(
+            self._units,
+            {kind: dict(chats.sums) for kind, chats in self._chats.items()},
+            {kind: chats.total for kind, chats in self._chats.items()},
+            self._messages,
+        )
+        self._empty()
+        return taken

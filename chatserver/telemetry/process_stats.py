@@ -1,0 +1,138 @@
+"""Process statistics published every two seconds for the admin page. No I/O.
+
+A snapshot has the current gauges, and the increments of counters and histograms since the previous
+snapshot. Snapshots of many processes can therefore be summed, and readers need no earlier state.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from chatserver.telemetry.heavy_hitters import HeavyHitters
+
+EVERY_S: Final = 2.0
+KEPT_S: Final = 600.0  # retention of snapshots
+STALE_S: Final = 10.0  # a process silent for this long is not counted
+GONE_S: Final = 60.0  # a process silent for this long is not listed
+CHATS_MAX: Final = 20  # busiest chats per snapshot
+HELD_MAX: Final = 200  # candidates for the busiest chats
+SLOW_MAX: Final = 20  # newest clients closed as slow, per snapshot
+QUEUES_MAX: Final = 10  # longest queues per snapshot
+PARTITIONS_MAX: Final = 10  # longest backlogs per snapshot
+
+Kind = Literal["gateway", "worker", "api"]
+# Upper bound → number of values in the bucket (not cumulative). Empty buckets are included only
+# directly below a non-empty one, to mark where it begins.
+Buckets = Mapping[float, int]
+
+
+class SlowClose(msgspec.Struct, frozen=True):
+    """A client closed because it did not read. `at_ms` is in Unix milliseconds."""
+
+    user: str
+    device: str
+    at_ms: int
+    waiting_bytes: int
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """The send queue of a session whose client currently reads too slowly."""
+
+    user: str
+    device: str
+    waiting_bytes: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """The backlog of a partition: the number of entries and the age of the oldest one."""
+
+    partition: int
+    entries: int
+    age_s: float
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """The backlogs of all partitions; `worst` has the longest ones."""
+
+    entries: int
+    age_s: float
+    worst: list[Waiting] = []
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Statistics of one process. `counts` and `times` cover the last `span_s` seconds."""
+
+    kind: Kind
+    does: str  # names of the workers; empty for other kinds
+    host: str
+    pid: int
+    started_ms: int
+    span_s: float
+    gauges: dict[str, float] = {}
+    counts: dict[str, float] = {}
+    times: dict[str, dict[float, int]] = {}
+    chats: dict[str, int] = {}
+    slow: list[SlowClose] = []
+    queues: list[Queue] = []
+    backlog: Backlog | None = None
+
+
+class BusyChats:
+    """Counts stored messages by chat. Memory: bounded, see `HeavyHitters`."""
+
+    def __init__(self) -> None:
+        self._sums = HeavyHitters(HELD_MAX)
+
+    def add(self, chats: Iterable[str]) -> None:
+        """Count one message for each item of `chats`."""
+        for chat, count in collections.Counter(chats).items():
+            self._sums.add(chat, count)
+
+    def take(self) -> dict[str, int]:
+        """Return the busiest chats since the last call."""
+        sums, self._sums = self._sums.sums, HeavyHitters(HELD_MAX)
+        busiest = heapq.nlargest(CHATS_MAX, sums.items(), key=operator.itemgetter(1))
+        return {chat: round(count) for chat, count in busiest}
+
+
+def add_buckets(into: dict[float, int], more: Buckets) -> None:
+    """Add a histogram to another one; the bounds may differ."""
+    for bound, count in more.items():
+        into[bound] = into.get(bound, 0) + count
+
+
+def quantile(buckets: Buckets, share: float) -> float | None:
+    """Return the quantile for `share`; None without values.
+
+    Values are assumed to be distributed evenly within a bucket, as in Prometheus. Values above the
+    last finite bound count as that bound.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return None
+    wanted, below, low = share * total, 0, 0.0
+    for bound in sorted(buckets):
+        count = buckets[bound]
+        if below + count >= wanted and count:
+            if math.isinf(bound):
+                return low
+            return low + (bound - low) * max(0.0, wanted - below) / count
+        below += count
+        low = bound
+    return low
+
+
+def top_chats(counts: Iterable[Mapping[str, int]], limit: int) -> list[tuple[str, int]]:
+    """Return the chats with the largest sums, in descending order."""
+    sums: dict[str, int] = {}
+    for each in counts:
+        for chat, count in each.items():
+            sums[chat] = sums.get(chat, 0) + count
+    return sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:limit]

@@ -1,0 +1,114 @@
+"""Collector of this process's metrics for the admin page: gauges, and increments of counters.
+
+It reads the Prometheus metrics without changing them, and adds no cost to hot paths.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from chatserver.telemetry import metrics
+from chatserver.telemetry.process_stats import Buckets
+
+# Name in the snapshot → metric; metrics with labels are summed.
+GAUGES: Final[dict[str, Any]] = {
+    "connections": metrics.CONNECTIONS,
+    "sessions": metrics.SESSIONS,
+    "slow_connections": metrics.SLOW_CONNECTIONS,
+    "queue_bytes": metrics.SEND_QUEUE_BYTES,
+    "undelivered_chats": metrics.UNDELIVERED,
+    "answers": metrics.TURNS_RUNNING,
+}
+# Name → metric and the label that is appended to the name: ``sends:ok``.
+COUNTS: Final[dict[str, tuple[Any, str]]] = {
+    "sends": (metrics.SENDS, "result"),
+    "pushes": (metrics.PUSHES, ""),
+    "persisted": (metrics.PERSISTED, ""),
+    "dead_letters": (metrics.DEAD_LETTERS, ""),
+    "closes": (metrics.CLOSES, "code"),
+    "limited": (metrics.RATE_LIMITED, "limit"),
+    "http": (metrics.HTTP_REQUESTS, "status"),
+    "write_units": (metrics.DYNAMODB_WRITE_UNITS, "feature"),
+    "read_units": (metrics.DYNAMODB_READ_UNITS, "feature"),
+}
+TIMES: Final[dict[str, Any]] = {
+    "send": metrics.SEND_LATENCY,
+    "delivery": metrics.DELIVERY_LATENCY,
+    "persist": metrics.PERSIST_LAG,
+    "loop": metrics.LOOP_LAG,
+}
+
+
+class Taken(NamedTuple):
+    """The values read by one `StatsCollector.take`."""
+
+    gauges: dict[str, float]
+    counts: dict[str, float]
+    times: dict[str, dict[float, int]]
+
+
+class StatsCollector:
+    """Reads metrics as increments since the previous read. Memory: one number per sample."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._times: dict[str, dict[float, int]] = {}
+
+    def take(self) -> Taken:
+        """Return gauges, and counts and histograms since the last call; zeros are omitted."""
+        gauges = {name: _sum_of(metric) for name, metric in GAUGES.items()}
+        counts = {"cpu_s": time.process_time()}
+        for name, (metric, label) in COUNTS.items():
+            for labels, value in _samples_of(metric, "_total"):
+                key = f"{name}:{labels[label]}" if label else name
+                counts[key] = counts.get(key, 0.0) + value
+        times = {name: buckets_of(metric) for name, metric in TIMES.items()}
+        taken = Taken(
+            {name: value for name, value in gauges.items() if value},
+            _differences(counts, self._counts),
+            {name: _new_values(found, self._times.get(name, {})) for name, found in times.items()},
+        )
+        self._counts, self._times = counts, times
+        return taken._replace(times={name: new for name, new in taken.times.items() if new})
+
+
+def buckets_of(histogram: Any) -> dict[float, int]:
+    """Return the non-cumulative buckets of a histogram without labels."""
+    found: dict[float, int] = {}
+    below = 0
+    for labels, value in _samples_of(histogram, "_bucket"):
+        found[float(labels["le"])] = int(value) - below
+        below = int(value)
+    return found
+
+
+def _sum_of(gauge: Any) -> float:
+    return sum(value for _, value in _samples_of(gauge, ""))
+
+
+def _samples_of(metric: Any, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
+    for family in metric.collect():
+        name = f"{family.name}{suffix}"
+        for sample in family.samples:
+            if sample.name == name:
+                yield sample.labels, sample.value
+
+
+def _differences(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    grown = ((key, value - before.get(key, 0.0)) for key, value in now.items())
+    return {key: round(more, 6) for key, more in grown if more > 0}
+
+
+def _new_values(now: dict[float, int], before: Buckets) -> dict[float, int]:
+    found: dict[float, int] = {}
+    below: float | None = None
+    for bound, count in now.items():
+        more = count - before.get(bound, 0)
+        if more > 0:
+            if below is not None:
+                found.setdefault(below, 0)
+            found[bound] = more
+        below = bound
+    return found

@@ -1,0 +1,162 @@
+"""API keys, in table `directory`.
+
+| record   | `PK`   | `SK`        | attributes                                                    |
+|----------|--------|-------------|---------------------------------------------------------------|
+| `KeyRow` | `keys` | `key#<key>` | `name created scopes digest old_digest? old_until? ended?`    |
+
+All keys share one partition: there are few, they are listed together, and each API process reads
+one at most once every few seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import Conflict, NotFound
+from chatserver.warm.chats import records
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.row_fields import find_number, find_text, get_number, get_text
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+PARTITION: Final = "keys"
+PREFIX: Final = "key#"
+KEYS_MAX: Final = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyRow:
+    """An API key and its secret's digest. The previous secret is valid until `old_until` (s)."""
+
+    key: str
+    name: str
+    created_ms: int
+    scopes: frozenset[str]
+    digest: str
+    old_digest: str | None = None
+    old_until: int = 0
+    ended_ms: int | None = None
+
+    def encode(self) -> Item:
+        """Return the item of a new key."""
+        item = records.row_key(PARTITION, PREFIX + self.key)
+        item[Field.NAME] = {"S": self.name}
+        item[Field.CREATED] = {"N": str(self.created_ms)}
+        item[Field.SCOPES] = {"SS": sorted(self.scopes)}
+        item[Field.DIGEST] = {"S": self.digest}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> KeyRow:
+        """Return the key of an item. Raises CorruptData."""
+        return cls(
+            key=get_text(item, Field.SK).removeprefix(PREFIX),
+            name=get_text(item, Field.NAME),
+            created_ms=get_number(item, Field.CREATED),
+            scopes=frozenset(item.get(Field.SCOPES, {}).get("SS", ())),
+            digest=get_text(item, Field.DIGEST),
+            old_digest=find_text(item, Field.OLD_DIGEST),
+            old_until=find_number(item, Field.OLD_UNTIL) or 0,
+            ended_ms=find_number(item, Field.ENDED),
+        )
+
+
+class KeyRows:
+    """Repository of API keys."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+
+    async def create(self, row: KeyRow) -> None:
+        """Create a key. Raises Conflict if the id exists with another secret."""
+        request = {
+            "TableName": self._table,
+            "Item": row.encode(),
+            "ConditionExpression": "attribute_not_exists(#pk) OR #digest = :digest",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#digest": Field.DIGEST},
+            "ExpressionAttributeValues": {":digest": {"S": row.digest}},
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            raise Conflict("API key: exists") from None
+
+    async def find(self, key: str) -> KeyRow | None:
+        """Return a key, revoked or not. Strongly consistent."""
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(PARTITION, PREFIX + key),
+            "ConsistentRead": True,
+        }
+        item = (await self._client.call("get_item", request)).get("Item")
+        return None if item is None else KeyRow.decode(item)
+
+    async def list_all(self) -> list[KeyRow]:
+        """Return all keys including revoked ones, at most `KEYS_MAX`, oldest first."""
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": "#pk = :pk",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ExpressionAttributeValues": {":pk": {"S": PARTITION}},
+            "ConsistentRead": True,
+            "Limit": KEYS_MAX,
+        }
+        return [
+            KeyRow.decode(item) for item in (await self._client.call("query", request))["Items"]
+        ]
+
+    async def rotate(self, row: KeyRow, digest: str, old_until: int) -> None:
+        """Replace the secret of a key; the previous one stays valid until `old_until` (s).
+
+        Raises:
+            Conflict: the key was changed or revoked concurrently.
+        """
+        values = {
+            ":digest": {"S": digest},
+            ":old": {"S": row.digest},
+            ":until": {"N": str(old_until)},
+        }
+        await self._change(
+            row.key,
+            "SET #digest = :digest, #old_digest = :old, #old_until = :until",
+            "#digest IN (:old, :digest) AND attribute_not_exists(#ended)",
+            (Field.DIGEST, Field.OLD_DIGEST, Field.OLD_UNTIL, Field.ENDED),
+            values,
+        )
+
+    async def end(self, key: str, now_ms: int) -> None:
+        """Revoke a key. Idempotent. Raises NotFound."""
+        try:
+            await self._change(
+                key,
+                "SET #ended = if_not_exists(#ended, :now)",
+                "attribute_exists(#PK)",
+                (Field.ENDED, Field.PK),
+                {":now": {"N": str(now_ms)}},
+            )
+        except Conflict:
+            raise NotFound("API key: does not exist") from None
+
+    async def _change(
+        self,
+        key: str,
+        update: str,
+        condition: str,
+        names: tuple[str, ...],
+        values: dict[str, dict[str, str]],
+    ) -> None:
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(PARTITION, PREFIX + key),
+            "UpdateExpression": update,
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": {f"#{name}": name for name in names},
+            "ExpressionAttributeValues": values,
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            raise Conflict("API key: was changed or revoked") from None

@@ -1,0 +1,264 @@
+"""Archivable entries of table `messages`: reads by time, removal and restoring of items.
+
+Owns attribute `restored` N (seconds since 1970) of items that were restored from the archive for a
+limited time; the items are those of `chatserver.warm.messages.store`. The archive takes a chat's
+oldest entries in order of seq. It removes an item only if it is unchanged since it was read and is
+not `restored` for longer. `ttl` of an item is the time at which TTL removes it
+(`chatserver.warm.messages.ttl`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import CorruptData, Unavailable
+from chatserver.protocol import message_expiry
+from chatserver.protocol.frames import Message
+from chatserver.warm.archive import markers
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.checksums import Verdict, verify
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.store import (
+    PersistItem,
+    decode_each,
+    decode_item,
+    decode_items,
+    encode_item,
+)
+from chatserver.warm.messages.ttl import find_ttl
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+RUN_BYTES_MAX = 16_777_216  # bytes of S3 bodies loaded at once
+
+
+class ArchivableRun(NamedTuple):
+    """Entries in rising seq, and the `ttl` of each existing item by seq (None: no `ttl`)."""
+
+    entries: list[Message]
+    ttls: dict[int, int | None]
+
+
+class CheckedItem(NamedTuple):
+    """Decoded item or marker at `ts`, with the result of its checksum."""
+
+    ts: int
+    message: Message | None  # None: the item is invalid
+    verdict: Verdict
+
+
+class ArchivableMessages:
+    """Repository of archivable items in table `messages`."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
+        self._client = client
+        self._bodies = bodies or NoBodies()
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
+
+    async def list_between(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]:
+        """Return the stored entries in ``[from_ts, to_ts]``, oldest first.
+
+        Strongly consistent. Without `limit`, all of them.
+        """
+        return await decode_items(await self._read(chat, from_ts, to_ts, limit), self._bodies)
+
+    async def list_untimed(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]:
+        """Return those entries of `list_between` that have no `ttl`.
+
+        Cost: as reading all of them.
+        """
+        items = await self._read(
+            chat, from_ts, to_ts, limit, "attribute_not_exists(#of)", Field.TTL
+        )
+        return await decode_items(items, self._bodies)
+
+    async def list_amending(self, chat: str, after_ts: int) -> list[Message]:
+        """Return the entries after a time that change other entries, oldest first.
+
+        Cost: as reading all entries after that time.
+        """
+        items = await self._read(chat, after_ts + 1, TS_MAX, None, "attribute_exists(#of)")
+        return await decode_items(items, self._bodies)
+
+    async def list_checked(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[CheckedItem]:
+        """Return the items in ``[from_ts, to_ts]`` with checksum results, oldest first.
+
+        Strongly consistent. An invalid item does not raise.
+        """
+        items = await self._read(chat, from_ts, to_ts, limit)
+        checked = await asyncio.gather(*map(self._check_whole, items))
+        return [each for each in checked if each is not None]
+
+    async def _check_whole(self, item: Item) -> CheckedItem | None:
+        """Check an item and its body; None if it was archived in the meantime."""
+        if object_of(item) is None:
+            return _check(item, decode_item)
+        try:
+            (message,) = await decode_each([item], self._bodies)
+        except (CorruptData, Unavailable):
+            return CheckedItem(int(item[Field.TS]["N"]), None, "wrong")
+        if message is None:
+            return None
+        return CheckedItem(message.ts, message, verify(item, message))
+
+    async def list_markers(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[CheckedItem]:
+        """Return the markers in ``[from_ts, to_ts]``, as tombstones. As `list_checked`."""
+        items = await self._read(markers.partition_of(chat), from_ts, to_ts, limit)
+        return [_check(item, markers.decode_marker) for item in items]
+
+    async def list_run(
+        self, chat: str, after_seq: int, after_ts: int, to_ts: int, limit: int
+    ) -> ArchivableRun:
+        """Return the run of entries after a given entry, up to `to_ts`, in rising seq.
+
+        Contiguous from ``after_seq + 1`` on; it ends before a gap without a marker. An entry whose
+        item TTL has removed is returned as a tombstone. Entries are returned as stored, without an
+        expiry check. With long bodies the run ends at about `RUN_BYTES_MAX` of them.
+        """
+        items = await self._read(chat, after_ts + 1, to_ts, limit)
+        fitting = _within_bytes(items)
+        is_cut = len(items) == limit or len(fitting) < len(items)
+        end = int(fitting[-1][Field.TS]["N"]) if is_cut else to_ts
+        held = {message.seq: message for message in await decode_items(fitting, self._bodies)}
+        gone = await self._read(markers.partition_of(chat), after_ts + 1, end, None)
+        held = {message.seq: message for message in map(markers.decode_marker, gone)} | held
+        run: list[Message] = []
+        while len(run) < limit and (found := held.get(after_seq + 1 + len(run))) is not None:
+            run.append(found)
+        ttls = {int(item[Field.SEQ]["N"]): find_ttl(item) for item in items}
+        return ArchivableRun(run, ttls)
+
+    async def find_oldest(self, chat: str) -> Message | None:
+        """Return the oldest entry that has an item."""
+        found = await self.list_between(chat, 0, TS_MAX, 1)
+        return found[0] if found else None
+
+    async def _read(
+        self,
+        partition: str,
+        from_ts: int,
+        to_ts: int,
+        limit: int | None,
+        filter_: str | None = None,
+        of: str = Field.TARGET,
+    ) -> list[Item]:
+        if from_ts > to_ts:
+            return []
+        span = Span(MESSAGES, partition, between=(from_ts, to_ts))
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        if filter_ is not None:
+            request["FilterExpression"] = filter_
+            request["ExpressionAttributeNames"] |= {"#of": of}
+        return await self._rows.list(span, request, limit)
+
+    async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
+        """Remove the items of unchanged entries; return the number of items kept.
+
+        An entry that has changed since is kept, and so is one that has yet to expire: its body has
+        no other copy.
+        """
+        slots = asyncio.Semaphore(in_flight_max)
+        now_s = self._clock.time()
+
+        async def remove(entry: Message) -> bool:
+            ends = entry.expires_at is not None and not message_expiry.has_expired(entry, now_s)
+            if ends and not entry.deleted:
+                return False
+            async with slots:
+                return await self._remove(entry)
+
+        removed = await asyncio.gather(*map(remove, entries))
+        return len(removed) - sum(removed)
+
+    async def _remove(self, entry: Message) -> bool:
+        request = {
+            "TableName": self._table,
+            "Key": await self._rows.key_of(entry.chat, entry.ts),
+            "ConditionExpression": (
+                "(attribute_not_exists(#rev) OR #rev = :rev) "
+                "AND (attribute_not_exists(#restored) OR #restored <= :now)"
+            ),
+            "ExpressionAttributeNames": {"#rev": Field.REV, "#restored": Field.RESTORED},
+            "ExpressionAttributeValues": {
+                ":rev": {"N": str(entry.rev or 1)},
+                ":now": {"N": str(int(self._clock.time()))},
+            },
+            "ReturnValues": "ALL_OLD",
+        }
+        try:
+            answer = await self._client.call("delete_item", request)
+        except ConditionFailed:
+            return False
+        removed: Item | None = answer.get("Attributes")
+        if removed is not None and (key := object_of(removed)) is not None:
+            await self._bodies.drop(key)
+        return True
+
+    async def put_back(self, item: PersistItem, until: int) -> float:
+        """Restore the item of an archived entry until `until`; return the write units.
+
+        Guarantees:
+            Idempotent. An item that is newer than the entry is kept unchanged.
+        """
+        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        encoded = place_item(await self._rows.layouts(), short)
+        request = {
+            "TableName": self._table,
+            "Item": encoded | {Field.RESTORED: {"N": str(until)}},
+            "ConditionExpression": "attribute_not_exists(#rev) OR #rev <= :rev",
+            "ExpressionAttributeNames": {"#rev": Field.REV},
+            "ExpressionAttributeValues": {":rev": encoded[Field.REV]},
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        try:
+            answer = await self._client.call("put_item", request)
+        except ConditionFailed:
+            return 1.0
+        return float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0))
+
+
+def _check(item: Item, decode: Callable[[Item], Message]) -> CheckedItem:
+    ts = int(item[Field.TS]["N"])
+    try:
+        message = decode(item)
+    except CorruptData:
+        return CheckedItem(ts, None, "wrong")
+    return CheckedItem(ts, message, verify(item, message))
+
+
+def _within_bytes(items: list[Item]) -> list[Item]:
+    """Return the first items with at most `RUN_BYTES_MAX` of S3 bodies; at least one, if any."""
+    left = RUN_BYTES_MAX
+    for index, item in enumerate(items):
+        left -= int(item[Field.BODY_BYTES]["N"]) if Field.BODY_BYTES in item else 0
+        if left < 0 and index:
+            return items[:index]
+    return items

@@ -1,0 +1,401 @@
+"""Archive manifests: the segments of each chat, in table `directory`.
+
+| record  | `PK`        | `SK`                          | attributes                               |
+|---------|-------------|-------------------------------|------------------------------------------|
+| top     | `a#<chat>`  | `a#<chat>`                    | `last last_ts`: of the newest segment    |
+| segment | `a#<chat>`  | `s#<last, 20 digits>#<chat>`  | `first last first_ts last_ts raw_bytes   |
+|         |             |                               | stored_bytes sha256 tag`                 |
+| note    | `a#<chat>`  | `x#<first>#<last>#<tag>`      | as segment; `dead` (optional)            |
+| late    | `a#late`    | `a#late#<chat>`               | `at`: time of the last late change       |
+| trail   | `u#<user>`  | `archived#<chat>#<seq>`       | none: the segment with this seq has      |
+|         |             |                               | messages of the user                     |
+
+A *note* is a pending object; a *late* record is a chat whose archived entries changed. Restored
+ranges are below `a#<chat>` too (`chatserver.warm.archive.restored_ranges`).
+
+The note is written before the object. One transaction then commits the segment: it deletes the
+note, puts the segment, updates the top and adds a dead note for the replaced object. So every
+object in the bucket has a record, even after a crash. Only a note can be marked dead, and a dead
+one never becomes a segment, so cleanup never removes an object that another process, even a paused
+one, is about to commit. Tags are never reused.
+
+Invariants: the segments of a chat cover ``1..top`` without overlap or gap, because each must begin
+at the top or replace segments that are as they were read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.archive_segments import (
+    NOTHING_ARCHIVED,
+    TRAIL_PREFIX,
+    ArchiveTop,
+    Restored,
+    Segment,
+)
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.errors import Conflict, CorruptData
+from chatserver.warm.archive import restored_ranges
+from chatserver.warm.chats.records import chat_key, row_key, user_key
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
+from chatserver.warm.schema.tables import SegmentField as Field
+
+_LATE: Final = "a#late"
+_SEGMENT_PREFIX: Final = "s#"
+_NOTE_PREFIX: Final = "x#"
+_PAGE: Final = 16  # segments per Query: a page of history seldom needs more than two
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LateChat:
+    """A chat with a changed archived entry; the last change was at `at_ms`."""
+
+    chat: ChatId
+    at_ms: int
+
+
+def _partition(chat: str) -> str:
+    return f"a#{chat}"
+
+
+def _segment_sort(chat: str, last: int) -> str:
+    return f"{_SEGMENT_PREFIX}{last:020d}#{chat}"
+
+
+def _note_sort(segment: Segment) -> str:
+    return f"{_NOTE_PREFIX}{segment.first:020d}#{segment.last:020d}#{segment.tag}"
+
+
+class Manifests:
+    """Repository of archive manifests."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    # Reads; all strongly consistent.
+
+    async def get_top(self, chat: str) -> ArchiveTop:
+        """Return how far a chat is archived, and its restored ranges. Costs one Query."""
+        between = (_partition(chat), restored_ranges.RANGES_END)
+        request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
+        top: Item | None = None
+        ranges: list[Restored] = []
+        async for rows in self._iter_pages({**request, "ConsistentRead": True}):
+            for row in rows:
+                if restored_ranges.is_range(row):
+                    ranges.append(restored_ranges.decode_range(row))
+                else:
+                    top = row
+        if top is None:
+            return NOTHING_ARCHIVED
+        return ArchiveTop(
+            Seq(_number(top, Field.LAST)), Ts(_number(top, Field.LAST_TS)), tuple(ranges)
+        )
+
+    async def list_from(self, chat: str, seq: int, limit: int) -> list[Segment]:
+        """Return the next segments, at most `limit`, that end at `seq` or later, by their last seq.
+
+        Returned as stored and not validated: segments may overlap.
+        """
+        between = (f"{_SEGMENT_PREFIX}{seq:020d}", "s$")  # '$' follows '#'
+        request = Span(DIRECTORY, _partition(chat), between=between).query(self._settings)
+        page = {"ConsistentRead": True, "Limit": limit}
+        return [
+            _decode(row) for row in (await self._client.call("query", {**request, **page}))["Items"]
+        ]
+
+    async def list_covering(self, chat: str, first: int, last: int) -> list[Segment]:
+        """Return the segments that contain any of the seqs ``[first, last]``, in rising seq."""
+        found: list[Segment] = []
+        start = max(1, first)
+        while start <= last:
+            segments = await self.list_from(chat, start, _PAGE)
+            found += [segment for segment in segments if segment.first <= last]
+            if len(segments) < _PAGE or segments[-1].first > last:
+                return found
+            start = segments[-1].last + 1
+        return found
+
+    async def find_at(self, chat: str, ts: int) -> Segment | None:
+        """Return the segment whose time range contains `ts`. Costs a Query of all its segments."""
+        async for rows in self._iter_at(chat, ts, ts):
+            if rows:
+                return _decode(rows[0])
+        return None
+
+    async def list_at(self, chat: str, from_ts: int, to_ts: int) -> list[Segment]:
+        """Return the segments that overlap ``[from_ts, to_ts]`` in time. Costs as `find_at`."""
+        pages = self._iter_at(chat, from_ts, to_ts)
+        return [_decode(row) async for rows in pages for row in rows]
+
+    def _iter_at(self, chat: str, from_ts: int, to_ts: int) -> AsyncIterator[list[Item]]:
+        span = Span(DIRECTORY, _partition(chat), prefix=_SEGMENT_PREFIX)
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        request["FilterExpression"] = "#first <= :to AND #last >= :from"
+        names = {"#first": Field.FIRST_TS, "#last": Field.LAST_TS}
+        request["ExpressionAttributeNames"] |= names
+        ends = {":from": {"N": str(from_ts)}, ":to": {"N": str(to_ts)}}
+        request["ExpressionAttributeValues"] |= ends
+        return self._iter_pages(request)
+
+    async def list_notes(self, chat: str) -> list[tuple[Segment, bool]]:
+        """Return the objects that are not part of a segment, and whether each is dead."""
+        span = Span(DIRECTORY, _partition(chat), prefix=_NOTE_PREFIX)
+        request = {**span.query(self._settings), "ConsistentRead": True}
+        return [
+            (_decode(row), Field.IS_DEAD in row)
+            async for rows in self._iter_pages(request)
+            for row in rows
+        ]
+
+    async def _iter_pages(self, request: dict[str, Any]) -> AsyncIterator[list[Item]]:
+        while True:
+            answer = await self._client.call("query", request)
+            yield answer["Items"]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    # Writes.
+
+    async def note(self, segment: Segment) -> None:
+        """Record that the object of a segment will be written."""
+        row = row_key(_partition(segment.chat), _note_sort(segment)) | _encode(segment)
+        await self._client.call("put_item", {"TableName": self._table, "Item": row})
+
+    async def commit(self, segment: Segment, replaced: Segment | None, top: ArchiveTop) -> None:
+        """Commit a segment whose object was noted; it replaces `replaced` if given.
+
+        `top` and `replaced` are as they were read.
+
+        Guarantees:
+            Atomic; a repeated call has no effect. The object of `replaced` gets a dead note.
+
+        Raises:
+            Conflict: the archive of the chat was changed concurrently.
+            Unavailable: the segment may be committed, or not.
+        """
+        begins = top.seq + 1 if replaced is None else replaced.first
+        if segment.first != begins or segment.last < (replaced.last if replaced else begins):
+            raise CorruptData(f"{segment.key}: does not continue what is archived up to {top.seq}")
+        actions = [self._drop_note(segment), *self._put_segment(segment, replaced)]
+        if segment.last > top.seq:
+            actions.append(self._move_top(segment, top))
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            # An earlier attempt may have committed it and lost the response.
+            if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
+                raise Conflict(f"archive of {segment.chat}: changed meanwhile") from exc
+
+    def _drop_note(self, segment: Segment) -> dict[str, Any]:
+        return {
+            "Delete": {
+                "TableName": self._table,
+                "Key": row_key(_partition(segment.chat), _note_sort(segment)),
+                "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#dead)",
+                "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
+            }
+        }
+
+    def _put_segment(self, segment: Segment, replaced: Segment | None) -> list[dict[str, Any]]:
+        sort = _segment_sort(segment.chat, segment.last)
+        item = row_key(_partition(segment.chat), sort) | _encode(segment)
+        put: dict[str, Any] = {"TableName": self._table, "Item": item}
+        if replaced is None:
+            put["ConditionExpression"] = "attribute_not_exists(#pk)"
+            put["ExpressionAttributeNames"] = {"#pk": DirectoryField.PK}
+            return [{"Put": put}]
+        is_as_read: dict[str, Any] = {
+            "ConditionExpression": "#tag = :tag",
+            "ExpressionAttributeNames": {"#tag": Field.TAG},
+            "ExpressionAttributeValues": {":tag": {"S": replaced.tag}},
+        }
+        note = row_key(_partition(segment.chat), _note_sort(replaced)) | _encode(replaced)
+        actions = [
+            {"Put": {"TableName": self._table, "Item": note | {Field.IS_DEAD: {"BOOL": True}}}}
+        ]
+        if replaced.last == segment.last:
+            return [*actions, {"Put": put | is_as_read}]
+        old = row_key(_partition(segment.chat), _segment_sort(segment.chat, replaced.last))
+        delete = {"TableName": self._table, "Key": old, **is_as_read}
+        return [*actions, {"Delete": delete}, {"Put": put}]
+
+    def _move_top(self, segment: Segment, top: ArchiveTop) -> dict[str, Any]:
+        item = row_key(_partition(segment.chat), _partition(segment.chat))
+        item[Field.LAST] = {"N": str(segment.last)}
+        item[Field.LAST_TS] = {"N": str(segment.last_ts)}
+        put: dict[str, Any] = {"TableName": self._table, "Item": item}
+        if top == NOTHING_ARCHIVED:
+            put["ConditionExpression"] = "attribute_not_exists(#pk)"
+            put["ExpressionAttributeNames"] = {"#pk": DirectoryField.PK}
+        else:
+            put["ConditionExpression"] = "#last = :last"
+            put["ExpressionAttributeNames"] = {"#last": Field.LAST}
+            put["ExpressionAttributeValues"] = {":last": {"N": str(top.seq)}}
+        return {"Put": put}
+
+    async def declare_dead(self, segment: Segment) -> bool:
+        """Mark a noted object as dead; return False if it was committed or its note is deleted."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(_partition(segment.chat), _note_sort(segment)),
+            "UpdateExpression": "SET #dead = :yes",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": DirectoryField.PK, "#dead": Field.IS_DEAD},
+            "ExpressionAttributeValues": {":yes": {"BOOL": True}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def drop_note(self, segment: Segment) -> None:
+        """Delete the note of a removed object. Idempotent."""
+        key = row_key(_partition(segment.chat), _note_sort(segment))
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    # Chats with late changes.
+
+    async def note_late(self, chat: str, at_ms: int) -> None:
+        """Record that an archived entry of the chat changes. Call this before the change."""
+        item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
+        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+
+    async def list_late(self) -> list[LateChat]:
+        """Return the chats whose archived entries changed."""
+        request = {**Span(DIRECTORY, _LATE).query(self._settings), "ConsistentRead": True}
+        return [
+            LateChat(
+                ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_LATE}#")),
+                _number(row, Field.AT),
+            )
+            async for rows in self._iter_pages(request)
+            for row in rows
+        ]
+
+    async def drop_late(self, late: LateChat) -> None:
+        """Delete the record of a late chat, unless another entry has changed since."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(_LATE, f"{_LATE}#{late.chat}"),
+            "ConditionExpression": "#at = :at",
+            "ExpressionAttributeNames": {"#at": Field.AT},
+            "ExpressionAttributeValues": {":at": {"N": str(late.at_ms)}},
+        }
+        try:
+            await self._client.call("delete_item", request)
+        except ConditionFailed:
+            return
+
+    # Segments with messages of a user.
+
+    async def note_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
+        """Record that the segment with `seq` has messages of these users."""
+        sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
+        rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
+        for at in range(0, len(rows), WRITES_MAX):
+            await put_items(self._client, self._table, rows[at : at + WRITES_MAX])
+
+    # Chats due for archiving.
+
+    async def list_due_chats(
+        self, part: int, parts: int, before_ts: int, start: Item | None
+    ) -> tuple[list[ChatId], Item | None]:
+        """Return chats that may have messages older than `before_ts`, and the next start key.
+
+        Scans one part of the table: about 8,000 items for 128 read units.
+        """
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Segment": part,
+            "TotalSegments": parts,
+            "ProjectionExpression": "#pk",
+            "FilterExpression": (
+                "begins_with(#pk, :chat) AND attribute_exists(#version) "
+                "AND (attribute_not_exists(#due) OR #due < :ts)"
+            ),
+            "ExpressionAttributeNames": {
+                "#pk": DirectoryField.PK,
+                "#version": DirectoryField.VERSION,
+                "#due": DirectoryField.DUE_TS,
+            },
+            "ExpressionAttributeValues": {
+                ":ts": {"N": str(before_ts)},
+                ":chat": {"S": chat_key("")},
+            },
+        }
+        if start is not None:
+            request["ExclusiveStartKey"] = start
+        answer = await self._client.call("scan", request)
+        prefix = chat_key("")
+        chats = [
+            ChatId(row[DirectoryField.PK]["S"].removeprefix(prefix)) for row in answer["Items"]
+        ]
+        return chats, answer.get("LastEvaluatedKey")
+
+    async def note_due(self, chat: str, ts: int) -> None:
+        """Record that the chat is not due before messages sent at `ts` are old enough."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(chat_key(chat), chat_key(chat)),
+            "UpdateExpression": "SET #due = :ts",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {
+                "#pk": DirectoryField.PK,
+                "#due": DirectoryField.DUE_TS,
+            },
+            "ExpressionAttributeValues": {":ts": {"N": str(ts)}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
+
+
+def _encode(segment: Segment) -> Item:
+    numbers: Sequence[tuple[str, int]] = (
+        (Field.FIRST, segment.first),
+        (Field.LAST, segment.last),
+        (Field.FIRST_TS, segment.first_ts),
+        (Field.LAST_TS, segment.last_ts),
+        (Field.RAW_BYTES, segment.raw_bytes),
+        (Field.STORED_BYTES, segment.stored_bytes),
+    )
+    item: Item = {name: {"N": str(value)} for name, value in numbers}
+    return item | {Field.SHA256: {"S": segment.sha256}, Field.TAG: {"S": segment.tag}}
+
+
+def _decode(item: Item) -> Segment:
+    try:
+        return Segment(
+            chat=ChatId(item[DirectoryField.PK]["S"].removeprefix("a#")),
+            first=Seq(_number(item, Field.FIRST)),
+            last=Seq(_number(item, Field.LAST)),
+            first_ts=Ts(_number(item, Field.FIRST_TS)),
+            last_ts=Ts(_number(item, Field.LAST_TS)),
+            raw_bytes=_number(item, Field.RAW_BYTES),
+            stored_bytes=_number(item, Field.STORED_BYTES),
+            sha256=item[Field.SHA256]["S"],
+            tag=item[Field.TAG]["S"],
+        )
+    except (KeyError, ValueError) as exc:
+        key = {name: item.get(name) for name in DIRECTORY.key.names}
+        raise CorruptData(f"directory: the row at {key} is not of the archive: {exc!r}") from exc
+
+
+def _number(item: Item, name: str) -> int:
+    try:
+        return int(item[name]["N"])
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: a row of the archive has no number {name}") from exc

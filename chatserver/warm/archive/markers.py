@@ -1,0 +1,79 @@
+"""Markers: items that stand for expired and lost messages.
+
+Owns the partitions ``<chat>#gone`` of table `messages`; ids contain no ``#``, so no chat has such
+an id. A message that expires gets its marker when it is stored. An entry that was lost with Redis
+before it was stored gets its marker when the loss is detected:
+
+    chatid S "<chat>#gone"  ts N  seq N  mid S  ref S  kind S  author S  ends N (if it expires)
+    sum S (of the tombstone that it stands for)
+
+A marker contains no message content. It has no `expires_at`, so it is kept, and neither `sender_id`
+nor `status_ts`, so no index contains it. It distinguishes a gap in a chat from a message that is
+not stored yet (promise P6), and is the lower bound of seq and ts after the newest messages of a
+chat have expired (promise P3).
+"""
+
+from __future__ import annotations
+
+from chatserver.domain.archive_segments import LOST_KIND
+from chatserver.errors import CorruptData
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.messages.checksums import checksum_of
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+_SUFFIX = "#gone"
+
+
+def partition_of(chat: str) -> str:
+    """Return the partition of a chat's markers."""
+    return chat + _SUFFIX
+
+
+def encode_marker(message: Message) -> Item:
+    """Return the marker of an expiring or lost message."""
+    marker: Item = {
+        Field.CHAT: {"S": partition_of(message.chat)},
+        Field.TS: {"N": str(message.ts)},
+        Field.SEQ: {"N": str(message.seq)},
+        Field.MID: {"S": message.mid},
+        Field.REF: {"S": message.ref},
+        Field.KIND: {"S": message.kind},
+        Field.AUTHOR: {"S": message.sender},
+    }
+    if message.expires_at is not None:
+        marker[Field.ENDS] = {"N": str(message.expires_at)}
+    marker[Field.SUM] = {"S": checksum_of(decode_marker(marker))}
+    return marker
+
+
+def lost_message(chat: str, seq: int, ts: int) -> Message:
+    """Return a placeholder for a message of which only the position is known."""
+    name = f"lost-{seq}"
+    return Message(seq, ts, chat, name, "-", name, LOST_KIND, "", deleted=True)
+
+
+def decode_marker(item: Item) -> Message:
+    """Return the tombstone of a marker.
+
+    Raises:
+        CorruptData: the item is not a valid marker.
+    """
+    try:
+        ends = item.get(Field.ENDS)
+        return Message(
+            seq=int(item[Field.SEQ]["N"]),
+            ts=int(item[Field.TS]["N"]),
+            chat=item[Field.CHAT]["S"].removesuffix(_SUFFIX),
+            mid=item[Field.MID]["S"],
+            sender=item[Field.AUTHOR]["S"],
+            ref=item[Field.REF]["S"],
+            kind=item[Field.KIND]["S"],
+            body="",
+            deleted=True,
+            expires_at=None if ends is None else int(ends["N"]),
+        )
+    except (KeyError, ValueError) as exc:
+        key = {name: item.get(name) for name in MESSAGES.key.names}
+        raise CorruptData(f"messages: the item at {key} is not a marker: {exc!r}") from exc

@@ -1,0 +1,216 @@
+"""Restored ranges: archived entries that are temporarily restored, in table `directory`.
+
+| record | `PK`         | `SK`                  | attributes                                    |
+|--------|--------------|-----------------------|-----------------------------------------------|
+| range  | `a#<chat>`   | `r#<first>#<last>`    | `first last first_ts last_ts until done`,     |
+|        |              |                       | `ending` (optional)                           |
+| due    | `a#restored` | `a#restored#<chat>`   | `at`: when the chat's last range was added    |
+
+A range has one lifecycle: it is created, `done` rises to `last`, after `until` it is marked as
+*ending*, then it is deleted. The process that removes its items marks it as ending, on condition of
+the `until` that it read. An ending range cannot be extended, so no item is removed from a range
+that was just extended. The transaction that adds a range also writes the due record. The due record
+is deleted only if no range was added since, so no range is forgotten.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.archive_segments import Restored
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.errors import Conflict, CorruptData, LostRace
+from chatserver.warm.chats.records import row_key
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY, DirectoryField
+from chatserver.warm.schema.tables import SegmentField as Field
+
+_DUE: Final = "a#restored"
+_PREFIX: Final = "r#"
+RANGES_END: Final = "r$"  # '$' follows '#'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DueChat:
+    """A chat with restored ranges; the last one was added at `at_ms`."""
+
+    chat: ChatId
+    at_ms: int
+
+
+def is_range(row: Item) -> bool:
+    """Return whether an item below ``a#<chat>`` is a restored range."""
+    return bool(row[DirectoryField.SK]["S"].startswith(_PREFIX))
+
+
+def decode_range(row: Item) -> Restored:
+    """Return the restored range of an item. Raises CorruptData."""
+    try:
+        return Restored(
+            first=Seq(int(row[Field.FIRST]["N"])),
+            last=Seq(int(row[Field.LAST]["N"])),
+            first_ts=Ts(int(row[Field.FIRST_TS]["N"])),
+            last_ts=Ts(int(row[Field.LAST_TS]["N"])),
+            until=int(row[Field.UNTIL]["N"]),
+            done=int(row[Field.DONE]["N"]),
+            is_ending=Field.IS_ENDING in row,
+        )
+    except (KeyError, ValueError) as exc:
+        key = {name: row.get(name) for name in DIRECTORY.key.names}
+        raise CorruptData(f"directory: the row at {key} is no restored range: {exc!r}") from exc
+
+
+class RestoredRows:
+    """Repository of restored ranges. `Manifests.get_top` reads them."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    async def begin(self, chat: str, wanted: Restored, at_ms: int) -> Restored:
+        """Create a range, or extend an existing one; return the resulting range.
+
+        Guarantees:
+            Idempotent: an existing range keeps its progress and is never shortened.
+
+        Raises:
+            Conflict: the range is ending, or was changed concurrently.
+        """
+        key = _key_of(chat, wanted)
+        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        row = (await self._client.call("get_item", request)).get("Item")
+        held = None if row is None else decode_range(row)
+        if held is not None and held.is_ending:
+            raise LostRace("this range is being taken away: try again when that is done")
+        if held is not None:
+            wanted = dataclasses.replace(held, until=max(held.until, wanted.until))
+        put: dict[str, Any] = {"TableName": self._table, "Item": key | _encode(wanted)}
+        if held is None:
+            put["ConditionExpression"] = "attribute_not_exists(#first)"
+            put["ExpressionAttributeNames"] = {"#first": Field.FIRST}
+        else:
+            put |= _as_read(held, is_whole=True)
+        due = row_key(_DUE, f"{_DUE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
+        actions = [{"Put": put}, {"Put": {"TableName": self._table, "Item": due}}]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            raise LostRace("this range is being changed by somebody else: try again") from exc
+        return wanted
+
+    async def note_done(self, chat: str, held: Restored, done: int) -> None:
+        """Record up to which seq a range is restored.
+
+        Raises:
+            Conflict: the range is ending or deleted.
+        """
+        request = {
+            "TableName": self._table,
+            "Key": _key_of(chat, held),
+            "UpdateExpression": "SET #done = :done",
+            "ConditionExpression": "attribute_exists(#first) AND attribute_not_exists(#ending)",
+            "ExpressionAttributeNames": {
+                "#done": Field.DONE,
+                "#first": Field.FIRST,
+                "#ending": Field.IS_ENDING,
+            },
+            "ExpressionAttributeValues": {":done": {"N": str(done)}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed as exc:
+            raise Conflict("this range was taken away meanwhile") from exc
+
+    async def declare_ending(self, chat: str, held: Restored) -> bool:
+        """Mark a range as ending; return False if it was extended."""
+        names = {"#ending": Field.IS_ENDING}
+        condition = _as_read(held)
+        condition["ExpressionAttributeNames"] |= names
+        condition["ExpressionAttributeValues"] |= {":yes": {"BOOL": True}}
+        request = {
+            "TableName": self._table,
+            "Key": _key_of(chat, held),
+            "UpdateExpression": "SET #ending = :yes",
+            **condition,
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def drop(self, chat: str, held: Restored) -> None:
+        """Delete a range whose items were removed. Idempotent; a new range is kept."""
+        request = {
+            "TableName": self._table,
+            "Key": _key_of(chat, held),
+            "ConditionExpression": "attribute_exists(#ending)",
+            "ExpressionAttributeNames": {"#ending": Field.IS_ENDING},
+        }
+        try:
+            await self._client.call("delete_item", request)
+        except ConditionFailed:
+            return
+
+    async def list_due(self) -> list[DueChat]:
+        """Return the chats that have restored ranges."""
+        request = {**Span(DIRECTORY, _DUE).query(self._settings), "ConsistentRead": True}
+        found: list[DueChat] = []
+        while True:
+            answer = await self._client.call("query", request)
+            for row in answer["Items"]:
+                chat = ChatId(row[DirectoryField.SK]["S"].removeprefix(f"{_DUE}#"))
+                found.append(DueChat(chat, int(row[Field.AT]["N"])))
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return found
+            request["ExclusiveStartKey"] = last
+
+    async def drop_due(self, due: DueChat) -> None:
+        """Delete a chat's due record, unless a range was added since."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(_DUE, f"{_DUE}#{due.chat}"),
+            "ConditionExpression": "#at = :at",
+            "ExpressionAttributeNames": {"#at": Field.AT},
+            "ExpressionAttributeValues": {":at": {"N": str(due.at_ms)}},
+        }
+        try:
+            await self._client.call("delete_item", request)
+        except ConditionFailed:
+            return
+
+
+def _key_of(chat: str, held: Restored) -> Item:
+    return row_key(f"a#{chat}", f"{_PREFIX}{held.first:020d}#{held.last:020d}")
+
+
+def _encode(held: Restored) -> Item:
+    numbers = {
+        Field.FIRST: held.first,
+        Field.LAST: held.last,
+        Field.FIRST_TS: held.first_ts,
+        Field.LAST_TS: held.last_ts,
+        Field.UNTIL: held.until,
+        Field.DONE: held.done,
+    }
+    return {name: {"N": str(value)} for name, value in numbers.items()}
+
+
+def _as_read(held: Restored, *, is_whole: bool = False) -> dict[str, Any]:
+    """Return the condition that `until` of a range is unchanged; `is_whole`: the whole range."""
+    names = {"#until": Field.UNTIL}
+    values: Item = {":until": {"N": str(held.until)}}
+    condition = "#until = :until"
+    if is_whole:
+        names |= {"#held": Field.DONE, "#gone": Field.IS_ENDING}
+        values[":held"] = {"N": str(held.done)}
+        condition += " AND #held = :held AND attribute_not_exists(#gone)"
+    return {
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }

@@ -1,0 +1,498 @@
+"""Users, chats, memberships and read markers.
+
+Owns table `directory`; `chatserver.warm.chats.records` defines its items. A chat's item and its
+memberships share a partition, so one Query reads a whole chat. Index `by_member` inverts the keys
+and lists a user's chats.
+
+Creating a chat takes one transaction per `MEMBERS_IN_TRANSACTION` members. Each also writes the
+chat's item, on condition that it does not exist or is still being formed by the same request. Only
+the last one marks it as ready. Therefore:
+
+- A chat exists for readers only once its item is ready, and is complete from then on.
+- A crash leaves a forming item. The same request can resume it and no other can: an id belongs to
+  one request forever.
+- Members are only written while the chat is forming, so a late retry cannot restore a member who
+  has left since or reset a read marker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.ids import DIRECT_PREFIX, ChatId
+from chatserver.domain.membership import Role
+from chatserver.errors import BadRequest, Conflict, CorruptData, NotFound, Unavailable
+from chatserver.protocol.frames import MEMBERS_MAX
+from chatserver.warm.chats import records
+from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+# Fewer than the 100 items that DynamoDB allows: a transaction of 100 delays every other request of
+# this process, and of a single-machine server, by about 50 ms.
+MEMBERS_IN_TRANSACTION = 49
+PAUSE_S_MAX = 0.02  # between two transactions
+MEMBERS_READ_MAX = 100_000
+MARKS_IN_FLIGHT_MAX = 16
+MARK_TRIES_MAX = 8
+Part = Literal["all", "sessions", "others"]
+# A session's chat has a ULID, which begins with a digit up to 7; other ids begin with a letter.
+_BETWEEN: Final[dict[Part, tuple[str, str] | None]] = {
+    "all": None,
+    "sessions": (records.chat_key("0"), records.chat_key("8")),
+    "others": (records.chat_key("8"), records.chat_key("~")),
+}
+
+
+class Mark(NamedTuple):
+    """Read markers of a user in a chat: last read and last received seq; 0 leaves one unchanged."""
+
+    chat: str
+    user: str
+    read: int
+    received: int
+
+
+class Membership(NamedTuple):
+    """A chat and a user's membership in it."""
+
+    chat: Chat
+    member: Member
+
+
+class Directory:
+    """Repository of table `directory`. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    # Users.
+
+    async def put_user_if_absent(self, user: str, name: str | None, now: float) -> User:
+        """Create a user unless it exists, and return the stored record.
+
+        Guarantees:
+            Idempotent: an existing user is not changed, whatever the name.
+            Cost: one write unit, also if the user exists; call `get_user` first on hot paths.
+        """
+        wanted = User(user, name, int(now * 1000))
+        request = {
+            "TableName": self._table,
+            "Item": wanted.encode(),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            return User.decode(exc.stored[0]) if exc.stored[0] else await self.get_user(user)
+        return wanted
+
+    async def get_user(self, user: str) -> User:
+        """Return a user. Strongly consistent.
+
+        Raises:
+            NotFound: the user does not exist.
+        """
+        item = await self._find_row(records.user_key(user), records.user_key(user))
+        found = None if item is None else User.decode(item)
+        if found is None or found.erased_ms is not None:
+            raise NotFound(f"user {user}: does not exist")
+        return found
+
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        """Return the users that have an account. Strongly consistent; one call for 100 users."""
+        names = map(records.user_key, set(users))
+        keys = [records.row_key(name, name) for name in names]
+        items = await get_items(self._client, self._table, keys)
+        found = [User.decode(item) for item in items]
+        return {user.user for user in found if user.erased_ms is None}
+
+    async def check(self) -> None:
+        """Check that the table can be read, for one read unit.
+
+        Raises:
+            Unavailable: DynamoDB does not respond.
+            ConfigError: the table does not exist or access is denied.
+        """
+        await self._find_row(records.user_key("-"), records.user_key("-"))
+
+    # Chats.
+
+    async def create_direct(self, chat: str, user: str, other: str, now: float) -> Chat:
+        """Create the direct chat of two users, or return it; see `create_group`.
+
+        The chat is in the list of `user`; `list_direct` adds it to the list of `other`.
+        """
+        roles: dict[str, Role] = {user: "member", other: "member"}
+        users = tuple(sorted(roles))
+        made = Chat(chat, "direct", None, 1, int(now * 1000), count=len(users), users=users)
+        stored = await self._create(made, roles, listed=[user])
+        if stored is not made:
+            await self.list_direct(chat, user)
+        return stored
+
+    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]:
+        """Return whether a direct chat exists, and whether it is in the user's list.
+
+        Strongly consistent.
+        """
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, sort) for sort in (key, records.member_key(user))]
+        found = {item[Field.SK]["S"] for item in await get_items(self._client, self._table, keys)}
+        return key in found, len(found) == len(keys)
+
+    async def find_existing(self, chats: Collection[ChatId]) -> list[ChatId]:
+        """Return the chats that exist. Strongly consistent; one call for 100 chats."""
+        keys = [records.chat_key(chat) for chat in chats]
+        rows = [records.row_key(key, key) for key in keys]
+        found = {item[Field.PK]["S"] for item in await get_items(self._client, self._table, rows)}
+        return [chat for chat, key in zip(chats, keys, strict=True) if key in found]
+
+    async def list_direct(self, chat: str, user: str) -> bool:
+        """Add a direct chat to the list of one of its users; return False if it is not theirs.
+
+        Idempotent.
+
+        Raises:
+            Unavailable: it may be listed.
+        """
+        key = records.chat_key(chat)
+        put = {
+            "TableName": self._table,
+            "Item": Member(chat, user, "member").encode(),
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        check = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "ConditionExpression": "contains(#users, :user)",
+            "ExpressionAttributeNames": {"#users": Field.USERS},
+            "ExpressionAttributeValues": {":user": {"S": user}},
+        }
+        actions = [{"ConditionCheck": check}, {"Put": put}]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return (await self.find_direct(chat, user))[1]
+        return True
+
+    async def create_session_chat(
+        self, chat: str, user: str, companion: str, name: str, now: float
+    ) -> Chat:
+        """Create the chat of a session with a companion, or return it; see `create_group`."""
+        roles: dict[str, Role] = {user: "member", companion: "member"}
+        made = Chat(chat, "companion", name, 1, int(now * 1000), count=len(roles))
+        return await self._create(made, roles)
+
+    async def create_group(
+        self,
+        chat: str,
+        creator: str,
+        members: Iterable[str],
+        name: str | None,
+        now: float,
+        first_change: str | None = None,
+        invited: Iterable[str] = (),
+    ) -> Chat:
+        """Create a group of `creator`, its owner, and `members`; return the stored record.
+
+        `invited` users are part of the request digest, so a retry is the same request after they
+        have accepted. With `first_change` it is a large chat from the start, and that is the change
+        to be propagated.
+
+        Guarantees:
+            Idempotent: the same request returns the record of the first one, including its time.
+            Atomic: the group exists with all its members or not at all, wherever the process
+            crashes; the same request then completes it.
+            Cancellation: safe, like a crash.
+            Cost: one transaction for each 49 members, each followed by a pause of the same length,
+            at most 20 ms.
+
+        Raises:
+            Conflict: the id belongs to another request with another kind, name or membership.
+            BadRequest: there would be more than 256 members.
+        """
+        roles: dict[str, Role] = dict.fromkeys(members, "member")
+        roles[creator] = "owner"
+        if len(roles) > MEMBERS_MAX:
+            raise BadRequest(f"members: must be at most {MEMBERS_MAX}, the creator included")
+        large = 0 if first_change is None else 1
+        created = Chat(
+            chat,
+            "group",
+            name,
+            1,
+            int(now * 1000),
+            change=first_change,
+            large=large,
+            count=len(roles),
+        )
+        return await self._create(created, roles, invited)
+
+    async def _create(
+        self,
+        chat: Chat,
+        roles: Mapping[str, Role],
+        invited: Iterable[str] = (),
+        listed: Collection[str] | None = None,
+    ) -> Chat:
+        """Create a chat and the items of `listed` (None: all); return `chat` if it is new."""
+        asked: dict[str, Role] = dict.fromkeys(invited, "member")
+        asked |= roles
+        origin = records.describe_origin(chat.kind, chat.name, asked)
+        users = sorted(roles if listed is None else listed)
+        members = [Member(chat.chat, user, roles[user]).encode() for user in users]
+        starts = range(0, len(members), MEMBERS_IN_TRANSACTION)
+        async with self._client.deadline():
+            for at in starts:
+                state = records.READY if at == starts[-1] else records.FORMING
+                actions = [self._put_if_forming(chat.encode(state, origin), origin)]
+                actions += [
+                    {"Put": {"TableName": self._table, "Item": member}}
+                    for member in members[at : at + MEMBERS_IN_TRANSACTION]
+                ]
+                began_s = time.monotonic()
+                try:
+                    await self._client.call("transact_write_items", {"TransactItems": actions})
+                except ConditionFailed as exc:
+                    return await self._existing(chat.chat, origin, exc.stored[0])
+                if at != starts[-1]:
+                    await asyncio.sleep(min(time.monotonic() - began_s, PAUSE_S_MAX))
+        return chat
+
+    def _put_if_forming(self, row: Item, origin: str) -> dict[str, Any]:
+        put = {
+            "TableName": self._table,
+            "Item": row,
+            "ConditionExpression": (
+                "attribute_not_exists(#pk) OR (#state = :forming AND #origin = :origin)"
+            ),
+            "ExpressionAttributeNames": {
+                "#pk": Field.PK,
+                "#state": Field.STATE,
+                "#origin": Field.ORIGIN,
+            },
+            "ExpressionAttributeValues": {
+                ":forming": {"S": records.FORMING},
+                ":origin": {"S": origin},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Put": put}
+
+    async def _existing(self, chat: str, origin: str, stored: Item | None) -> Chat:
+        """Return the existing chat if it was created by the same request."""
+        key = records.chat_key(chat)
+        row = stored or await self._find_row(key, key)
+        if row is None:
+            raise Unavailable(f"chat {chat}: changed while it was created")
+        if records.origin_of(row) != origin:
+            raise Conflict(f"chat {chat}: exists with another kind, name or membership")
+        return Chat.decode(row)
+
+    async def get_chat(self, chat: str) -> Chat:
+        """Return a chat. Strongly consistent.
+
+        Raises:
+            NotFound: the chat does not exist.
+        """
+        row = await self._find_row(records.chat_key(chat), records.chat_key(chat))
+        if row is None or not records.is_ready(row):
+            raise NotFound(f"chat {chat}: does not exist")
+        return Chat.decode(row)
+
+    async def list_members(self, chat: str) -> list[Member]:
+        """Return all members of a chat, by id; see `get_chat_with_members`."""
+        return (await self.get_chat_with_members(chat))[1]
+
+    async def get_chat_with_members(self, chat: str) -> tuple[Chat, list[Member]]:
+        """Return a chat and all its members, by id. Strongly consistent.
+
+        Guarantees:
+            Cost: one read unit for about 40 members, in pages of 1 MB.
+
+        Raises:
+            NotFound: the chat does not exist.
+            CorruptData: it has more members than any chat may have.
+        """
+        key = records.chat_key(chat)
+        # The chat's own item sorts before its members' and so comes first.
+        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        request: dict[str, Any] = {**span.query(self._settings), "ConsistentRead": True}
+        rows: list[Item] = []
+        async with self._client.deadline():
+            while True:
+                answer = await self._client.call("query", request)
+                rows += answer["Items"]
+                if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+                    raise NotFound(f"chat {chat}: does not exist")
+                members = [row for row in rows[1:] if _is_member(row)]
+                if len(members) > MEMBERS_READ_MAX:
+                    raise CorruptData(f"chat {chat}: has more than {MEMBERS_READ_MAX} members")
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    chat_row = Chat.decode(rows[0])
+                    listed = [Member.decode(row) for row in members]
+                    return chat_row, records.with_unlisted(chat_row, listed)
+                request["ExclusiveStartKey"] = last
+
+    async def list_memberships(
+        self, user: str, *, limit: int, start: Token | None = None, part: Part = "all"
+    ) -> Page[Membership]:
+        """Return a page of a user's chats by chat id; companion `sessions` are newest first.
+
+        `part` selects companion sessions only, or all `others`.
+
+        Guarantees:
+            Chats and markers are read with strong consistency; the list of chats is not: a chat
+            created a moment ago may be missing.
+            Cost: one Query of the index, and one BatchGetItem for each 50 chats.
+        """
+        span = Span(DIRECTORY, records.member_key(user), MEMBER_INDEX, _BETWEEN[part])
+        query = {**span.query(self._settings), "ScanIndexForward": part != "sessions"}
+        return await read_page(
+            self._client, span, query, self._load_memberships, limit=limit, start=start
+        )
+
+    async def _load_memberships(self, rows: list[Item]) -> list[Membership | None]:
+        keys: list[Item] = []
+        for row in rows:
+            chat = row[Field.PK]["S"]
+            keys += [records.row_key(chat, row[Field.SK]["S"]), records.row_key(chat, chat)]
+        items = await get_items(self._client, self._table, keys)
+        found = {(item[Field.PK]["S"], item[Field.SK]["S"]): item for item in items}
+        memberships: list[Membership | None] = []
+        for row in rows:
+            key = row[Field.PK]["S"]
+            chat, member = found.get((key, key)), found.get((key, row[Field.SK]["S"]))
+            if chat is None or member is None or not records.is_ready(chat):
+                memberships.append(None)
+            else:
+                memberships.append(Membership(Chat.decode(chat), Member.decode(member)))
+        return memberships
+
+    # Read markers.
+
+    async def put_marks(self, marks: Sequence[Mark | tuple[str, str, int, int]]) -> None:
+        """Advance members' read and received markers independently.
+
+        Guarantees:
+            A marker never moves back, even with concurrent writers; repeats have no effect.
+            Markers of non-members are dropped. Membership of a direct chat does not end: a marker
+            that arrives before the user's item creates it.
+            Cancellation: safe; some markers may have moved.
+            Cost: one UpdateItem per marker, two if another writer was ahead in one of the two
+            values.
+
+        Raises:
+            Unavailable: some markers may not have moved.
+        """
+        furthest: dict[tuple[str, str], tuple[int, int]] = {}
+        for chat, user, read, received in marks:
+            known = furthest.get((chat, user), (0, 0))
+            furthest[chat, user] = (max(known[0], read), max(known[1], received))
+        wanted = [Mark(*key, *value) for key, value in furthest.items()]
+        async with self._client.deadline():
+            for at in range(0, len(wanted), MARKS_IN_FLIGHT_MAX):
+                moves = [self._put_mark(mark) for mark in wanted[at : at + MARKS_IN_FLIGHT_MAX]]
+                # Await all before raising the first error, so that no task is left running.
+                for outcome in await asyncio.gather(*moves, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+
+    async def _put_mark(self, mark: Mark) -> None:
+        for _ in range(MARK_TRIES_MAX):
+            try:
+                await self._client.call("update_item", self._move(mark))
+            except ConditionFailed as exc:
+                if exc.stored[0] is None:
+                    is_direct = mark.chat.startswith(DIRECT_PREFIX)
+                    if is_direct and await self.list_direct(mark.chat, mark.user):
+                        continue
+                    return  # not a member
+                stored = Member.decode(exc.stored[0])
+                further = mark._replace(
+                    read=max(mark.read, stored.read), received=max(mark.received, stored.received)
+                )
+                if (further.read, further.received) == (stored.read, stored.received):
+                    return
+                mark = further
+            else:
+                return
+        raise Unavailable(f"marks of {mark.user} in {mark.chat}: others keep moving them")
+
+    def _move(self, mark: Mark) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Key": records.row_key(records.chat_key(mark.chat), records.member_key(mark.user)),
+            "UpdateExpression": "SET #read = :read, #received = :received",
+            # Also false if the item, and thus the attribute, does not exist.
+            "ConditionExpression": "#read <= :read AND #received <= :received",
+            "ExpressionAttributeNames": {"#read": Field.READ, "#received": Field.RECEIVED},
+            "ExpressionAttributeValues": {
+                ":read": {"N": str(mark.read)},
+                ":received": {"N": str(mark.received)},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    async def add_hidden(self, chat: str, user: str, seqs: Collection[int]) -> None:
+        """Add messages that a current or former member deleted for themselves.
+
+        Ignored for a user who never was a member.
+
+        Guarantees:
+            Idempotent, and independent of order.
+
+        Raises:
+            Unavailable: they may be added, or not.
+        """
+        member = records.row_key(records.chat_key(chat), records.member_key(user))
+        if await self._add_hidden(member, seqs):
+            return
+        if chat.startswith(DIRECT_PREFIX):
+            if await self.list_direct(chat, user):
+                await self._add_hidden(member, seqs)
+        elif await self._add_hidden(records.left_key(chat, user), seqs):
+            # The user may have rejoined in the meantime, without these seqs.
+            await self._add_hidden(member, seqs)
+
+    async def _add_hidden(self, row: Item, seqs: Collection[int]) -> bool:
+        """Add to the item; return False if it does not exist."""
+        request = {
+            "TableName": self._table,
+            "Key": row,
+            "UpdateExpression": "ADD #hidden :seqs",
+            "ConditionExpression": "attribute_exists(#pk)",
+            "ExpressionAttributeNames": {"#hidden": Field.HIDDEN, "#pk": Field.PK},
+            "ExpressionAttributeValues": {":seqs": {"NS": [str(seq) for seq in sorted(seqs)]}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def _find_row(self, partition: str, sort: str) -> Item | None:
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(partition, sort),
+            "ConsistentRead": True,
+        }
+        return (await self._client.call("get_item", request)).get("Item")
+
+
+def _is_member(row: Item) -> bool:
+    is_member: bool = row[Field.SK]["S"].startswith(records.MEMBER_PREFIX)
+    return is_member

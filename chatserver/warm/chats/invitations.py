@@ -1,0 +1,164 @@
+"""Group invitations and trusted inviters, in table `directory`.
+
+| record       | `PK`       | `SK`                  | attributes                                   |
+|--------------|------------|-----------------------|----------------------------------------------|
+| `Invitation` | `u#<user>` | `invitation#<chat>`   | `author created role name? state expires_at` |
+| `Trust`      | `u#<user>` | `trust#<inviter>`     | `created`                                    |
+
+A declined invitation is kept until it expires, so that it cannot be sent again at once. Accepting
+an invitation makes its author trusted: they may add the user to groups from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Literal, cast
+
+from chatserver.config import Warm
+from chatserver.domain.invitations import Invitation, ListedKind, State
+from chatserver.errors import CorruptData
+from chatserver.warm.chats.records import chat_key, member_key, row_key, user_key
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY, MEMBER_INDEX
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+PREFIX: Final = "invitation#"
+AFTER: Final = "invitation$"  # '$' follows '#'
+# Session ids begin with a digit and ids of direct chats with "d-"; '.' follows '-'.
+_BETWEEN: Final[dict[ListedKind, tuple[str, str]]] = {
+    "direct": (chat_key("d-"), chat_key("d.")),
+    "group": (chat_key("d."), chat_key("~")),
+}
+TRUST_PREFIX: Final = "trust#"
+
+
+def encode_invitation(invitation: Invitation) -> Item:
+    """Return the item of an invitation."""
+    item: Item = {
+        **row_key(user_key(invitation.user), PREFIX + invitation.chat),
+        Field.AUTHOR: {"S": invitation.inviter},
+        Field.ROLE: {"S": invitation.role},
+        Field.CREATED: {"N": str(invitation.created_ms)},
+        Field.STATE: {"S": invitation.state},
+        Field.EXPIRES_AT: {"N": str(invitation.expires_s)},
+    }
+    if invitation.name is not None:
+        item[Field.NAME] = {"S": invitation.name}
+    return item
+
+
+def decode_invitation(item: Item) -> Invitation:
+    """Return the invitation of an item. Raises CorruptData."""
+    try:
+        return Invitation(
+            item[Field.PK]["S"].removeprefix("u#"),
+            item[Field.SK]["S"].removeprefix(PREFIX),
+            item[Field.AUTHOR]["S"],
+            cast(Literal["admin", "member"], item[Field.ROLE]["S"]),
+            item[Field.NAME]["S"] if Field.NAME in item else None,
+            int(item[Field.CREATED]["N"]),
+            int(item[Field.EXPIRES_AT]["N"]),
+            cast(State, item[Field.STATE]["S"]),
+        )
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {item.get(Field.PK)} has a bad invitation") from exc
+
+
+class InvitationRows:
+    """Repository of invitations and trusted inviters."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    async def list_for(
+        self, user: str, after: str | None, limit: int, now_s: float
+    ) -> list[Invitation]:
+        """Return a user's invitations by chat id after `after`, including declined ones.
+
+        Strongly consistent.
+        """
+        first = PREFIX if after is None else PREFIX + after
+        span = Span(DIRECTORY, user_key(user), between=(first, AFTER))
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        found = [decode_invitation(row) for row in rows if row[Field.SK]["S"] != first]
+        return [each for each in found[:limit] if each.expires_s > now_s]
+
+    async def find(self, user: str, chat: str, now_s: float) -> Invitation | None:
+        """Return a pending invitation. Strongly consistent."""
+        key = row_key(user_key(user), PREFIX + chat)
+        for item in await get_items(self._client, self._table, [key]):
+            found = decode_invitation(item)
+            if found.state == "pending" and found.expires_s > now_s:
+                return found
+        return None
+
+    async def put(self, invitation: Invitation, now_s: float) -> bool:
+        """Store an invitation; return False if one to this chat is pending or declined."""
+        request = {
+            "TableName": self._table,
+            "Item": encode_invitation(invitation),
+            "ConditionExpression": "attribute_not_exists(#pk) OR #expires <= :now",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#expires": Field.EXPIRES_AT},
+            "ExpressionAttributeValues": {":now": {"N": str(int(now_s))}},
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def decline(self, user: str, chat: str) -> None:
+        """Decline an invitation; no effect if it does not exist."""
+        request = {
+            "TableName": self._table,
+            "Key": row_key(user_key(user), PREFIX + chat),
+            "UpdateExpression": "SET #state = :declined",
+            "ConditionExpression": "attribute_exists(#state)",
+            "ExpressionAttributeNames": {"#state": Field.STATE},
+            "ExpressionAttributeValues": {":declined": {"S": "declined"}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
+
+    async def delete(self, user: str, chat: str) -> None:
+        """Delete an invitation. Idempotent."""
+        key = row_key(user_key(user), PREFIX + chat)
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    async def trust(self, user: str, inviter: str, now_s: float) -> None:
+        """Trust `inviter`: they may add `user` to groups from now on. Idempotent."""
+        item = row_key(user_key(user), TRUST_PREFIX + inviter)
+        item[Field.CREATED] = {"N": str(int(now_s * 1000))}
+        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+
+    async def find_trusting(self, inviter: str, users: Collection[str]) -> set[str]:
+        """Return the users that trust `inviter`. Strongly consistent; one call for up to 100."""
+        keys = [row_key(user_key(user), TRUST_PREFIX + inviter) for user in users]
+        items = await get_items(self._client, self._table, keys)
+        return {item[Field.PK]["S"].removeprefix("u#") for item in items}
+
+    async def count_chats(self, user: str, kind: ListedKind, limit: int) -> int:
+        """Count the chats in a user's list, up to `limit`. Eventually consistent.
+
+        Guarantees:
+            Cost: one read unit for about 80 chats.
+        """
+        span = Span(DIRECTORY, member_key(user), MEMBER_INDEX, _BETWEEN[kind])
+        count, start = 0, None
+        while count < limit:
+            request = {**span.query(self._settings), "Select": "COUNT", "Limit": limit - count}
+            if start is not None:
+                request["ExclusiveStartKey"] = start
+            page = await self._client.call("query", request)
+            count += page["Count"]
+            start = page.get("LastEvaluatedKey")
+            if start is None:
+                break
+        return count

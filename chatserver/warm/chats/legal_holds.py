@@ -1,0 +1,235 @@
+"""Legal holds: chats under a hold, and copies of message versions that would be lost.
+
+| record | table       | partition      | sort     | attributes                            |
+|--------|-------------|----------------|----------|---------------------------------------|
+| hold   | `directory` | `c#<chat>`     | `on_hold`| `reason author created state`         |
+| line   | `directory` | `holds`        | `<chat>` | none: exists as long as the hold      |
+| copy   | `messages`  | `<chat>#held`  | `ts`     | `seq` and `copy`: the message, JSON;  |
+|        |             |                |          | `body`: if it is long                 |
+
+Members see no effect of a hold. A message version that is about to lose its body (deleted, edited,
+erased or expiring) is copied first, at the ts of the message or of the edit that created the
+version. A copy has none of the attributes of indexes and TTL, so it is kept, and only these
+functions read it.
+
+Invariants: a chat is held from the return of `put` until `end`. The copy of a version is written
+before the version is removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from chatserver.config import Warm
+from chatserver.errors import CorruptData, NotFound
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+from chatserver.warm.chats.records import chat_key, row_key
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, MessageField
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+State = Literal["starting", "in_force", "ending"]
+HOLD_ROW: Final = "on_hold"  # sorts after the members, so queries of members do not read it
+HOLDS: Final = "holds"
+_SUFFIX: Final = "#held"
+INLINE_CHARS_MAX: Final = 16_384
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hold:
+    """A legal hold on a chat. While `starting`, expiring messages are still being copied."""
+
+    chat: str
+    reason: str
+    by: str
+    since_ms: int
+    state: State = "starting"
+
+
+def _key(chat: str) -> Item:
+    return row_key(chat_key(chat), HOLD_ROW)
+
+
+def encode_copy(version: Message) -> Item:
+    """Return the copy of a message version.
+
+    A long body is a separate attribute: encoded as JSON it might double in size and exceed the item
+    limit.
+    """
+    apart: Item = {}
+    if len(version.body) > INLINE_CHARS_MAX:
+        apart = {MessageField.BODY: {"S": version.body}}
+    return apart | {
+        MessageField.CHAT: {"S": version.chat + _SUFFIX},
+        MessageField.TS: {"N": str(version.edited_ts or version.ts)},
+        MessageField.SEQ: {"N": str(version.seq)},
+        MessageField.COPY: {
+            "S": codec.encode(
+                msgspec.structs.replace(version, body="") if apart else version
+            ).decode()
+        },
+    }
+
+
+def _decode_copy(item: Item) -> Message:
+    try:
+        copy = codec.decode_message(item[MessageField.COPY]["S"].encode())
+    except (KeyError, ValueError) as exc:
+        key = {name: item.get(name) for name in MESSAGES.key.names}
+        raise CorruptData(f"messages: the item at {key} is not a copy: {exc!r}") from exc
+    if MessageField.BODY in item:
+        return msgspec.structs.replace(copy, body=item[MessageField.BODY]["S"])
+    return copy
+
+
+class Holds:
+    """Repository of legal holds and copies."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+        self._messages = MESSAGES.name_in(settings)
+
+    async def put(self, chat: str, reason: str, by: str, now: float) -> Hold:
+        """Put a chat under a legal hold; return its hold, which may be an existing one.
+
+        Guarantees:
+            After the return, no message version of the chat is lost without a copy, except by a
+            change that was being written at that moment.
+            Idempotent. A hold that was ending starts again.
+        """
+        hold = Hold(chat, reason, by, int(now * 1000))
+        row: Item = _key(chat) | {
+            Field.REASON: {"S": hold.reason},
+            Field.AUTHOR: {"S": hold.by},
+            Field.CREATED: {"N": str(hold.since_ms)},
+            Field.STATE: {"S": hold.state},
+        }
+        put = {
+            "TableName": self._table,
+            "Item": row,
+            "ConditionExpression": "attribute_not_exists(#pk) OR #state = :ending",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#state": Field.STATE},
+            "ExpressionAttributeValues": {":ending": {"S": "ending"}},
+        }
+        line = {"TableName": self._table, "Item": row_key(HOLDS, chat)}
+        actions = [{"Put": put}, {"Put": line}]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return await self.get(chat)
+        return hold
+
+    async def end(self, chat: str) -> None:
+        """End a hold: keep no further copies and remove the existing ones. Idempotent.
+
+        Raises:
+            NotFound: there is no hold.
+        """
+        hold = await self.get(chat)
+        if hold.state != "ending" and not await self.set_state(chat, hold.state, "ending"):
+            await self.end(chat)  # the state changed concurrently
+
+    async def find(self, chat: str) -> Hold | None:
+        """Return the hold of a chat, or None. Strongly consistent."""
+        request = {"TableName": self._table, "Key": _key(chat), "ConsistentRead": True}
+        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        if item is None:
+            return None
+        try:
+            state = cast(State, item[Field.STATE]["S"])
+            since = int(item[Field.CREATED]["N"])
+            return Hold(chat, item[Field.REASON]["S"], item[Field.AUTHOR]["S"], since, state)
+        except (KeyError, ValueError) as exc:
+            raise CorruptData(f"directory: the hold of {chat} is no hold: {exc!r}") from exc
+
+    async def get(self, chat: str) -> Hold:
+        """Return the hold of a chat. Strongly consistent. Raises NotFound."""
+        hold = await self.find(chat)
+        if hold is None:
+            raise NotFound("chat: is not under a hold")
+        return hold
+
+    async def is_held(self, chat: str) -> bool:
+        """Return whether a chat's message versions must be copied. Costs half a read unit."""
+        hold = await self.find(chat)
+        return hold is not None and hold.state != "ending"
+
+    async def set_state(self, chat: str, before: State, after: State) -> bool:
+        """Change the state of a hold; return False if it is in another state or deleted."""
+        request = {
+            "TableName": self._table,
+            "Key": _key(chat),
+            "UpdateExpression": "SET #state = :after",
+            "ConditionExpression": "#state = :before",
+            "ExpressionAttributeNames": {"#state": Field.STATE},
+            "ExpressionAttributeValues": {":after": {"S": after}, ":before": {"S": before}},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def remove(self, chat: str) -> None:
+        """Delete a hold that is ending and has no copies left. Idempotent."""
+        ending: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": _key(chat),
+            "ConditionExpression": "attribute_not_exists(#pk) OR #state = :ending",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#state": Field.STATE},
+            "ExpressionAttributeValues": {":ending": {"S": "ending"}},
+        }
+        line = {"TableName": self._table, "Key": row_key(HOLDS, chat)}
+        actions = [{"Delete": ending}, {"Delete": line}]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed:
+            return  # the hold started again
+
+    async def list_chats(self, limit: int, start: Token | None = None) -> Page[str]:
+        """Return a page of the chats under a legal hold, by id."""
+        span = Span(DIRECTORY, HOLDS)
+
+        async def load(rows: list[Item]) -> Sequence[str]:
+            return [row[Field.SK]["S"] for row in rows]
+
+        query = {**span.query(self._settings), "ConsistentRead": True}
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
+
+    # Copies.
+
+    async def keep(self, versions: Sequence[Message]) -> None:
+        """Copy message versions that are about to lose their body.
+
+        Guarantees:
+            All are copied when this returns. Idempotent: each version has its own key.
+        """
+        copies = {(each.chat, each.edited_ts or each.ts): encode_copy(each) for each in versions}
+        unique = list(copies.values())
+        for at in range(0, len(unique), WRITES_MAX):
+            await put_items(self._client, self._messages, unique[at : at + WRITES_MAX])
+
+    async def list_copies(self, chat: str, limit: int, start: Token | None = None) -> Page[Message]:
+        """Return a page of a chat's copies, oldest first. Strongly consistent."""
+        span = Span(MESSAGES, chat + _SUFFIX)
+
+        async def load(rows: list[Item]) -> Sequence[Message]:
+            return [_decode_copy(row) for row in rows]
+
+        query = {**span.query(self._settings), "ConsistentRead": True}
+        return await read_page(self._client, span, query, load, limit=limit, start=start)
+
+    async def remove_copy(self, version: Message) -> None:
+        """Remove a copy. Idempotent."""
+        copy = encode_copy(version)
+        key = {name: copy[name] for name in MESSAGES.key.names}
+        await self._client.call("delete_item", {"TableName": self._messages, "Key": key})

@@ -1,0 +1,481 @@
+"""Changes to a chat's membership and settings, in table `directory`.
+
+The chat's item has a `version` that rises with each change. Each change writes it in the same
+transaction as the member items, on condition that it has not changed. So a decision based on items
+that were read after the chat's own is either still valid when it is written, or nothing is written.
+Invariant: `members` is the number of members.
+
+The chat's item keeps the change (`change`) until the hot tier has it, so that another process can
+complete it after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import DIRECT_PREFIX, Seq, UserId
+from chatserver.domain.membership import Role
+from chatserver.domain.membership_periods import FormerMember, Periods
+from chatserver.errors import NotFound
+from chatserver.warm.chats import moderation, records
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.records import Chat, Member
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+CHANGED_MAX: Final = 99  # members per change: a transaction takes 100 actions
+_FIXES_IN_FLIGHT_MAX = 16
+
+
+class Memberships:
+    """Repository of membership changes and the data that they depend on."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+        self._directory = Directory(client, settings)
+        self._moderation = moderation.Moderation(client, settings)
+        self._clock = clock or SystemClock()
+
+    async def get_chat(self, chat: str) -> Chat:
+        """Return a chat. Strongly consistent. Raises NotFound."""
+        return await self._directory.get_chat(chat)
+
+    async def read(self, chat: str, users: Collection[str]) -> tuple[Chat, dict[str, Member]]:
+        """Return a chat, and the members among `users`.
+
+        Guarantees:
+            Order: the members are read after the chat, so they are of its version or a later one. A
+            successful `commit` on that version proves that they were of that version.
+
+        Raises:
+            NotFound: the chat does not exist.
+        """
+        row = await self._directory.get_chat(chat)
+        if row.count is None:
+            row = dataclasses.replace(row, count=len(await self._directory.list_members(chat)))
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, records.member_key(user)) for user in set(users)]
+        found = [Member.decode(item) for item in await get_items(self._client, self._table, keys)]
+        return row, {member.user: member for member in found}
+
+    async def list_seniority(self, chat: str) -> list[tuple[str, Role]]:
+        """Return all members of a chat and their roles, in order of joining."""
+        members = await self._directory.list_members(chat)
+        members.sort(key=lambda member: (member.joined, member.user))
+        return [(member.user, member.role) for member in members]
+
+    async def list_first(self, chat: str, limit: int) -> tuple[Chat, list[Member]]:
+        """Return a chat and its first members by id, at most `limit`, in one read.
+
+        Strongly consistent.
+
+        Raises:
+            NotFound: the chat does not exist.
+        """
+        key = records.chat_key(chat)
+        span = Span(DIRECTORY, key, between=(key, records.AFTER_MEMBERS))
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        if not rows or rows[0][Field.SK]["S"] != key or not records.is_ready(rows[0]):
+            raise NotFound(f"chat {chat}: does not exist")
+        chat_row = Chat.decode(rows[0])
+        listed = [Member.decode(row) for row in rows[1:]]
+        return chat_row, records.with_unlisted(chat_row, listed)[:limit]
+
+    async def list_after(self, chat: str, after: str | None, limit: int) -> list[Member]:
+        """Return members of a chat by id, after `after`. Strongly consistent."""
+        if chat.startswith(DIRECT_PREFIX):
+            _, both = await self.list_first(chat, 2)
+            return [member for member in both if member.user > (after or "")][:limit]
+        key = records.chat_key(chat)
+        first = records.MEMBER_PREFIX if after is None else records.member_key(after)
+        span = Span(DIRECTORY, key, between=(first, records.AFTER_MEMBERS))
+        # One more: bounds are inclusive, and `after` itself is dropped.
+        request = {**span.query(self._settings), "ConsistentRead": True, "Limit": limit + 1}
+        rows: list[Item] = (await self._client.call("query", request))["Items"]
+        members = [Member.decode(row) for row in rows if row[Field.SK]["S"] != first]
+        return members[:limit]
+
+    async def find_known(self, users: Collection[str]) -> set[str]:
+        """Return the users that have an account. Strongly consistent."""
+        return await self._directory.find_known(users)
+
+    async def find_banned(self, chat: str, users: Collection[str]) -> set[str]:
+        """Return the users that are banned from a chat. Strongly consistent."""
+        key = records.chat_key(chat)
+        keys = [records.row_key(key, moderation.ban_key(user)) for user in set(users)]
+        items = await get_items(self._client, self._table, keys)
+        return {moderation.Ban.decode(item).user for item in items}
+
+    async def list_former(self, chat: str, users: Collection[str]) -> dict[str, FormerMember]:
+        """Return the former memberships of the users that left the chat. Strongly consistent."""
+        keys = [records.left_key(chat, user) for user in users]
+        items = await get_items(self._client, self._table, keys)
+        return dict(map(records.decode_former, items))
+
+    async def find_periods(self, chat: str, user: str) -> Periods:
+        """Return a member's earlier periods; empty for a non-member. Strongly consistent."""
+        request = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "ConsistentRead": True,
+        }
+        row: Item | None = (await self._client.call("get_item", request)).get("Item")
+        return () if row is None else Member.decode(row).periods
+
+    async def find_spans(self, user: str, chats: Collection[str]) -> dict[str, tuple[int, Periods]]:
+        """Return the readable range of each of `chats` that a user is a member of.
+
+        A range is the first readable seq and the earlier membership periods.
+
+        Guarantees:
+            Strongly consistent.
+            Cost: one BatchGetItem for 50 chats.
+        """
+        keys: list[Item] = []
+        for key in map(records.chat_key, set(chats)):
+            keys += [records.row_key(key, key), records.row_key(key, records.member_key(user))]
+        items = await get_items(self._client, self._table, keys)
+        shows_all: dict[str, bool] = {}
+        joined: dict[str, tuple[int, Periods]] = {}
+        for item in items:
+            if item[Field.PK] != item[Field.SK]:
+                member = Member.decode(item)
+                joined[member.chat] = (max(1, member.joined), member.periods)
+            elif records.is_ready(item):
+                chat = Chat.decode(item)
+                shows_all[chat.chat] = chat.history == "all"
+                if user in chat.users:
+                    joined.setdefault(chat.chat, (1, ()))
+        return {
+            chat: (1, ()) if shows_all[chat] else span
+            for chat, span in joined.items()
+            if chat in shows_all
+        }
+
+    async def commit(
+        self,
+        chat: Chat,
+        change: str,
+        added: Mapping[str, tuple[Role, int]],
+        roles: Mapping[str, Role],
+        removed: Collection[str],
+        settings: Mapping[str, str | int],
+        large: int = 0,
+        muted: Mapping[str, int | None] | None = None,
+        banned: Mapping[str, str] | None = None,
+        former: Mapping[str, FormerMember] | None = None,
+        unstored: str = "",
+    ) -> Chat | None:
+        """Write a change of `chat`, as it was read; return None if another change was first.
+
+        `added` are new members, with the lowest chat seq at which they join. `roles` are new roles
+        of members. `removed` are members to remove. `settings` are name, joining, history, slow_s
+        and retention_s. `muted` maps members to the end of their mute, or None to unmute. `banned`
+        maps banned users to the user who bans. `former` has the former memberships of removed
+        members, and those with which returning members begin. `large` is the version at which the
+        chat became a large one, or 0. `unstored` are the changes, including this one, that the item
+        keeps until they are stored.
+
+        Guarantees:
+            Atomic. A retry after a lost response is detected and returns the same result.
+            Cancellation: the change may be written.
+
+        Raises:
+            Unavailable: the change may be written.
+        """
+        after = dataclasses.replace(
+            chat,
+            version=chat.version + 1,
+            change=change,
+            unstored=unstored,
+            count=(chat.count or 0) + len(added) - len(removed),
+            large=large,
+            **settings,  # type: ignore[arg-type]  # the frame types have validated the values
+        )
+        actions = [self._move_chat(after, settings)]
+        actions += self._move_members(chat.chat, added, roles, removed, former or {})
+        actions += [self._mute(chat.chat, user, until) for user, until in (muted or {}).items()]
+        actions += [self._ban(chat.chat, user, by) for user, by in (banned or {}).items()]
+        try:
+            await self._client.call("transact_write_items", {"TransactItems": actions})
+        except ConditionFailed as exc:
+            stored = Chat.decode(exc.stored[0]) if exc.stored and exc.stored[0] else None
+            if stored is None or (stored.version, stored.change) != (after.version, change):
+                return None
+        return after
+
+    async def set_retention(self, chat: str, retention_s: int) -> bool:
+        """Set the message lifetime of a direct chat; return False if it is unchanged.
+
+        Raises:
+            NotFound: there is no such direct chat.
+        """
+        key = records.chat_key(chat)
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": "SET #version = #version + :one, #retention = :s",
+            "ConditionExpression": "#kind = :direct AND (attribute_not_exists(#retention) "
+            "OR #retention <> :s)",
+            "ExpressionAttributeNames": {
+                "#kind": Field.KIND,
+                "#version": Field.VERSION,
+                "#retention": Field.RETENTION_S,
+            },
+            "ExpressionAttributeValues": {
+                ":one": {"N": "1"},
+                ":s": {"N": str(retention_s)},
+                ":direct": {"S": "direct"},
+            },
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    def _ban(self, chat: str, user: str, by: str) -> dict[str, Any]:
+        ban = moderation.Ban(chat, user, by, int(self._clock.time() * 1000))
+        return {"Put": {"TableName": self._table, "Item": ban.encode()}}
+
+    async def delete_ban(self, chat: str, user: str) -> None:
+        """Remove a ban. Idempotent."""
+        await self._moderation.delete_ban(chat, user)
+
+    def _mute(self, chat: str, user: str, until: int | None) -> dict[str, Any]:
+        update: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "REMOVE #until" if until is None else "SET #until = :until",
+            "ConditionExpression": "attribute_exists(#role)",
+            "ExpressionAttributeNames": {"#until": Field.MUTED_UNTIL, "#role": Field.ROLE},
+        }
+        if until is not None:
+            update["ExpressionAttributeValues"] = {":until": {"N": str(until)}}
+        return {"Update": update}
+
+    def _move_chat(self, after: Chat, settings: Mapping[str, str | int]) -> dict[str, Any]:
+        key = records.chat_key(after.chat)
+        values: dict[str, dict[str, str]] = {
+            Field.VERSION: {"N": str(after.version)},
+            Field.MEMBERS: {"N": str(after.count)},
+            Field.CHANGE: {"S": after.change or ""},
+            Field.UNSTORED: {"S": after.unstored or ""},
+            Field.LARGE: {"N": str(after.large)},
+            **{
+                name: {"N": str(value)} if isinstance(value, int) else {"S": value}
+                for name, value in settings.items()
+            },
+        }
+        update = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in values),
+            "ConditionExpression": f"#{Field.VERSION} = :before AND #{Field.STATE} = :ready",
+            "ExpressionAttributeNames": {f"#{name}": name for name in (*values, Field.STATE)},
+            "ExpressionAttributeValues": {
+                ":before": {"N": str(after.version - 1)},
+                ":ready": {"S": records.READY},
+                **{f":{name}": value for name, value in values.items()},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {"Update": update}
+
+    def _move_members(
+        self,
+        chat: str,
+        added: Mapping[str, tuple[Role, int]],
+        roles: Mapping[str, Role],
+        removed: Collection[str],
+        former: Mapping[str, FormerMember],
+    ) -> list[dict[str, Any]]:
+        actions: list[dict[str, Any]] = []
+        for user, (role, joined) in added.items():
+            known = former.get(user, FormerMember())
+            row = Member(
+                chat,
+                user,
+                role,
+                joined,
+                read=joined - 1,
+                received=joined - 1,
+                hidden=known.hidden,
+                muted_until=known.muted_until,
+                quiet_until=known.quiet_until,
+                periods=known.periods,
+            )
+            actions.append({"Put": {"TableName": self._table, "Item": row.encode()}})
+        for user, role in roles.items():
+            update = {
+                "TableName": self._table,
+                "Key": self._member_row(chat, user),
+                "UpdateExpression": "SET #role = :role",
+                "ConditionExpression": "attribute_exists(#role)",
+                "ExpressionAttributeNames": {"#role": Field.ROLE},
+                "ExpressionAttributeValues": {":role": {"S": role}},
+            }
+            actions.append({"Update": update})
+        for user in removed:
+            delete: dict[str, Any] = {"TableName": self._table, "Key": self._member_row(chat, user)}
+            if user in former:
+                delete |= _hides_still(former[user].hidden)
+            actions.append({"Delete": delete})
+            if user in former:
+                item = records.encode_former(chat, user, former[user])
+                actions.append({"Put": {"TableName": self._table, "Item": item}})
+        return actions
+
+    def _member_row(self, chat: str, user: str) -> Item:
+        return records.row_key(records.chat_key(chat), records.member_key(user))
+
+    # After a commit.
+
+    async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None:
+        """Set the chat seqs at which members joined, once they are known.
+
+        Guarantees:
+            Idempotent; a value only rises, and users who are no longer members are skipped.
+        """
+        for at in range(0, len(joined), _FIXES_IN_FLIGHT_MAX):
+            batch = joined[at : at + _FIXES_IN_FLIGHT_MAX]
+            fixes = [self._fix_one(chat, user, seq) for user, seq in batch]
+            # Await all before raising the first error, so that no task is left running.
+            for outcome in await asyncio.gather(*fixes, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, ConditionFailed):
+                    raise outcome
+
+    async def _fix_one(self, chat: str, user: str, seq: int) -> None:
+        request = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "SET #joined = :seq",
+            # Also false if the item, and thus the attribute, does not exist.
+            "ConditionExpression": "#joined < :seq",
+            "ExpressionAttributeNames": {"#joined": Field.JOINED},
+            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
+        }
+        await self._client.call("update_item", request)
+
+    async def fix_left(
+        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
+    ) -> None:
+        """Set the chat seq at which entry `mid` ended a membership, once it is known.
+
+        `joined` is the seq at which it began; None keeps the stored value. The end of a later
+        membership of the user is not changed. Idempotent.
+        """
+        names = {"#left": Field.LEFT, "#mid": Field.MID}
+        values = {":seq": {"N": str(seq)}, ":mid": {"S": mid}}
+        update = "SET #left = :seq"
+        if joined is not None:
+            update += ", #joined = :joined"
+            names["#joined"] = Field.JOINED
+            values[":joined"] = {"N": str(joined)}
+        request = {
+            "TableName": self._table,
+            "Key": records.left_key(chat, user),
+            "UpdateExpression": update,
+            "ConditionExpression": "#mid = :mid",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
+
+    async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool:
+        """Set the chat seqs at which members joined; return False if `version` is outdated.
+
+        Guarantees:
+            Idempotent; users who are no longer members are skipped.
+            Cost: one BatchGetItem, and one transaction for each member whose seq changes.
+        """
+        if not joined:
+            return True
+        row, members = await self.read(chat, joined)
+        if row.version != version:
+            return False
+        for user, seq in joined.items():
+            if user in members and members[user].joined != seq:
+                actions = self._set_joined_of(chat, version, user, seq)
+                try:
+                    await self._client.call("transact_write_items", {"TransactItems": actions})
+                except ConditionFailed:
+                    return False
+        return True
+
+    def _set_joined_of(
+        self, chat: str, version: int, user: UserId, seq: Seq
+    ) -> list[dict[str, Any]]:
+        key = records.chat_key(chat)
+        check = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "ConditionExpression": "#version = :version",
+            "ExpressionAttributeNames": {"#version": Field.VERSION},
+            "ExpressionAttributeValues": {":version": {"N": str(version)}},
+        }
+        update = {
+            "TableName": self._table,
+            "Key": self._member_row(chat, user),
+            "UpdateExpression": "SET #joined = :seq",
+            "ConditionExpression": "attribute_exists(#joined)",
+            "ExpressionAttributeNames": {"#joined": Field.JOINED},
+            "ExpressionAttributeValues": {":seq": {"N": str(seq)}},
+        }
+        return [{"ConditionCheck": check}, {"Update": update}]
+
+    async def put_unstored(self, chat: str, version: int, unstored: str) -> None:
+        """Store the changes that are not stored as entries yet. Condition as `clear_change`."""
+        await self._set_unless_changed(
+            chat, version, "SET #name = :text", Field.UNSTORED, {":text": {"S": unstored}}
+        )
+
+    async def clear_change(self, chat: str, version: int) -> None:
+        """Record that the hot tier has the change to `version`; no effect after another change."""
+        await self._set_unless_changed(chat, version, "REMOVE #name", Field.CHANGE, {})
+
+    async def _set_unless_changed(
+        self, chat: str, version: int, update: str, name: str, values: Item
+    ) -> None:
+        key = records.chat_key(chat)
+        request = {
+            "TableName": self._table,
+            "Key": records.row_key(key, key),
+            "UpdateExpression": update,
+            "ConditionExpression": "#version = :version",
+            "ExpressionAttributeNames": {"#name": name, "#version": Field.VERSION},
+            "ExpressionAttributeValues": {":version": {"N": str(version)}, **values},
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return
+
+
+def _hides_still(hidden: Sequence[int]) -> dict[str, Any]:
+    """Return the condition that the hidden messages are unchanged, so that none is lost."""
+    names = {"#hidden": Field.HIDDEN}
+    if not hidden:
+        return {
+            "ConditionExpression": "attribute_not_exists(#hidden)",
+            "ExpressionAttributeNames": names,
+        }
+    return {
+        "ConditionExpression": "#hidden = :hidden",
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": {":hidden": {"NS": [str(seq) for seq in hidden]}},
+    }

@@ -1,0 +1,335 @@
+"""Records of table `directory` and their item formats.
+
+| record   | `PK`        | `SK`         | attributes                                    |
+|----------|-------------|--------------|-----------------------------------------------|
+| `User`   | `u#<user>`  | `u#<user>`   | `created name? about? banned? before?         |
+|          |             |              | erased? receipt?`                             |
+| `Chat`   | `c#<chat>`  | `c#<chat>`   | `kind name? version created state origin      |
+|          |             |              | members users? joining? history? change?      |
+|          |             |              | unstored? large?`                             |
+| `Member` | `c#<chat>`  | `m#<user>`   | `role joined read received hidden?            |
+|          |             |              | quiet? muted_until? periods?`                 |
+| `Former- | `u#<user>`  | `left#<chat>`| `joined left mid stored hidden? quiet?        |
+| Member`  |             |              | muted_until? periods?`                        |
+
+Ids contain no ``#``, so no two records share a key. The items of a user and of a chat repeat the
+`PK` as `SK`: index `by_member` inverts the keys, and a common `SK` would put all of them into one
+partition there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import cast
+
+from chatserver.domain.membership import ChatKind, HistoryFrom, Joining, Role
+from chatserver.domain.membership_periods import (
+    FormerMember,
+    Period,
+    Periods,
+    format_periods,
+    parse_periods,
+)
+from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+FORMING = "forming"  # its member items are being written; readers treat the chat as nonexistent
+READY = "ready"
+
+MEMBER_PREFIX = "m#"
+LEFT_PREFIX = "left#"  # item of a user: a chat that they left
+AFTER_MEMBERS = "m$"  # '$' follows '#': greater than all member keys, and not itself a key
+
+
+def user_key(user: str) -> str:
+    """Return the key of a user's item."""
+    return f"u#{user}"
+
+
+def chat_key(chat: str) -> str:
+    """Return the key of a chat's item, and the partition of all its items."""
+    return f"c#{chat}"
+
+
+def member_key(user: str) -> str:
+    """Return the sort key of a membership, and the partition of a user's chats in `by_member`."""
+    return f"{MEMBER_PREFIX}{user}"
+
+
+def row_key(partition: str, sort: str) -> Item:
+    """Return the key of an item."""
+    return {Field.PK: {"S": partition}, Field.SK: {"S": sort}}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class User:
+    """A registered user."""
+
+    user: str
+    name: str | None
+    created_ms: int
+    about: str | None = None
+    banned_ms: int | None = None
+    before: int = 0  # tokens without a login that were issued up to then (s) are invalid
+    erased_ms: int | None = None  # the user is erased; the item reserves the id
+
+    def encode(self) -> Item:
+        """Return the item of a user."""
+        item = row_key(user_key(self.user), user_key(self.user))
+        item[Field.CREATED] = {"N": str(self.created_ms)}
+        if self.name is not None:
+            item[Field.NAME] = {"S": self.name}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> User:
+        """Return the user of an item. Raises CorruptData."""
+        return cls(
+            user=_id_of(item, Field.PK, "u#"),
+            name=_find_text(item, Field.NAME),
+            created_ms=_number(item, Field.CREATED),
+            about=_find_text(item, Field.ABOUT),
+            banned_ms=_number(item, Field.BANNED) if Field.BANNED in item else None,
+            before=_number(item, Field.BEFORE) if Field.BEFORE in item else 0,
+            erased_ms=_number(item, Field.ERASED) if Field.ERASED in item else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat. `version` counts the changes of its membership and settings, from 1.
+
+    `change` is the last change until the hot tier has it; see
+    `chatserver.service.membership.service`. `unstored` are the latest changes whose entries may not
+    be stored yet. `count` is the number of members; items older than membership changes do not have
+    it. `large` is the version at which the chat became a large chat (without inboxes), or 0.
+    `users` are both users of a direct chat: one who has not opened it has no `Member` item before
+    the first message.
+    """
+
+    chat: str
+    kind: ChatKind
+    name: str | None
+    version: int
+    created_ms: int
+    joining: Joining = "invited"
+    history: HistoryFrom = "joined"
+    change: str | None = None
+    unstored: str | None = None
+    large: int = 0
+    count: int | None = dataclasses.field(default=None, compare=False)
+    slow_s: int = 0
+    retention_s: int = 0  # lifetime of its messages; 0: unlimited
+    blockers: frozenset[str] = frozenset()  # direct chats: the users who block the other one
+    ended_ms: int | None = None  # companion chats: read-only since then
+    users: tuple[str, ...] = ()
+
+    def encode(self, state: str, origin: str) -> Item:
+        """Return the item of a chat in `state` with the creation digest `origin`."""
+        item = row_key(chat_key(self.chat), chat_key(self.chat))
+        item[Field.KIND] = {"S": self.kind}
+        item[Field.VERSION] = {"N": str(self.version)}
+        item[Field.CREATED] = {"N": str(self.created_ms)}
+        item[Field.STATE] = {"S": state}
+        item[Field.ORIGIN] = {"S": origin}
+        if self.count is not None:
+            item[Field.MEMBERS] = {"N": str(self.count)}
+        if self.users:
+            item[Field.USERS] = {"SS": list(self.users)}
+        if self.large:
+            item[Field.LARGE] = {"N": str(self.large)}
+        if self.change is not None:
+            item[Field.CHANGE] = {"S": self.change}
+        if self.name is not None:
+            item[Field.NAME] = {"S": self.name}
+        return item
+
+    @classmethod
+    def decode(cls, item: Item) -> Chat:
+        """Return the chat of an item. Raises CorruptData."""
+        kind = _text(item, Field.KIND)
+        if kind not in {"direct", "group", "companion"}:
+            raise CorruptData(f"directory: chat {item.get(Field.PK)} has kind {kind!r}")
+        return cls(
+            chat=_id_of(item, Field.PK, "c#"),
+            kind=cast(ChatKind, kind),
+            name=_find_text(item, Field.NAME),
+            version=_number(item, Field.VERSION),
+            created_ms=_number(item, Field.CREATED),
+            joining="open" if _find_text(item, Field.JOINING) == "open" else "invited",
+            history="all" if _find_text(item, Field.HISTORY) == "all" else "joined",
+            change=_find_text(item, Field.CHANGE),
+            unstored=_find_text(item, Field.UNSTORED),
+            large=_number(item, Field.LARGE) if Field.LARGE in item else 0,
+            count=_number(item, Field.MEMBERS) if Field.MEMBERS in item else None,
+            slow_s=_number(item, Field.SLOW_S) if Field.SLOW_S in item else 0,
+            retention_s=_number(item, Field.RETENTION_S) if Field.RETENTION_S in item else 0,
+            blockers=frozenset(item.get(Field.BLOCKED, {"SS": ()})["SS"]),
+            ended_ms=_number(item, Field.ENDED) if Field.ENDED in item else None,
+            users=tuple(sorted(item.get(Field.USERS, {"SS": ()})["SS"])),
+        )
+
+
+def is_ready(item: Item) -> bool:
+    """Return whether the chat of an item is complete, rather than being created."""
+    return _text(item, Field.STATE) == READY
+
+
+def origin_of(item: Item) -> str:
+    """Return the digest of a chat's creation request; see `describe_origin`."""
+    return _text(item, Field.ORIGIN)
+
+
+def describe_origin(kind: ChatKind, name: str | None, roles: Mapping[str, Role]) -> str:
+    """Return a digest of a creation request: equal for retries, different for other requests."""
+    parts = [kind, "-" if name is None else f"={name}"]
+    parts += [f"{user}#{roles[user]}" for user in sorted(roles)]
+    # A name may contain any character, so each part is preceded by its length.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A user in a chat, with the chat seqs at which they joined and up to which they read.
+
+    `hidden` are the seqs of messages the user deleted for themselves; `periods` are earlier
+    memberships.
+    """
+
+    chat: str
+    user: str
+    role: Role
+    joined: int = 0
+    read: int = 0
+    received: int = 0
+    hidden: tuple[int, ...] = ()
+    muted_until: int | None = None  # seconds since 1970, 0 means forever; None: may write
+    quiet_until: int | None = None  # ms since 1970: push notifications are muted until then
+    periods: Periods = ()
+
+    def encode(self) -> Item:
+        """Return the item of a member."""
+        item = row_key(chat_key(self.chat), member_key(self.user))
+        item[Field.ROLE] = {"S": self.role}
+        item[Field.JOINED] = {"N": str(self.joined)}
+        item[Field.READ] = {"N": str(self.read)}
+        item[Field.RECEIVED] = {"N": str(self.received)}
+        return item | _encode_kept(self)
+
+    @classmethod
+    def decode(cls, item: Item) -> Member:
+        """Return the member of an item. Raises CorruptData."""
+        role = _text(item, Field.ROLE)
+        if role not in {"owner", "admin", "member"}:
+            raise CorruptData(f"directory: member {item.get(Field.SK)} has role {role!r}")
+        return cls(
+            chat=_id_of(item, Field.PK, "c#"),
+            user=_id_of(item, Field.SK, MEMBER_PREFIX),
+            role=cast(Role, role),
+            joined=_number(item, Field.JOINED),
+            read=_number(item, Field.READ),
+            received=_number(item, Field.RECEIVED),
+            hidden=_hidden_of(item),
+            muted_until=_find_number(item, Field.MUTED_UNTIL),
+            quiet_until=_find_number(item, Field.QUIET),
+            periods=_periods_of(item),
+        )
+
+
+def left_key(chat: str, user: str) -> Item:
+    """Return the key of the item for a chat that a user left."""
+    return row_key(user_key(user), LEFT_PREFIX + chat)
+
+
+def encode_former(chat: str, user: str, former: FormerMember) -> Item:
+    """Return the item of a former member."""
+    item = left_key(chat, user)
+    item[Field.JOINED] = {"N": str(former.last.first)}
+    item[Field.LEFT] = {"N": str(former.last.last)}
+    item[Field.MID] = {"S": former.mid}
+    item[Field.STORED] = {"N": str(former.stored)}
+    return item | _encode_kept(former)
+
+
+def decode_former(item: Item) -> tuple[str, FormerMember]:
+    """Return the user and the former membership of an item. Raises CorruptData."""
+    former = FormerMember(
+        last=Period(_find_number(item, Field.JOINED) or 1, _find_number(item, Field.LEFT) or 0),
+        mid=_find_text(item, Field.MID) or "",
+        stored=_find_number(item, Field.STORED) or 0,
+        periods=_periods_of(item),
+        hidden=_hidden_of(item),
+        quiet_until=_find_number(item, Field.QUIET),
+        muted_until=_find_number(item, Field.MUTED_UNTIL),
+    )
+    return _id_of(item, Field.PK, "u#"), former
+
+
+def _encode_kept(kept: Member | FormerMember) -> Item:
+    """Return the attributes kept when a membership ends and begins again."""
+    item: Item = {}
+    if kept.hidden:
+        item[Field.HIDDEN] = {"NS": [str(seq) for seq in kept.hidden]}
+    if kept.quiet_until is not None:
+        item[Field.QUIET] = {"N": str(kept.quiet_until)}
+    if kept.muted_until is not None:
+        item[Field.MUTED_UNTIL] = {"N": str(kept.muted_until)}
+    if kept.periods:
+        item[Field.PERIODS] = {"S": format_periods(kept.periods)}
+    return item
+
+
+def _hidden_of(item: Item) -> tuple[int, ...]:
+    return tuple(sorted(map(int, item.get(Field.HIDDEN, {"NS": ()})["NS"])))
+
+
+def _periods_of(item: Item) -> Periods:
+    try:
+        return parse_periods(_text(item, Field.PERIODS)) if Field.PERIODS in item else ()
+    except ValueError as exc:
+        raise CorruptData(f"directory: {_where(item)} has no periods") from exc
+
+
+def with_unlisted(chat: Chat, members: list[Member]) -> list[Member]:
+    """Return all members of a chat by id, adding users without a `Member` item to `members`."""
+    listed = {member.user for member in members}
+    unlisted = [Member(chat.chat, user, "member") for user in chat.users if user not in listed]
+    return sorted([*members, *unlisted], key=lambda member: member.user) if unlisted else members
+
+
+def _text(item: Item, name: str) -> str:
+    try:
+        text: str = item[name]["S"]
+    except KeyError as exc:
+        raise CorruptData(f"directory: {_where(item)} has no text {name}") from exc
+    return text
+
+
+def _find_text(item: Item, name: str) -> str | None:
+    return _text(item, name) if name in item else None
+
+
+def _find_number(item: Item, name: str) -> int | None:
+    return _number(item, name) if name in item else None
+
+
+def _number(item: Item, name: str) -> int:
+    try:
+        return int(item[name]["N"])
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {_where(item)} has no whole number {name}") from exc
+
+
+def _id_of(item: Item, name: str, prefix: str) -> str:
+    text = _text(item, name)
+    if not text.startswith(prefix):
+        raise CorruptData(f"directory: {_where(item)} is not a row of {prefix}")
+    return text.removeprefix(prefix)
+
+
+def _where(item: Item) -> str:
+    return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

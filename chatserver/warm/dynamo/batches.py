@@ -1,0 +1,74 @@
+"""BatchWriteItem and BatchGetItem with retries of unprocessed items.
+
+DynamoDB may process a part of a batch and return the rest. Only the rest is retried, with the same
+backoff as a failed call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chatserver.errors import Unavailable
+from chatserver.warm.dynamo.client import DynamoClient, Item
+
+WRITES_MAX: Final = 25  # AWS: BatchWriteItem takes 25 items, 16 MB in total
+READS_MAX: Final = 100  # AWS: BatchGetItem takes 100 keys and returns at most 16 MB
+
+
+async def put_items(
+    client: DynamoClient, table: str, items: Sequence[Item], timeout_s: float | None = None
+) -> None:
+    """Put at most `WRITES_MAX` items with distinct keys.
+
+    Guarantees:
+        All items are stored when this returns; some may be stored when it raises.
+
+    Raises:
+        Unavailable: unprocessed items remain after `attempts_max` attempts or `timeout_s`.
+        CorruptData: DynamoDB rejected an item, and with it the whole batch.
+    """
+    left: dict[str, Any] = {table: [{"PutRequest": {"Item": item}} for item in items]}
+
+    async def attempt() -> None:
+        nonlocal left
+        answer = await client.call_once("batch_write_item", {"RequestItems": left})
+        left = answer.get("UnprocessedItems") or {}
+        if left:
+            raise Unavailable(
+                f"DynamoDB at {client.endpoint}: {len(left[table])} of {len(items)} items of "
+                f"{table} not written: over its capacity"
+            )
+
+    await client.retry(attempt, timeout_s)
+
+
+async def get_items(client: DynamoClient, table: str, keys: Sequence[Item]) -> list[Item]:
+    """Return the existing items of `keys`, in any order. Strongly consistent.
+
+    Raises:
+        Unavailable: unprocessed keys remain after `attempts_max` attempts or `call_timeout_s`.
+    """
+    found: list[Item] = []
+    for at in range(0, len(keys), READS_MAX):
+        found += await _get_batch(client, table, keys[at : at + READS_MAX])
+    return found
+
+
+async def _get_batch(client: DynamoClient, table: str, keys: Sequence[Item]) -> list[Item]:
+    found: list[Item] = []
+    left: dict[str, Any] = {table: {"Keys": list(keys), "ConsistentRead": True}}
+
+    async def attempt() -> None:
+        nonlocal left
+        answer = await client.call_once("batch_get_item", {"RequestItems": left})
+        found.extend(answer["Responses"].get(table, []))
+        left = answer.get("UnprocessedKeys") or {}
+        if left:
+            raise Unavailable(
+                f"DynamoDB at {client.endpoint}: {len(left[table]['Keys'])} of {len(keys)} items "
+                f"of {table} not read: over its capacity"
+            )
+
+    await client.retry(attempt)
+    return found

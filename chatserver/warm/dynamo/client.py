@@ -1,0 +1,327 @@
+"""DynamoDB client: deadlines, a single retry layer and error translation.
+
+The SDK's own retries and parameter validation are off; validation would cost a third of a call.
+`translate` maps every botocore exception to `chatserver.errors`, so no SDK exception leaves the
+package.
+
+Each call requests its consumed capacity, which is metered under the client's feature
+(`for_feature`, `chatserver.warm.dynamo.metering`). With a tenant, keys are prefixed here
+(`chatserver.warm.dynamo.tenancy`).
+
+Any call may run twice: it is retried if its response is lost. The writes of all repositories are
+therefore idempotent or conditional.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import aioboto3
+import aiohttp
+import stamina
+from aiobotocore.config import AioConfig
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+)
+
+from chatserver.aws_errors import translate_silence
+from chatserver.config import Warm
+from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
+from chatserver.telemetry.dynamodb_usage import Feature
+from chatserver.warm.dynamo.metering import Failure, Meter, ask_for_units
+from chatserver.warm.dynamo.tenancy import Tenancy
+
+if TYPE_CHECKING:
+    from types_aiobotocore_dynamodb import DynamoDBClient
+
+T = TypeVar("T")
+Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
+
+CONNECT_TIMEOUT_S = 2.0
+RETRY_WAIT_S = 0.05  # doubles with each attempt
+RETRY_JITTER_S = 0.1
+RETRY_WAIT_S_MAX = 2.0
+
+_THROTTLED = {
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+}
+_PASSING = {
+    "ExpiredTokenException",
+    "InternalServerError",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+}
+_REFUSED_CREDENTIALS = {
+    "AccessDeniedException",
+    "IncompleteSignatureException",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "UnrecognizedClientException",
+}
+# Cancellation reasons of a transaction: a concurrent writer or throttling.
+_PASSING_REASONS = {"TransactionConflict"}
+_THROTTLED_REASONS = {
+    "ProvisionedThroughputExceeded",
+    "RequestLimitExceeded",
+    "ThrottlingError",
+}
+
+
+class Throttled(Unavailable):
+    """A table, one of its partitions or the account exceeded its capacity limit."""
+
+
+class TableMissing(ConfigError):
+    """A table does not exist."""
+
+
+class ConditionFailed(Conflict):
+    """The condition of a write failed.
+
+    `stored` has one entry for each action of the request: the existing item if the request asked
+    for it with ``ReturnValuesOnConditionCheckFailure``, else None.
+    """
+
+    def __init__(self, message: str, stored: list[Item | None]) -> None:
+        super().__init__(message)
+        self.stored = stored
+
+
+class IteratorExpired(Conflict):
+    """A shard iterator is older than 15 minutes. Request a new one."""
+
+
+class StreamTrimmed(CorruptData):
+    """The requested Stream records were trimmed: DynamoDB keeps records for 24 hours."""
+
+
+class DynamoClient:
+    """DynamoDB client. Returns the response of a call, or raises one of our errors."""
+
+    def __init__(self, sdk: DynamoDBClient, settings: Warm) -> None:
+        self._sdk = sdk
+        self._settings = settings
+        self._tenancy = Tenancy(settings) if settings.tenant else None
+        self.feature: Feature = "other"
+        self.meter = Meter(settings)
+        self.endpoint: str = sdk.meta.endpoint_url
+
+    def for_feature(self, feature: Feature) -> Self:
+        """Return a copy of this client whose calls are metered under `feature`."""
+        client = copy.copy(self)
+        client.feature = feature
+        return client
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Call one operation by its SDK name (``"get_item"``), with retries.
+
+        Guarantees:
+            Bounded: `attempts_max` attempts with jittered backoff, within `call_timeout_s` in
+            total.
+            A write may have run although this raises `Unavailable`, and may run twice.
+            Cancellation: safe; the connection in use is dropped.
+
+        Raises:
+            Unavailable: DynamoDB did not respond or returned a temporary error.
+            ConditionFailed: a condition of the request failed.
+            CorruptData: DynamoDB rejected the request as invalid.
+            ConfigError: the table does not exist or access is denied.
+        """
+        return await self.retry(lambda: self.call_once(operation, request))
+
+    async def call_once(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Call one operation without retries, for callers inside `retry`. Raises as `call`."""
+        sent = request
+        if self._tenancy is not None:
+            sent = self._tenancy.outgoing(operation, request)
+        sent = ask_for_units(operation, sent)
+        try:
+            answer: dict[str, Any] = await getattr(self._sdk, operation)(**sent)
+        except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
+            error = translate(exc, self.endpoint)
+            self.meter.note_failure(self.feature, operation, _failure_of(error))
+            if self._tenancy is not None and isinstance(error, ConditionFailed):
+                error.stored = self._tenancy.stored(operation, request, error.stored)
+            raise error from exc
+        if "RequestId" not in answer["ResponseMetadata"]:
+            # A proxy or another server may return 200: do not treat that as a completed write.
+            raise Unavailable(f"DynamoDB at {self.endpoint}: what answers there is no DynamoDB")
+        if self._tenancy is not None:
+            answer = self._tenancy.incoming(operation, request, answer)
+        self.meter.note(self.feature, operation, request, answer)
+        return answer
+
+    async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Run `attempt` until it does not raise `Unavailable`: the only retry layer.
+
+        Raises:
+            Unavailable: the last error, once attempts or time are exhausted.
+        """
+        timeout_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        last: Unavailable | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for trial in stamina.retry_context(
+                    on=Unavailable,
+                    attempts=self._settings.attempts_max,
+                    timeout=None,
+                    wait_initial=RETRY_WAIT_S,
+                    wait_jitter=RETRY_JITTER_S,
+                    wait_max=RETRY_WAIT_S_MAX,
+                ):
+                    with trial:
+                        if trial.num > 1:
+                            self.meter.note_retry(self.feature)
+                        try:
+                            return await attempt()
+                        except Unavailable as exc:
+                            last = exc
+                            raise
+        except TimeoutError as exc:
+            why = f"; before that: {last.message}" if last else ""
+            raise self._too_slow(timeout_s, why) from (last or exc)
+        raise AssertionError("stamina ends with an answer or an error")
+
+    @contextlib.asynccontextmanager
+    async def deadline(self, timeout_s: float | None = None, what: str = "") -> AsyncIterator[None]:
+        """Bound a block of several calls. The default is `call_timeout_s`.
+
+        Raises:
+            Unavailable: the deadline passed.
+        """
+        timeout_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as exc:
+            raise self._too_slow(timeout_s, f", waiting for {what}" if what else "") from exc
+
+    def _too_slow(self, timeout_s: float, why: str) -> Unavailable:
+        return Unavailable(f"DynamoDB at {self.endpoint}: not done in {timeout_s:g} s{why}")
+
+
+@contextlib.asynccontextmanager
+async def open_dynamodb(settings: Warm) -> AsyncIterator[DynamoClient]:
+    """Open a connection pool to DynamoDB. It connects on the first call.
+
+    Raises:
+        ConfigError: the endpoint is not a URL, or only one of the two keys is set.
+    """
+    async with _open(settings, "dynamodb", settings.endpoint) as sdk:
+        yield DynamoClient(sdk, settings)
+
+
+@contextlib.asynccontextmanager
+async def open_dynamodb_streams(settings: Warm) -> AsyncIterator[DynamoClient]:
+    """Open a connection pool to DynamoDB Streams, which has its own endpoint on AWS.
+
+    Raises as `open_dynamodb`.
+    """
+    endpoint = settings.streams_endpoint or settings.endpoint
+    async with _open(settings, "dynamodbstreams", endpoint) as sdk:
+        yield DynamoClient(sdk, settings)
+
+
+@contextlib.asynccontextmanager
+async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIterator[Any]:
+    secret = settings.secret_key
+    if (settings.access_key is None) != (secret is None):
+        raise ConfigError(["warm.access_key, warm.secret_key: set both or neither"])
+    config = AioConfig(
+        connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
+        # Half of the deadline: leaves time for another attempt if the response is lost.
+        read_timeout=settings.call_timeout_s / 2,
+        max_pool_connections=settings.connections_max,
+        retries={"total_max_attempts": 1},
+        parameter_validation=False,
+        tcp_keepalive=True,
+    )
+    # The caller logs the final error; single attempts are not logged.
+    stamina.instrumentation.set_on_retry_hooks([])
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            session = aioboto3.Session(
+                aws_access_key_id=settings.access_key,
+                aws_secret_access_key=secret.get_secret_value() if secret else None,
+                region_name=settings.region,
+            )
+            sdk = await stack.enter_async_context(
+                session.client(service, endpoint_url=endpoint, config=config)
+            )
+        except ValueError as exc:
+            raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
+        except BotoCoreError as exc:
+            raise translate(exc, endpoint or "AWS") from exc
+        yield sdk
+
+
+_OF_STREAMS: dict[str, type[ChatError]] = {
+    "ExpiredIteratorException": IteratorExpired,
+    "TrimmedDataAccessException": StreamTrimmed,
+}
+
+
+def translate(exc: Exception, endpoint: str) -> ChatError:
+    """Return our error for an SDK exception."""
+    where = f"DynamoDB at {endpoint}"
+    if isinstance(exc, ClientError):
+        return _translate_answer(exc, where)
+    return translate_silence(exc, where, "warm")
+
+
+def _translate_answer(exc: ClientError, where: str) -> ChatError:
+    response: dict[str, Any] = {**exc.response}
+    error = response.get("Error", {})
+    code = error.get("Code", "")
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    text = f"{where}: {exc.operation_name}: {code}: {error.get('Message', '')}"
+    if code in _THROTTLED:
+        return Throttled(text)
+    if code in _PASSING or status >= 500:
+        return Unavailable(text)
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailed(text, [response.get("Item")])
+    if code == "TransactionCanceledException":
+        return _translate_reasons(response.get("CancellationReasons") or [], where)
+    if code == "ResourceInUseException":
+        return Conflict(text)
+    if code == "ResourceNotFoundException":
+        return TableMissing([f"{text}: `chatserver tables apply` creates the tables"])
+    if code in _REFUSED_CREDENTIALS:
+        return ConfigError([text])
+    return _OF_STREAMS.get(code, CorruptData)(text)
+
+
+def _translate_reasons(reasons: list[dict[str, Any]], where: str) -> ChatError:
+    """Return our error for a cancelled transaction, given the reason for each action."""
+    codes = {str(reason.get("Code")) for reason in reasons}
+    text = f"{where}: transaction cancelled: {', '.join(sorted(codes - {'None'}))}"
+    if "ConditionalCheckFailed" in codes:
+        return ConditionFailed(text, [reason.get("Item") for reason in reasons])
+    if codes & _THROTTLED_REASONS:
+        return Throttled(text)
+    if codes & _PASSING_REASONS:
+        return Unavailable(text)
+    return CorruptData(text)
+
+
+def _failure_of(error: ChatError) -> Failure:
+    match error:
+        case Throttled():
+            return "throttled"
+        case ConditionFailed():
+            return "condition"
+        case Unavailable():
+            return "failed"
+        case _:
+            return "refused"

@@ -1,0 +1,113 @@
+"""Expression scanner: finds the values that key attributes are compared with or set to.
+
+This is not a parser of DynamoDB's expression language. It supports the forms that this program uses
+and rejects any other form that contains a requested attribute. A new form fails in the first test
+that uses it, and is then added here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+KEY_CONDITION: Final = "KeyConditionExpression"
+EXPRESSIONS: Final = (
+    KEY_CONDITION,
+    "FilterExpression",
+    "ConditionExpression",
+    "UpdateExpression",
+)
+
+_TOKEN = re.compile(r"[#:]?\w+|<>|<=|>=|\S")
+_COMPARATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_EXISTENCE = frozenset({"attribute_exists", "attribute_not_exists"})
+_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
+_NO_MORE = ("",) * 5
+
+
+class Meeting(NamedTuple):
+    """Use of an attribute in an expression: the operator and the value (``:name``)."""
+
+    attribute: str
+    operator: str
+    value: str
+
+
+class UnknownForm(AssertionError):
+    """An expression uses a key attribute in an unsupported form."""
+
+
+def find_meetings(request: Mapping[str, Any], attributes: frozenset[str]) -> tuple[Meeting, ...]:
+    """Return all uses of `attributes` in the expressions of a request or transaction action.
+
+    Raises:
+        UnknownForm: the form is not supported, or a key's value is also used for another attribute.
+    """
+    texts = tuple(request.get(name, "") for name in EXPRESSIONS)
+    if texts == ("", "", "", ""):
+        return ()
+    names = tuple(sorted(request.get("ExpressionAttributeNames", {}).items()))
+    return _find(texts, names, attributes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _find(
+    texts: tuple[str, ...], names: tuple[tuple[str, str], ...], attributes: frozenset[str]
+) -> tuple[Meeting, ...]:
+    of_name = dict(names)
+    found: list[Meeting] = []
+    uses: dict[str, int] = {}
+    for text in texts:
+        tokens = _TOKEN.findall(text)
+        for token in tokens:
+            if token.startswith(":"):
+                uses[token] = uses.get(token, 0) + 1
+        found += _find_in(tokens, of_name, attributes)
+    for value in {meeting.value for meeting in found}:
+        if uses[value] != sum(meeting.value == value for meeting in found):
+            raise UnknownForm(f"{value} stands for a key and for something else: {texts}")
+    return tuple(found)
+
+
+def _find_in(
+    tokens: list[str], of_name: Mapping[str, str], attributes: frozenset[str]
+) -> list[Meeting]:
+    found: list[Meeting] = []
+    clause = ""
+    padded = (*_NO_MORE, *tokens, *_NO_MORE)
+    for at in range(len(_NO_MORE), len(tokens) + len(_NO_MORE)):
+        token = padded[at]
+        clause = token if token in _CLAUSES else clause
+        name = of_name.get(token, token)
+        if name not in attributes:
+            continue
+        before, after = padded[at - 2 : at], padded[at + 1 : at + 5]
+        values = _values_of(before, after, padded[at + 1 :], clause)
+        if values is None or not all(value.startswith(":") for value in values):
+            raise UnknownForm(f"{name} in `{' '.join(tokens)}`")
+        operator = before[0] if after[0] == "," else after[0]
+        found += [Meeting(name, operator, value) for value in values]
+    return found
+
+
+def _values_of(
+    before: tuple[str, ...], after: tuple[str, ...], rest: tuple[str, ...], clause: str
+) -> list[str] | None:
+    """Return the values for an attribute, given the surrounding tokens; None if unsupported."""
+    if before == ("begins_with", "(") and after[0] == "," and after[2] == ")":
+        return [after[1]]
+    if before[1] == "(" and before[0] in _EXISTENCE and after[0] == ")":
+        return []
+    if before[1] == ".":
+        return None  # an element of a map attribute
+    if clause == "REMOVE":
+        return []
+    if after[0] in _COMPARATORS and (clause in ("", "SET")):
+        return [after[1]]
+    if after[0] == "BETWEEN" and after[2] == "AND":
+        return [after[1], after[3]]
+    if after[0] == "IN" and after[1] == "(" and ")" in rest:
+        return [word for word in rest[2 : rest.index(")")] if word != ","]
+    return None

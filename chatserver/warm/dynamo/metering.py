@@ -1,0 +1,178 @@
+"""DynamoDB metering: capacity units, calls and failures by feature, table and chat.
+
+Each call requests its consumed capacity. The units are counted in metrics by `Feature`, and in the
+process's `UsageAccumulator`, which `chatserver cost` reads.
+
+Units are DynamoDB's own exact values. Failed calls are the exception: a failed condition costs one
+or two write units, but the response does not contain them, so such calls are counted without units.
+A call is attributed to the chat of its items; a batch is divided by the number and size of its
+items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+from chatserver.config import Warm
+from chatserver.telemetry import metrics
+from chatserver.telemetry.dynamodb_usage import Feature, Kind, UsageAccumulator
+from chatserver.warm.dynamo.expressions import UnknownForm, find_meetings
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Key, MessageField, Table
+
+READS: Final = frozenset({"batch_get_item", "get_item", "query", "scan", "transact_get_items"})
+WRITES: Final = frozenset(
+    {"batch_write_item", "delete_item", "put_item", "transact_write_items", "update_item"}
+)
+Failure = Literal["condition", "failed", "refused", "throttled"]
+_METERED: Final = READS | WRITES
+# Sum of a table and its indexes. INDEXES would list them separately; see docs/cost.md for its cost.
+LEVEL: Final = "TOTAL"
+# Partition prefixes of chats in `directory`; see `chatserver.warm.chats.records` and
+# `chatserver.warm.archive.manifests`.
+CHAT_MARKS: Final = ("c#", "a#")
+_NO_CHATS: Final = frozenset({"a#late"})
+_ITEM_UNITS: Final = 4  # of a short message with its indexes; each further kilobyte adds one
+_KEYS_OF_CHATS: Final = frozenset({MessageField.CHAT, MessageField.FILES_OF})
+
+
+def ask_for_units(operation: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the request with ReturnConsumedCapacity, unless it is already set."""
+    if operation not in _METERED or "ReturnConsumedCapacity" in request:
+        return request
+    return {**request, "ReturnConsumedCapacity": LEVEL}
+
+
+class Meter:
+    """Records the capacity consumed by all clients of a process."""
+
+    def __init__(self, settings: Warm) -> None:
+        self.purse = UsageAccumulator()
+        self._tables: dict[str, Table] = {table.name_in(settings): table for table in TABLES}
+        self._messages = MESSAGES.name_in(settings)
+
+    def note(
+        self,
+        feature: Feature,
+        operation: str,
+        request: Mapping[str, Any],
+        answer: Mapping[str, Any],
+    ) -> None:
+        """Record the units of a call. Request and response are those without the tenant prefix."""
+        left = answer.get("UnprocessedItems") or answer.get("UnprocessedKeys")
+        metrics.DYNAMODB_CALLS.labels(feature, operation, "partial" if left else "ok").inc()
+        consumed = answer.get("ConsumedCapacity")
+        if not consumed:
+            return  # the server does not report capacity, or the call is about a whole table
+        kind: Kind = "read" if operation in READS else "write"
+        units = metrics.DYNAMODB_UNITS[kind]
+        for each in consumed if isinstance(consumed, list) else (consumed,):
+            # Servers other than AWS omit some fields.
+            name = each.get("TableName") or request.get("TableName", "")
+            spent = float(each.get("CapacityUnits", 0.0))
+            table = self._tables.get(name)
+            label = table.name if table is not None else "other"
+            units.labels(feature, label).inc(spent)
+            self.purse.spend(feature, label, kind, spent)
+            if table is not None:
+                shares = self._shares(table, name, operation, request, answer)
+                if shares:
+                    self.purse.spend_on_chats(kind, shares, spent)
+        if operation == "batch_write_item" and feature == "persist":
+            self._count_messages(request, answer)
+
+    def note_failure(self, feature: Feature, operation: str, result: Failure) -> None:
+        """Count a failed call."""
+        metrics.DYNAMODB_CALLS.labels(feature, operation, result).inc()
+
+    def note_retry(self, feature: Feature) -> None:
+        """Count a retry."""
+        metrics.DYNAMODB_RETRIES.labels(feature).inc()
+
+    # Attribution to chats.
+
+    def _shares(
+        self,
+        table: Table,
+        name: str,
+        operation: str,
+        request: Mapping[str, Any],
+        answer: Mapping[str, Any],
+    ) -> Mapping[str, float]:
+        """Return the share of each chat in a call's units; "" stands for other items."""
+        if operation in ("query", "scan"):
+            chat = _chat_of_query(table, request)
+            return {chat: 1.0} if chat else {}
+        shares: dict[str, float] = {}
+        for item in _items_of(operation, name, request, answer):
+            chat = _chat_of(table, item)
+            shares[chat] = shares.get(chat, 0.0) + _weight(item)
+        return shares
+
+    def _count_messages(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        items = _items_of("batch_write_item", self._messages, request, answer)
+        # Markers are stored in the same table and have no status.
+        self.purse.count_messages(sum(MessageField.STATUS in item for item in items))
+
+
+def _items_of(
+    operation: str, table: str, request: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Iterable[Mapping[str, Any]]:
+    """Return the items, or the keys, that a call accessed in a table."""
+    if operation == "batch_write_item":
+        writes = request["RequestItems"].get(table, ())
+        left = (answer.get("UnprocessedItems") or {}).get(table)
+        done = [each for each in writes if each not in left] if left else writes
+        return [
+            each["PutRequest"]["Item"] if "PutRequest" in each else each["DeleteRequest"]["Key"]
+            for each in done
+        ]
+    if operation == "batch_get_item":
+        items: list[Mapping[str, Any]] = answer.get("Responses", {}).get(table, [])
+        return items
+    if operation in ("transact_write_items", "transact_get_items"):
+        abouts = [about for each in request["TransactItems"] for about in each.values()]
+        return [
+            about.get("Item") or about["Key"] for about in abouts if about["TableName"] == table
+        ]
+    return [request.get("Item") or request["Key"]]
+
+
+def _weight(item: Mapping[str, Any]) -> float:
+    """Return the approximate relative write cost of an item, used to divide a batch."""
+    body = item.get(MessageField.BODY)
+    return _ITEM_UNITS + (math.floor(len(body["S"]) / 1024) if body else 0)
+
+
+def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
+    key = _key_of(table, request.get("IndexName"))
+    if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
+        return ""
+    try:
+        meetings = find_meetings(request, frozenset({key.partition}))
+    except UnknownForm:
+        return ""
+    for meeting in meetings:
+        if meeting.operator == "=":
+            value = request["ExpressionAttributeValues"][meeting.value]
+            return _chat_of(table, {table.key.partition: value})
+    return ""
+
+
+def _key_of(table: Table, index: str | None) -> Key:
+    return next((each.key for each in table.indexes if each.name == index), table.key)
+
+
+def _chat_of(table: Table, item: Mapping[str, Any]) -> str:
+    """Return the chat of an item by its partition key, or "" if it belongs to none."""
+    if table is not MESSAGES and table is not DIRECTORY:
+        return ""
+    if table.key.partition not in item:
+        return ""
+    partition: str = item[table.key.partition]["S"]
+    if table is MESSAGES:
+        return partition.partition("#")[0]
+    if not partition.startswith(CHAT_MARKS) or partition in _NO_CHATS:
+        return ""
+    return partition[2:]

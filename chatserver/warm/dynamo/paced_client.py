@@ -1,0 +1,41 @@
+"""Rate-limited DynamoDB client: limits capacity units per second and counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.schema.migrations.pace import Pace
+
+# Operations that return consumed capacity. Batches use `call_once` and are not counted.
+_TOLD = {
+    "get_item",
+    "query",
+    "scan",
+    "put_item",
+    "update_item",
+    "delete_item",
+    "transact_write_items",
+}
+
+
+class PacedClient(DynamoClient):
+    """DynamoDB client with a capacity limit, shared by all repositories that use it."""
+
+    def __init__(self, client: DynamoClient, pace: Pace) -> None:
+        super().__init__(client._sdk, client._settings)
+        self.feature, self.meter = client.feature, client.meter
+        self._pace = pace
+        self.units = 0.0
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Call one operation as `DynamoClient.call`; delays the next call by the units consumed."""
+        if operation not in _TOLD:
+            return await super().call(operation, request)
+        await self._pace.take(0.0)
+        answer = await super().call(operation, {"ReturnConsumedCapacity": "TOTAL", **request})
+        told = answer.get("ConsumedCapacity", [])
+        units = sum(each["CapacityUnits"] for each in (told if isinstance(told, list) else [told]))
+        self.units += units
+        self._pace.settle(units)
+        return answer

@@ -1,0 +1,229 @@
+"""Query pagination: bounded pages that are full while more items exist.
+
+DynamoDB applies its limit before the filter and may end a page anywhere, so one of our pages may
+take several Queries. `Page.next` is set if at least one more item exists, or if the page reached
+its work limit (`read_page`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from chatserver.config import Warm
+from chatserver.errors import BadRequest
+from chatserver.protocol.frames import PAGE_MAX
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.schema.tables import Index, Table
+
+T = TypeVar("T")
+# A key in plain values: {"chatid": "d-x", "ts": 17}. Seal it before sending it to a client.
+Token = Mapping[str, str | int]
+
+# Maximum Limit of one Query while most rows are filtered out; 1 MB ends a Query anyway.
+EVALUATED_MAX = 4096
+# Work limits of a page: rows evaluated, and rows whose items are loaded. A page that matches almost
+# nothing reads at most about 2 MB of an index and 2,000 items.
+LOOKED_AT_MAX = 10_000
+LOADED_MAX = 2_000
+CHUNK_MIN = 100  # rows loaded at once: the size of one BatchGetItem
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A page of items and the token of the next page."""
+
+    items: list[T]
+    next: Token | None
+
+
+class Chunk(NamedTuple):
+    """Result of one step of a Query: rows, the number evaluated, and the next token."""
+
+    rows: list[Item]
+    looked_at: int
+    after: Token | None
+
+
+class Rows(Protocol):
+    """A Query in progress."""
+
+    async def read(self, limit: int) -> Chunk:
+        """Return the next rows of about `limit` evaluated ones. Do not call it after the end."""
+
+    def token_of(self, row: Item) -> Token:
+        """Return the token of the page that begins after `row`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """Key range of one partition of a table or index, by bounds or prefix of its sort key.
+
+    Without bounds and prefix it is the whole partition. Bounds are inclusive.
+    """
+
+    table: Table
+    partition: str
+    index: Index | None = None
+    between: tuple[int, int] | tuple[str, str] | None = None
+    prefix: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The key attributes that identify the position of an item in the span."""
+        keys = (self.index.key.names if self.index else ()) + self.table.key.names
+        return tuple(dict.fromkeys(keys))
+
+    def query(self, settings: Warm) -> dict[str, Any]:
+        """Return the Query for the span, without limit, filter, direction and start key."""
+        key = self.index.key if self.index else self.table.key
+        condition = "#partition = :partition"
+        names = {"#partition": key.partition}
+        values = {":partition": {"S": self.partition}}
+        if key.sort is not None and self.between is not None:
+            condition = "#partition = :partition AND #sort BETWEEN :low AND :high"
+            kind = self.table.type_of(key.sort)
+            names["#sort"] = key.sort
+            values |= {
+                ":low": {kind: str(self.between[0])},
+                ":high": {kind: str(self.between[1])},
+            }
+        elif key.sort is not None and self.prefix is not None:
+            condition = "#partition = :partition AND begins_with(#sort, :prefix)"
+            names["#sort"] = key.sort
+            values[":prefix"] = {"S": self.prefix}
+        request: dict[str, Any] = {
+            "TableName": self.table.name_in(settings),
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        if self.index is not None:
+            request["IndexName"] = self.index.name
+        return request
+
+    def token_of(self, row: Item) -> Token:
+        """Return the token of the page that begins after `row`."""
+        return {
+            name: int(row[name]["N"]) if self.table.type_of(name) == "N" else row[name]["S"]
+            for name in self.names
+        }
+
+    def start_of(self, token: Token) -> Item:
+        """Return the ExclusiveStartKey for a token.
+
+        Raises:
+            BadRequest: the token does not belong to this span.
+        """
+        start: Item = {}
+        for name in self.names:
+            value = token.get(name)
+            kind = self.table.type_of(name)
+            if type(value) is not (int if kind == "N" else str):
+                raise BadRequest("page token: not one of this query")
+            start[name] = {kind: str(value)}
+        if len(token) != len(self.names) or not self._holds(token):
+            raise BadRequest("page token: not one of this query")
+        return start
+
+    def _holds(self, token: Token) -> bool:
+        key = self.index.key if self.index else self.table.key
+        if token[key.partition] != self.partition:
+            return False
+        sort = None if key.sort is None else token[key.sort]
+        if self.between is not None:
+            return self.between[0] <= sort <= self.between[1]  # type: ignore[operator]  # one type, see start_of
+        return self.prefix is None or str(sort).startswith(self.prefix)
+
+
+class PlainRows:
+    """Rows of a span in a single partition."""
+
+    def __init__(
+        self, client: DynamoClient, span: Span, query: Mapping[str, Any], start: Token | None
+    ) -> None:
+        """Raises BadRequest: the token belongs to another query."""
+        self._client = client
+        self._query = query
+        self._after = None if start is None else span.start_of(start)
+        self._span = span
+        self.token_of = span.token_of
+
+    async def read(self, limit: int) -> Chunk:
+        """Return the rows of one Query."""
+        request = {**self._query, "Limit": limit}
+        if self._after is not None:
+            request["ExclusiveStartKey"] = self._after
+        answer = await self._client.call("query", request)
+        found: list[Item] = answer["Items"]
+        self._after = answer.get("LastEvaluatedKey")
+        after = None if self._after is None else self._span.token_of(self._after)
+        return Chunk(found, answer.get("ScannedCount", len(found)), after)
+
+
+async def read_page(
+    client: DynamoClient,
+    span: Span,
+    query: Mapping[str, Any],
+    load: Callable[[list[Item]], Awaitable[Sequence[T | None]]],
+    *,
+    limit: int,
+    start: Token | None,
+    choose: Callable[[list[Item]], Awaitable[list[Item]]] | None = None,
+    source: Rows | None = None,
+) -> Page[T]:
+    """Return the next `limit` results of `query`, with as many Queries as needed.
+
+    `source` runs the query from `start` on; the default is a Query of one partition. `choose`
+    returns the rows that are worth loading. `load` converts rows to results in the same order, with
+    None for a row without a result.
+
+    Guarantees:
+        The page is full while more results exist, with one exception: after `LOOKED_AT_MAX` rows
+        evaluated or `LOADED_MAX` rows loaded the page ends early, possibly empty, and `next`
+        continues after the last of them. No result is skipped.
+        Cost: no row is read twice for a page.
+
+    Raises:
+        BadRequest: the limit is out of range, or the token belongs to another query.
+        Unavailable: all Queries together took longer than `call_timeout_s`.
+    """
+    check_limit(limit)
+    source = source or PlainRows(client, span, query, start)
+    rows: list[Item] = []
+    things: list[T] = []
+    evaluated, looked_at, loaded = limit + 1, 0, 0
+    async with client.deadline():
+        while True:
+            found, count, after = await source.read(min(evaluated, LOOKED_AT_MAX - looked_at))
+            looked_at += count
+            while found:
+                # One more than the page holds, to detect whether there is a next page.
+                size = max(limit + 1 - len(things), CHUNK_MIN)
+                taken, found = found[:size], found[size:]
+                chosen = taken if choose is None else await choose(taken)
+                loaded += len(chosen)
+                for row, thing in zip(chosen, await load(chosen) if chosen else [], strict=True):
+                    if thing is not None:
+                        rows.append(row)
+                        things.append(thing)
+                if len(things) > limit:
+                    return Page(things[:limit], source.token_of(rows[limit - 1]))
+                if loaded >= LOADED_MAX and (found or after is not None):
+                    return Page(things, source.token_of(taken[-1]))
+            if after is None:
+                return Page(things, None)
+            if looked_at >= LOOKED_AT_MAX:
+                return Page(things, after)
+            evaluated = min(evaluated * 2, EVALUATED_MAX)
+
+
+def check_limit(limit: int) -> None:
+    """Check that a page size is in range.
+
+    Raises:
+        BadRequest: it is not.
+    """
+    if not 1 <= limit <= PAGE_MAX:
+        raise BadRequest(f"limit: must be 1 to {PAGE_MAX}")

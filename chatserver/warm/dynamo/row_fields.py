@@ -1,0 +1,44 @@
+"""Attribute getters for items of table `directory`, with type checks."""
+
+from __future__ import annotations
+
+from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import DirectoryField as Field
+
+
+def get_text(item: Item, name: str) -> str:
+    """Return an attribute of type S. Raises CorruptData."""
+    text = find_text(item, name)
+    if text is None:
+        raise CorruptData(f"directory: {_where(item)} has no text {name}")
+    return text
+
+
+def find_text(item: Item, name: str) -> str | None:
+    """Return an attribute of type S, or None."""
+    value = item.get(name, {}).get("S")
+    return None if value is None else str(value)
+
+
+def get_number(item: Item, name: str) -> int:
+    """Return an integer attribute. Raises CorruptData."""
+    number = find_number(item, name)
+    if number is None:
+        raise CorruptData(f"directory: {_where(item)} has no whole number {name}")
+    return number
+
+
+def find_number(item: Item, name: str) -> int | None:
+    """Return an integer attribute, or None if it is absent. Raises CorruptData."""
+    if name not in item:
+        return None
+    try:
+        return int(item[name]["N"])
+    except (KeyError, ValueError) as exc:
+        raise CorruptData(f"directory: {_where(item)} has no whole number {name}") from exc
+
+
+def _where(item: Item) -> str:
+    # Log only the key: other attributes may contain secrets.
+    return f"{item.get(Field.PK)}/{item.get(Field.SK)}"

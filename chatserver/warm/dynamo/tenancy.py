@@ -1,0 +1,241 @@
+"""Tenant isolation: deployments share tables, each with its own key prefix.
+
+With `warm.tenant` set, every partition key value, of a table or an index, is stored with the prefix
+``<tenant>/``. `outgoing` adds the prefix to requests and `incoming` removes it from responses, so
+no repository can forget it. IAM's ``dynamodb:LeadingKeys`` can then limit a role to the partitions
+of one tenant. Ids and our own keys contain no ``/``, so no unprefixed key looks like a tenant's.
+
+`chatserver.warm.schema.tables` defines the key attributes. An unknown operation or form of
+expression raises before it is sent; another tenant's item in a response raises too. A Scan reads
+the items of all tenants and is filtered by DynamoDB: it costs the units of the whole table. Its
+`LastEvaluatedKey` may belong to another tenant and is therefore passed on unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from chatserver.config import Warm
+from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_meetings
+from chatserver.warm.schema.tables import TABLES, Table
+
+Item = dict[str, dict[str, Any]]
+
+SEPARATOR: Final = "/"
+# Operations on whole tables, which tenants share.
+_ABOUT_TABLES: Final = frozenset(
+    {
+        "create_table",
+        "describe_continuous_backups",
+        "describe_stream",
+        "describe_table",
+        "describe_time_to_live",
+        "get_records",  # of all tenants: `chatserver.warm.streams.reader` filters the records
+        "get_shard_iterator",
+        "list_streams",
+        "list_tables",
+        "update_table",
+        "update_time_to_live",
+    }
+)
+_ONE_ITEM: Final = frozenset({"delete_item", "get_item", "put_item", "update_item"})
+_ACTIONS: Final = {"transact_write_items": "TransactItems", "transact_get_items": "TransactItems"}
+# Legacy parameters that expressions replaced. Not supported.
+_OLD_FORMS: Final = frozenset(
+    {
+        "AttributeUpdates",
+        "ConditionalOperator",
+        "Expected",
+        "KeyConditions",
+        "QueryFilter",
+        "ScanFilter",
+    }
+)
+
+
+def partitions_of(table: Table) -> frozenset[str]:
+    """Return the partition key attributes of the table and its indexes."""
+    return frozenset({table.key.partition, *(index.key.partition for index in table.indexes)})
+
+
+class Tenancy:
+    """Adds the prefix of one tenant to keys, and removes it."""
+
+    def __init__(self, settings: Warm) -> None:
+        self._mark = settings.tenant + SEPARATOR
+        self._tables = {table.name_in(settings): table for table in TABLES}
+        self._attributes = {name: partitions_of(table) for name, table in self._tables.items()}
+
+    # Requests.
+
+    def outgoing(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request with prefixed keys.
+
+        Raises:
+            AssertionError: the operation or the form of an expression is not supported.
+        """
+        if operation in _ABOUT_TABLES:
+            return dict(request)
+        if operation in _ONE_ITEM or operation == "query":
+            return self._mark_request(request, is_start_marked=True)
+        if operation == "scan":
+            return self._mark_scan(request)
+        if operation in _ACTIONS:
+            actions = [
+                {kind: self._mark_request(action) for kind, action in each.items()}
+                for each in request[_ACTIONS[operation]]
+            ]
+            return {**request, _ACTIONS[operation]: actions}
+        if operation == "batch_get_item":
+            wanted = {
+                table: {**each, "Keys": [self._mark_item(table, key) for key in each["Keys"]]}
+                for table, each in request["RequestItems"].items()
+            }
+            return {**request, "RequestItems": wanted}
+        if operation == "batch_write_item":
+            return {**request, "RequestItems": self._map_writes(request, self._mark_item)}
+        raise AssertionError(f"{operation}: nobody has thought about tenants here")
+
+    def _mark_request(
+        self, request: Mapping[str, Any], *, is_start_marked: bool = False
+    ) -> dict[str, Any]:
+        """Prefix the keys, items and compared values of a request on one table."""
+        name = request["TableName"]
+        if old := request.keys() & _OLD_FORMS:
+            raise UnknownForm(f"{', '.join(old)}: use an expression")
+        sent = dict(request)
+        for part in ("Key", "Item", "ExclusiveStartKey") if is_start_marked else ("Key", "Item"):
+            if part in request:
+                sent[part] = self._mark_item(name, request[part])
+        meetings = find_meetings(request, self._attributes[name])
+        if meetings:
+            values = dict(request["ExpressionAttributeValues"])
+            for value in {meeting.value for meeting in meetings}:
+                values[value] = self._mark_value(values[value])
+            sent["ExpressionAttributeValues"] = values
+        elif KEY_CONDITION in request:
+            raise UnknownForm(f"{request[KEY_CONDITION]}: names no partition")
+        return sent
+
+    def _mark_scan(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        sent = self._mark_request(request)
+        own = "begins_with(#tenant, :tenant)"
+        others = request.get("FilterExpression")
+        sent["FilterExpression"] = f"({others}) AND {own}" if others else own
+        partition = self._tables[request["TableName"]].key.partition
+        sent["ExpressionAttributeNames"] = {
+            **request.get("ExpressionAttributeNames", {}),
+            "#tenant": partition,
+        }
+        sent["ExpressionAttributeValues"] = {
+            **sent.get("ExpressionAttributeValues", {}),
+            ":tenant": {"S": self._mark},
+        }
+        return sent
+
+    def _mark_item(self, table: str, item: Mapping[str, Any]) -> Item:
+        marked = dict(item)
+        for name in self._attributes[table]:
+            if name in marked:
+                marked[name] = {"S": self._mark + marked[name]["S"]}
+        return marked
+
+    def _mark_value(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        return {"S": self._mark + value["S"]}
+
+    # Responses.
+
+    def incoming(
+        self, operation: str, request: Mapping[str, Any], answer: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the response to `request` without prefixes.
+
+        Raises:
+            CorruptData: an item belongs to another tenant.
+        """
+        found = dict(answer)
+        if "Responses" in answer and operation == "batch_get_item":
+            found["Responses"] = {
+                table: [self.strip(table, item) for item in items]
+                for table, items in answer["Responses"].items()
+            }
+        elif "Responses" in answer:
+            found["Responses"] = [
+                {**each, "Item": self.strip(self._table_of(action), each["Item"])}
+                if each.get("Item")
+                else each
+                for each, action in zip(answer["Responses"], request["TransactItems"], strict=True)
+            ]
+        if left := answer.get("UnprocessedKeys"):
+            found["UnprocessedKeys"] = {
+                table: {**each, "Keys": [self.strip(table, key) for key in each["Keys"]]}
+                for table, each in left.items()
+            }
+        if left := answer.get("UnprocessedItems"):
+            found["UnprocessedItems"] = self._map_writes({"RequestItems": left}, self.strip)
+        if "Items" in answer:
+            table = request["TableName"]
+            found["Items"] = [self.strip(table, item) for item in answer["Items"]]
+        for part in ("Item", "Attributes"):
+            if part in answer:
+                found[part] = self.strip(request["TableName"], answer[part])
+        if answer.get("LastEvaluatedKey") and operation == "query":
+            found["LastEvaluatedKey"] = self.strip(request["TableName"], answer["LastEvaluatedKey"])
+        return found
+
+    def stored(
+        self, operation: str, request: Mapping[str, Any], stored: list[Item | None]
+    ) -> list[Item | None]:
+        """Return the existing items of a failed write, one for each action, without prefixes."""
+        if operation in _ONE_ITEM:
+            tables = [request["TableName"]]
+        elif operation not in _ACTIONS:
+            return stored
+        else:
+            tables = [self._table_of(action) for action in request[_ACTIONS[operation]]]
+        return [
+            item and self.strip(table, item) for table, item in zip(tables, stored, strict=True)
+        ]
+
+    def strip(self, table: str, item: Mapping[str, Any]) -> Item:
+        """Return an item, or a part of one, without the prefix. Raises CorruptData."""
+        found = self.find_own(table, item)
+        if found is None:
+            raise CorruptData(f"{table}: answered with an item of another tenant")
+        return found
+
+    def find_own(self, table: str, item: Mapping[str, Any]) -> Item | None:
+        """Return an item without the prefix, or None if it belongs to another tenant.
+
+        For readers of all tenants' items, such as Stream readers.
+        """
+        own = dict(item)
+        for name in self._attributes[table]:
+            if name in own:
+                text: str = own[name]["S"]
+                if not text.startswith(self._mark):
+                    return None
+                own[name] = {"S": text[len(self._mark) :]}
+        return own
+
+    @staticmethod
+    def _table_of(action: Mapping[str, Any]) -> str:
+        ((_, about),) = action.items()
+        name: str = about["TableName"]
+        return name
+
+    @staticmethod
+    def _map_writes(request: Mapping[str, Any], change: Any) -> dict[str, list[dict[str, Any]]]:
+        """Return the writes of a batch, with `change` applied to their items and keys."""
+        return {
+            table: [
+                {
+                    kind: {part: change(table, item) for part, item in write.items()}
+                    for kind, write in each.items()
+                }
+                for each in writes
+            ]
+            for table, writes in request["RequestItems"].items()
+        }

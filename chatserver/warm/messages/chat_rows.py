@@ -1,0 +1,227 @@
+"""Reads of a chat's items across its partitions. All reads of a chat use this module.
+
+Owns nothing: `chatserver.domain.write_sharding` maps entries to partitions. A chat that was never
+sharded is read with the given Query. For a sharded chat, stretches are read one after the other;
+the partitions of a stretch are read in parallel and merged by ts. A page ends at a ts, so page
+tokens have the same form for all chats. They also work in partitions that were added after the
+token was issued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock
+from chatserver.domain.write_sharding import Layout, Layouts, Piece, ShardMerge, chat_of
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Chunk, PlainRows, Rows, Span, Token
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+_NAMED = ("ExpressionAttributeNames", "ExpressionAttributeValues")
+_DIGITS = 20  # of the ts at the end of the sort key of index `status`
+
+
+class ChatRows:
+    """Locates and reads the items of chats."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+    ) -> None:
+        """`shards` is the process's list; the default is a new one."""
+        self._client = client
+        self._settings = settings
+        self._shards = shards or ShardList(client, settings, clock)
+
+    async def layouts(self) -> Layouts:
+        """Return the layouts of sharded chats to use now. Raises Unavailable."""
+        return await self._shards.get()
+
+    async def key_of(self, chat: str, ts: int) -> Item:
+        """Return the key of an entry."""
+        return key_of(await self._shards.get(), chat, ts)
+
+    async def open(self, span: Span, query: Mapping[str, Any], start: Token | None = None) -> Rows:
+        """Start reading a key range of a chat, in the table or in an index partitioned by chat.
+
+        `query` is the Query of the span plus options such as filter and direction; `start` is a
+        page token.
+
+        Raises:
+            BadRequest: the token belongs to another query.
+            Unavailable: the layouts cannot be read.
+        """
+        layout = (await self._shards.get()).of(span.partition)
+        if not layout:
+            return PlainRows(self._client, span, query, start)
+        return _MergedRows(self._client, self._settings, span, query, layout, start)
+
+    async def list(self, span: Span, query: Mapping[str, Any], count: int | None) -> list[Item]:
+        """Return the first `count` items of a range (None: all). May take several Queries.
+
+        Raises Unavailable.
+        """
+        source = await self.open(span, query)
+        found: list[Item] = []
+        while True:
+            left = ALL_AT_ONCE if count is None else count - len(found)
+            rows, _, after = await source.read(left)
+            found += rows
+            if after is None or (count is not None and len(found) >= count):
+                return found
+
+
+ALL_AT_ONCE = 4096  # rows; 1 MB ends a Query anyway
+
+
+def key_of(layouts: Layouts, chat: str, ts: int) -> Item:
+    """Return the key of an entry."""
+    return {Field.CHAT: {"S": layouts.partition_of(chat, ts)}, Field.TS: {"N": str(ts)}}
+
+
+def place_item(layouts: Layouts, item: Item) -> Item:
+    """Return an entry's item with the partition key of its shard."""
+    chat = item[Field.CHAT]["S"]
+    if layouts.of(chat):
+        return {**item, Field.CHAT: {"S": layouts.partition_of(chat, int(item[Field.TS]["N"]))}}
+    return item
+
+
+def chat_in(row: Item) -> str:
+    """Return the chat of an item, whatever its partition."""
+    return chat_of(row[Field.CHAT]["S"])
+
+
+class _MergedRows:
+    """Rows of a chat with write sharding, merged by ts."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        span: Span,
+        query: Mapping[str, Any],
+        layout: Layout,
+        start: Token | None,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        own = span.query(settings)
+        self._span = span = _bounded(span)
+        # Options added by the caller. The bounds and their names are set for each part of the
+        # range.
+        self._query = dict(query)
+        for name in _NAMED:
+            self._query[name] = {
+                each: value for each, value in query[name].items() if each not in own[name]
+            }
+        self._is_rising = bool(query.get("ScanIndexForward", True))
+        low, high = _range_of(span)
+        if start is not None:
+            span.start_of(start)  # raises BadRequest for a foreign token
+            ts = int(start[Field.TS])
+            low, high = (max(low, ts + 1), high) if self._is_rising else (low, min(high, ts - 1))
+        self._pieces = layout.pieces(span.partition, low, high, is_rising=self._is_rising)[::-1]
+        self._merge: ShardMerge[Item] | None = None
+        self._piece = Piece(low, high, ())
+        self._starts: dict[int, Item] = {}
+
+    def token_of(self, row: Item) -> Token:
+        """Return the token of the page that begins after `row`."""
+        return self._token_at(int(row[Field.TS]["N"]))
+
+    def _token_at(self, ts: int) -> Token:
+        sort = {name: _sort_at(self._span, ts) for name in self._span.names}
+        return {**sort, Field.CHAT: self._span.partition, Field.TS: ts}
+
+    async def read(self, limit: int) -> Chunk:
+        """Return the next rows in order. Queries each partition that has no buffered rows."""
+        if self._merge is None:
+            if not self._pieces:
+                return Chunk([], 0, None)
+            self._piece = self._pieces.pop()
+            self._merge = ShardMerge(len(self._piece.partitions), is_rising=self._is_rising)
+        merge, looked_at = self._merge, 0
+        if not merge.has_rows:
+            looked_at = await self._read_on(merge, limit)
+        taken = merge.take(limit)
+        rows = [row for _, row in taken]
+        if merge.has_rows:
+            return Chunk(rows, looked_at, self._token_at(taken[-1][0]))
+        if merge.upto is not None:
+            return Chunk(rows, looked_at, self._token_at(merge.upto))
+        self._merge, self._starts = None, {}
+        if not self._pieces:
+            return Chunk(rows, looked_at, None)
+        end = self._piece.high if self._is_rising else self._piece.low
+        return Chunk(rows, looked_at, self._token_at(end))
+
+    async def _read_on(self, merge: ShardMerge[Item], limit: int) -> int:
+        share = share_of(limit, len(self._piece.partitions))
+        lacking = merge.lacking()
+        answers = await asyncio.gather(*(self._query_one(number, share) for number in lacking))
+        looked_at = 0
+        for number, answer in zip(lacking, answers, strict=True):
+            last: Item | None = answer.get("LastEvaluatedKey")
+            if last is not None:
+                self._starts[number] = last
+            upto = None if last is None else _ts_of(last)
+            merge.feed(number, ((_ts_of(row), row) for row in answer["Items"]), upto)
+            looked_at += answer.get("ScannedCount", len(answer["Items"]))
+        return looked_at
+
+    async def _query_one(self, number: int, limit: int) -> dict[str, Any]:
+        piece = self._piece
+        low, high = _sort_at(self._span, piece.low), _sort_at(self._span, piece.high)
+        between = (low, high)
+        part = Span(self._span.table, piece.partitions[number], self._span.index, between)  # type: ignore[arg-type]  # both of one type
+        own = part.query(self._settings)
+        request = {**self._query, **own, "Limit": limit}
+        for name in _NAMED:
+            request[name] = {**self._query[name], **own[name]}
+        if number in self._starts:
+            request["ExclusiveStartKey"] = self._starts[number]
+        return await self._client.call("query", request)
+
+
+def share_of(limit: int, shards: int) -> int:
+    """Return how many rows to read per shard so that one round usually yields `limit` rows."""
+    mean = limit / shards
+    return min(limit, math.ceil(mean + 2 * math.sqrt(mean)) + 1)
+
+
+def _ts_of(row: Item) -> int:
+    return int(row[Field.TS]["N"])
+
+
+def _bounded(span: Span) -> Span:
+    """Return the range with explicit bounds instead of a prefix before the ts."""
+    if span.prefix is None:
+        return span
+    ends = (f"{span.prefix}{ts:0{_DIGITS}d}" for ts in (0, TS_MAX))
+    return dataclasses.replace(span, prefix=None, between=(next(ends), next(ends)))
+
+
+def _range_of(span: Span) -> tuple[int, int]:
+    """Return the first and the last ts of a range of a chat."""
+    assert span.table is MESSAGES and span.between is not None
+    low, high = span.between
+    return (int(str(low)[-_DIGITS:]), int(str(high)[-_DIGITS:]))
+
+
+def _sort_at(span: Span, ts: int) -> int | str:
+    """Return the sort key of an entry with this ts in the range."""
+    assert span.between is not None
+    low = span.between[0]
+    return ts if isinstance(low, int) else f"{low[:-_DIGITS]}{ts:0{_DIGITS}d}"

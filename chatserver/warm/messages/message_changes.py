@@ -1,0 +1,281 @@
+"""Changes to stored messages: edits, deletes and reactions, applied by seq.
+
+Owns nothing: the items are those of `chatserver.warm.messages.store`. An item is read, changed by
+`chatserver.protocol.entry_rules` and written on condition that it has not changed since. Repeated
+and outdated changes have no effect, so every order of changes yields the same item.
+
+A change to an archived entry creates an item again, in its changed state. Readers overlay it on the
+archive segment, and the archive worker writes it into the segment. Such an item has no `ttl`, so
+that TTL does not remove it before the segment has the change; an existing `ttl` is removed. The
+same applies to a restored entry, which already has an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import Unavailable
+from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
+from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+TRIES_MAX = 8
+
+# The schema version that introduced an attribute.
+_NEW = {Field.FILES_OF: versions.FILES, Field.TTL: versions.TTL}
+_KEPT = {Field.RESTORED}  # metadata of the item, not of its message
+_ALL = {name for constant, name in vars(Field).items() if constant.isupper()} - _KEPT
+
+
+class Archived(Protocol):
+    """Entries that were moved to the archive."""
+
+    async def find_at(self, chat: str, ts: int) -> Message | None: ...
+
+    async def note_late(self, chat: str) -> None: ...
+
+
+class KeptVersions(Protocol):
+    """Copies of message versions of chats under a legal hold."""
+
+    async def is_held(self, chat: str) -> bool: ...
+
+    async def keep(self, versions: Sequence[Message]) -> None: ...
+
+
+Release = Callable[[int, Sequence[Attachment]], Awaitable[None]]
+
+
+class MessageChanges:
+    """Changes items of table `messages`."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        release: Release | None = None,
+        archived: Archived | None = None,
+        holds: KeptVersions | None = None,
+        shards: ShardList | None = None,
+        keeping: ItemRetention = FOR_EVER,
+        clock: Clock | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
+        """`release` is called with the attachments that a message loses, once for each attempt."""
+        self._holds = holds
+        self._keeping = keeping
+        self._clock = clock or SystemClock()
+        self._client = client
+        self._archived = archived
+        self._bodies = bodies or NoBodies()
+        self._release = release
+        self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
+        self._rows = ChatRows(client, settings, None, shards)
+
+    async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
+        """Apply entries, in rising seq, to the message at `ts`; no effect if no tier has it.
+
+        Guarantees:
+            Idempotent; an entry that is not newer than the item's `rev` has no effect.
+            Cancellation: safe; all entries are applied, or none.
+            Cost: one GetItem and one UpdateItem for any number of entries; for an archived entry,
+            one archive read and two writes.
+
+        Raises:
+            Unavailable: the entries may be applied, or not.
+        """
+
+        def change(message: Message) -> Message:
+            for entry in entries:
+                message = apply_entry(message, entry)
+            return message
+
+        await self._change(chat, ts, change)
+
+    async def revive(self, item: PersistItem) -> bool:
+        """Store an entry in place of its tombstone; return False if that is changed or deleted.
+
+        The tombstone is one of an entry that could not be persisted: its `rev` is its own seq. A
+        tombstone that may be archived is kept, even if TTL has not removed its item yet.
+
+        Guarantees:
+            Idempotent: returns True again. Later changes are never overwritten.
+
+        Raises:
+            CorruptData: the entry cannot be encoded.
+            Unavailable: the entry may be stored, or not.
+        """
+        (short,) = await self._bodies.offload([encode_item(item, self._schema)])
+        encoded = place_item(await self._rows.layouts(), short)
+        request = {
+            "TableName": self._table,
+            "Item": encoded,
+            "ConditionExpression": (
+                "(#rev = :seq AND #deleted = :yes AND (attribute_not_exists(#ttl) OR #ttl > :old))"
+                " OR (#mid = :mid AND #rev = :rev)"
+            ),
+            "ExpressionAttributeNames": {
+                "#rev": Field.REV,
+                "#deleted": Field.DELETED,
+                "#mid": Field.MID,
+                "#ttl": Field.TTL,
+            },
+            "ExpressionAttributeValues": {
+                ":seq": {"N": str(item.message.seq)},
+                ":yes": {"BOOL": True},
+                ":mid": encoded[Field.MID],
+                ":rev": encoded[Field.REV],
+                ":old": {"N": str(self._keeping.latest_ttl_of_archived(self._clock.time()))},
+            },
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def blank(self, chat: str, ts: int, rev: int) -> None:
+        """Remove the body of the edit at `ts`, replaced by entry `rev`. Guarantees as `apply`."""
+
+        def change(entry: Message) -> Message:
+            return tombstone_of(entry, rev) if entry.rev < rev else entry
+
+        await self._change(chat, ts, change)
+
+    async def _change(self, chat: str, ts: int, change: Callable[[Message], Message]) -> None:
+        key = await self._rows.key_of(chat, ts)
+        place = {"TableName": self._table, "Key": key}
+        for _ in range(TRIES_MAX):
+            answer = await self._client.call("get_item", {**place, "ConsistentRead": True})
+            item: Item | None = answer.get("Item")
+            message = await self._find_archived(chat, ts) if item is None else decode_item(item)
+            if message is None:
+                return
+            changed = change(message)
+            if changed == message:
+                if message.deleted:  # a crash may have left the deleted body in S3
+                    await self._bodies.drop_all(chat, ts)
+                return
+            is_lost = (
+                message.body != changed.body
+                or message.attachments != changed.attachments
+                or (changed.deleted and item is not None and object_of(item) is not None)
+            )
+            if is_lost and await self._keep(message, item):
+                pass  # the copy keeps its attachments
+            elif self._release is not None and message.attachments and not changed.attachments:
+                # Release first: once the message has no attachments, a retry cannot find them.
+                await self._release(message.seq, message.attachments)
+            try:
+                if item is None:
+                    await self._put_late(changed)
+                else:
+                    is_late = self._keeping.may_be_archived(item, self._clock.time())
+                    if (is_late or Field.RESTORED in item) and self._archived is not None:
+                        # The archive segment contains this entry too and needs the change.
+                        await self._archived.note_late(chat)
+                    await self._update(place, item, message, changed, is_late=is_late)
+            except ConditionFailed:
+                continue
+            return
+        raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+
+    async def _update(
+        self,
+        place: dict[str, Any],
+        item: Item,
+        message: Message,
+        changed: Message,
+        *,
+        is_late: bool,
+    ) -> None:
+        """Store a change. Raises ConditionFailed: the item has changed since."""
+        receiver, old = item.get(Field.RECEIVER), object_of(item)
+        user = None if receiver is None else str(receiver["S"])
+        wanted = encode_item(PersistItem(changed, user), self._schema)
+        has_its_text = not changed.deleted and changed.edited_seq == message.edited_seq
+        if old is not None and has_its_text:
+            # The body was not loaded. Keep the pointer to its object.
+            pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
+            wanted |= {name: item[name] for name in pointer}
+            # The checksum covers the body, which is not available here.
+            wanted.pop(Field.SUM, None)
+        else:
+            (wanted,) = await self._bodies.offload([wanted])
+        update = _difference(item, wanted, self._schema, is_late=is_late)
+        await self._client.call("update_item", {**place, **update})
+        if old is not None and old != object_of(wanted):
+            await self._bodies.drop(old)
+
+    async def _keep(self, version: Message, item: Item | None) -> bool:
+        """Copy a version if its chat is under a legal hold; return whether it is.
+
+        This loads a long body, which no other change needs.
+        """
+        if self._holds is None or not await self._holds.is_held(version.chat):
+            return False
+        whole = [version] if item is None else await decode_items([item], self._bodies)
+        await self._holds.keep(whole)
+        return True
+
+    async def _find_archived(self, chat: str, ts: int) -> Message | None:
+        return None if self._archived is None else await self._archived.find_at(chat, ts)
+
+    async def _put_late(self, changed: Message) -> None:
+        """Store a changed archived entry. Raises ConditionFailed: it has an item by now."""
+        if self._archived is not None:
+            await self._archived.note_late(changed.chat)
+        (short,) = await self._bodies.offload(
+            [encode_item(PersistItem(changed, None), self._schema)]
+        )
+        request = {
+            "TableName": self._table,
+            "Item": place_item(await self._rows.layouts(), short),
+            "ConditionExpression": "attribute_not_exists(#chat)",
+            "ExpressionAttributeNames": {"#chat": Field.CHAT},
+        }
+        await self._client.call("put_item", request)
+
+
+def _difference(item: Item, wanted: Item, schema: int, *, is_late: bool) -> dict[str, Any]:
+    """Return the update that changes `item` into `wanted`, on condition of its `rev`.
+
+    Attributes unknown to this release are kept: a newer release added them. `ttl` is kept too,
+    unless the entry may be archived (`is_late`).
+    """
+    wanted = {**wanted, Field.CHAT: item[Field.CHAT]}  # keep its current shard
+    wanted.pop(Field.TTL, None)
+    new = {name: value for name, value in wanted.items() if item.get(name) != value}
+    known = _known(schema) - ({Field.TTL} if not is_late else set())
+    # A migration may have added an attribute since the item was read, without changing `rev`.
+    there = dict.fromkeys([*item, *_NEW])
+    gone = [name for name in there if name not in wanted and name in known]
+    names = {f"#{n}": name for n, name in enumerate([*new, *gone])}
+    sets = ", ".join(f"#{n} = :{n}" for n in range(len(new)))
+    removes = ", ".join(f"#{len(new) + n}" for n in range(len(gone)))
+    return {
+        "UpdateExpression": f"SET {sets}" + (f" REMOVE {removes}" if gone else ""),
+        "ConditionExpression": "#rev = :rev",
+        "ExpressionAttributeNames": {**names, "#rev": Field.REV},
+        "ExpressionAttributeValues": {
+            **{f":{n}": value for n, value in enumerate(new.values())},
+            ":rev": item[Field.REV],
+        },
+    }
+
+
+def _known(schema: int) -> set[str]:
+    """Return the attributes known in this schema version."""
+    return {name for name in _ALL if _NEW.get(name, 0) <= schema}

@@ -1,0 +1,242 @@
+"""Queries of table `messages`: by chat, sender, receiver and status, in a time range.
+
+| query                             | on               | condition                                |
+|-----------------------------------|------------------|------------------------------------------|
+| messages of a chat                | the table        | `chatid`, `ts` between                   |
+| sent by a user                    | index `sender`   | `sender_id`, `ts` between                |
+| received by a user (direct chats) | index `receiver` | `receiver_id`, `ts` between              |
+| active messages of a chat         | index `status`   | `chatid`, `status_ts` begins `active#`   |
+| messages by key                   | the table        | `chatid` and `ts`                        |
+
+Times are microseconds, ranges are inclusive. Each query runs in either direction, page by page,
+with a key as token (`chatserver.warm.dynamo.paging`). Pages are full while more messages exist;
+they skip expired items, stale index entries and messages that a `ReaderView` hides. Index entries
+are eventually consistent; the items are read with strong consistency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.errors import BadRequest
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.batches import get_items
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, read_page
+from chatserver.warm.messages.chat_rows import ChatRows, chat_in, key_of
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.store import STATUS_ACTIVE, decode_each, decode_items, status_ts
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.tables import (
+    MESSAGES,
+    RECEIVER_INDEX,
+    SENDER_INDEX,
+    STATUS_INDEX,
+    Index,
+)
+from chatserver.warm.schema.tables import MessageField as Field
+
+EVER = (0, TS_MAX)
+
+
+class ReaderView(Protocol):
+    """Visibility filter of one viewer. `choose` is called before `see`."""
+
+    async def choose(self, chats: Collection[str]) -> Collection[str]:
+        """Return the visible chats of `chats`. Called before items are read."""
+
+    async def see(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+        """Return messages of such chats as the viewer sees them, None for a hidden one."""
+
+
+class MessageIndexes:
+    """Queries of table `messages` and its indexes."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        bodies: Bodies | None = None,
+    ) -> None:
+        self._client = client
+        self._bodies = bodies or NoBodies()
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._table = MESSAGES.name_in(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
+
+    async def list_chat(
+        self,
+        chat: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: ReaderView | None = None,
+    ) -> Page[Message]:
+        """Return a page of a chat's messages in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, chat, between=_range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_sent(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: ReaderView | None = None,
+    ) -> Page[Message]:
+        """Return a page of the messages that a user sent to any chat in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, SENDER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_received(
+        self,
+        user: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: ReaderView | None = None,
+    ) -> Page[Message]:
+        """Return a page of the direct messages that a user received in ``[from_ts, to_ts]``."""
+        span = Span(MESSAGES, user, RECEIVER_INDEX, _range(from_ts, to_ts))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def list_active(
+        self,
+        chat: str,
+        from_ts: int = EVER[0],
+        to_ts: int = EVER[1],
+        *,
+        limit: int,
+        start: Token | None = None,
+        newest_first: bool = True,
+        sight: ReaderView | None = None,
+    ) -> Page[Message]:
+        """Return a page of a chat's active messages, without deleted ones.
+
+        The status prefix excludes deleted messages, so the index skips them without reading them.
+        """
+        if (from_ts, to_ts) == EVER:
+            span = Span(MESSAGES, chat, STATUS_INDEX, prefix=f"{STATUS_ACTIVE}#")
+        else:
+            low, high = (status_ts(STATUS_ACTIVE, ts) for ts in _range(from_ts, to_ts))
+            span = Span(MESSAGES, chat, STATUS_INDEX, between=(low, high))
+        return await self._list(span, limit, start, newest_first, sight)
+
+    async def get_many(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], Message]:
+        """Return the current messages stored at ``(chat, ts)``.
+
+        Guarantees:
+            Strongly consistent; expired messages are not returned.
+            Cost: one BatchGetItem for 100 keys.
+        """
+        layouts = await self._rows.layouts()
+        keys = [key_of(layouts, chat, ts) for chat, ts in dict.fromkeys(places)]
+        now_s = int(self._clock.time())
+        items = await get_items(self._client, self._table, keys)
+        live = [item for item in items if not _has_expired(item, now_s)]
+        found = await decode_items(live, self._bodies)
+        return {(message.chat, message.ts): message for message in found}
+
+    async def _list(
+        self,
+        span: Span,
+        limit: int,
+        start: Token | None,
+        newest_first: bool,
+        sight: ReaderView | None,
+    ) -> Page[Message]:
+        """Return a page of a span's unexpired messages. Guarantees as `read_page`."""
+        now_s = int(self._clock.time())
+        query = span.query(self._settings)
+        query["ScanIndexForward"] = not newest_first
+        # A viewer must not see a stale copy. Index reads only need the keys.
+        query["ConsistentRead"] = sight is not None and span.index is None
+        query["FilterExpression"] = "attribute_not_exists(#expiry) OR #expiry > :now"
+        query["ExpressionAttributeNames"] |= {"#expiry": Field.EXPIRES_AT}
+        query["ExpressionAttributeValues"] |= {":now": {"N": str(now_s)}}
+
+        async def choose(rows: list[Item]) -> list[Item]:
+            if sight is None:
+                return rows
+            chosen = set(await sight.choose({chat_in(row) for row in rows}))
+            return [row for row in rows if chat_in(row) in chosen]
+
+        async def load(rows: list[Item]) -> Sequence[Message | None]:
+            if span.index is None:
+                return await show(sight, await decode_present(rows, self._bodies))
+            return await show(sight, await self._load(rows, span.index, now_s))
+
+        is_by_chat = span.index in (None, STATUS_INDEX)
+        source = await self._rows.open(span, query, start) if is_by_chat else None
+        return await read_page(
+            self._client, span, query, load, limit=limit, start=start, choose=choose, source=source
+        )
+
+    async def _load(self, rows: list[Item], index: Index, now_s: int) -> list[Message | None]:
+        """Return the current messages of index entries, None for a stale or expired one.
+
+        Strongly consistent: with an eventually consistent read, an item that is already in the
+        index could seem absent. An entry is stale if its item has left the index partition.
+        """
+        keys = [{name: row[name] for name in MESSAGES.key.names} for row in rows]
+        items = await get_items(self._client, self._table, keys)
+        found = {_key_of(item): item for item in items if not _has_expired(item, now_s)}
+        still = [
+            item
+            if (item := found.get(_key_of(row))) is not None
+            and all(item.get(name) == row[name] for name in index.key.names)
+            else None
+            for row in rows
+        ]
+        return await decode_present(still, self._bodies)
+
+
+async def decode_present(items: Sequence[Item | None], bodies: Bodies) -> list[Message | None]:
+    """Decode items in order, with None for each None."""
+    there = [item for item in items if item is not None]
+    found = {
+        _key_of(item): message
+        for item, message in zip(there, await decode_each(there, bodies), strict=True)
+    }
+    return [None if item is None else found[_key_of(item)] for item in items]
+
+
+async def show(
+    sight: ReaderView | None, found: Sequence[Message | None]
+) -> Sequence[Message | None]:
+    """Return messages as the viewer sees them, in order; without `sight`, unchanged."""
+    if sight is None:
+        return found
+    seen = iter(await sight.see([message for message in found if message is not None]))
+    return [None if message is None else next(seen) for message in found]
+
+
+def _range(from_ts: int, to_ts: int) -> tuple[int, int]:
+    if not 0 <= from_ts <= to_ts <= TS_MAX:
+        raise BadRequest("from, to: must be timestamps in microseconds, in this order")
+    return from_ts, to_ts
+
+
+def _key_of(item: Item) -> tuple[str, str]:
+    return item[Field.CHAT]["S"], item[Field.TS]["N"]
+
+
+def _has_expired(item: Item, now_s: int) -> bool:
+    ends = item.get(Field.EXPIRES_AT)
+    return ends is not None and int(ends["N"]) <= now_s

@@ -1,0 +1,144 @@
+"""Search for a message by seq in a table sorted by timestamp. No I/O: the caller reads.
+
+`messages` has no index on seq: it would cost one write per message, and clients normally know the
+timestamp of the message that they scroll from. Within a chat ts rises with seq (promise P3), so the
+position of a seq can be searched. Each probe is one short Query in one of two directions::
+
+    oldest first   the first items at or after a timestamp
+    newest first   the last items at or before it
+
+Probes alternate between three kinds. The first is an oldest-first probe at the linear interpolation
+between the known positions. If that is too late, a newest-first probe from there skips an idle
+period and detects whether anything is left in between. Then a newest-first probe bisects the range.
+Interpolation suits a steady message rate; bisection bounds the cost of other rates. Once the target
+is within `WINDOW` seqs of a known position, one read from there finds it or proves that it is not
+stored.
+
+Invariant: if the target is stored, its ts is in ``[_left, _right]``, between `_low` and `_high`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from chatserver.errors import CorruptData
+
+TS_MAX = 2**53 - 1
+WINDOW = 64
+# Two ends and a window; then at least every third probe halves the 53 bits of a timestamp.
+PROBES_MAX = 3 + 3 * 53
+
+
+Turn = Literal["ends", "line", "edge", "half"]
+
+
+class Place(NamedTuple):
+    """Position of a stored message."""
+
+    seq: int
+    ts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Probe:
+    """Request for at most `count` positions, starting at `ts` inclusive."""
+
+    ts: int
+    is_newest_first: bool
+    count: int = 1
+
+
+class SeqSearch:
+    """Search for one seq. Repeat `next_probe`, read and `feed` until there is no probe."""
+
+    def __init__(self, target: int, known: Iterable[Place] = ()) -> None:
+        """`known` are positions of stored messages, in any order; they save probes."""
+        self.target = target
+        self.found: Place | None = None
+        self._low = Place(0, -1)  # seq 0 precedes every message
+        self._high: Place | None = None
+        self._left, self._right = 0, TS_MAX
+        self._is_over = target < 1
+        self._turn: Turn = "ends"
+        for place in known:
+            self._learn(place)
+
+    def next_probe(self) -> Probe | None:
+        """Return the next read, or None when the search is finished."""
+        low, high = self._low, self._high
+        if self._is_done():
+            return None
+        if self.target - low.seq <= WINDOW:
+            return Probe(low.ts + 1, is_newest_first=False, count=self.target - low.seq)
+        if high is None:
+            return Probe(TS_MAX, is_newest_first=True)
+        if high.seq - self.target <= WINDOW:
+            return Probe(high.ts - 1, is_newest_first=True, count=high.seq - self.target)
+        if low.ts < 0:
+            return Probe(0, is_newest_first=False)
+        if self._turn == "ends":
+            self._turn = "line"
+        if self._turn == "line":
+            slope = (self.target - low.seq) / (high.seq - low.seq)
+            guess = low.ts + int((high.ts - low.ts) * slope)
+            return Probe(min(max(guess, self._left), self._right), is_newest_first=False)
+        if self._turn == "edge":
+            return Probe(self._right, is_newest_first=True)
+        return Probe((self._left + self._right) // 2, is_newest_first=True)
+
+    def feed(self, probe: Probe, places: Sequence[Place]) -> None:
+        """Process the result of `probe`, in the order of its direction.
+
+        Raises:
+            CorruptData: ts does not rise with seq.
+        """
+        for place in places:
+            self._learn(place)
+        nearest = places[0].seq if places else None
+        if probe.is_newest_first:
+            if nearest is None or nearest < self.target:
+                self._left = max(self._left, probe.ts + 1)
+            is_late = False
+        else:
+            is_late = nearest is None or nearest > self.target
+            if is_late:
+                self._right = min(self._right, probe.ts - 1)
+        match self._turn:
+            case "line":
+                self._turn = "edge" if is_late else "half"
+            case "edge":
+                self._turn = "half"
+            case "half":
+                self._turn = "line"
+            case "ends":
+                pass
+        if probe.count > 1:
+            # From a position `count` seqs away, `count` items reach or pass the target.
+            self._is_over = True
+
+    def _is_done(self) -> bool:
+        if self.found is not None or self._is_over or self._left > self._right:
+            return True
+        return self._high is not None and self._high.seq - self._low.seq <= 1
+
+    def _learn(self, place: Place) -> None:
+        low, high = self._low, self._high
+        is_after_low = place.ts > low.ts
+        is_before_high = high is None or place.ts < high.ts
+        if (is_after_low and place.seq <= low.seq) or (
+            high is not None and is_before_high and place.seq >= high.seq
+        ):
+            raise CorruptData(
+                f"message {place.seq} has ts {place.ts}: does not rise with seq between {low} "
+                f"and {high}"
+            )
+        if place.seq == self.target:
+            self.found = place
+        elif place.seq < self.target and is_after_low:
+            self._low = place
+            self._left = max(self._left, place.ts + 1)
+        elif place.seq > self.target and is_before_high:
+            self._high = place
+            self._right = min(self._right, place.ts - 1)

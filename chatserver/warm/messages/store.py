@@ -1,0 +1,465 @@
+"""Message storage: item format, batch writes and reads by seq.
+
+Owns table `messages`, one item per message, key ``(chatid, ts)``:
+
+    chatid S  ts N  seq N  mid S  ref S  sender_id S  receiver_id S (direct chats only)  kind S
+    body S  body_sha256 S  body_bytes N (both if the body is in S3)  reply_to N (if a reply)
+    status S  status_ts S "<status>#<ts, 20 digits>"  rev N
+    expires_at N (if it expires)  ttl N (if TTL removes it)
+    attachments S (if any: JSON)  files_of S (if any: the chat id)
+    ai S (if an AI model generated it: JSON)
+    sum S (`chatserver.warm.messages.checksums`; absent from items older than checksums)
+    if changed: edited_ts N  edited_seq N  reactions M  deleted BOOL
+    other entries: target N  user S  role S  name S
+
+Entries that are not messages are items too, so seq has no gaps. `status` is `active` or `deleted`
+for messages and `event` for other entries.
+
+Invariants: an item depends on its message only, except for `ttl` (`chatserver.warm.messages.ttl`),
+so writes are repeatable. Within a chat, ts rises with seq. A body has at most 256 KB, so each item
+fits into DynamoDB's 400 KB; long bodies are normally stored in S3
+(`chatserver.warm.messages.long_bodies`).
+
+The partition is ``<chat>``, or ``<chat>#<n>`` if the chat had write sharding when the entry was
+sent (`chatserver.domain.write_sharding`). `encode_item` sets the chat; the writer sets the
+partition.
+
+There are two ways to read. `chatserver.warm.messages.message_queries` pages through the table by
+time. `find_head`, `list_before` and `list_after` read by seq with strong consistency and return a
+contiguous run or nothing; history joins them to the entries of the hot tier.
+
+From its expiry on, even before TTL removes it, a message is absent from the queries by time and is
+a tombstone in reads by seq. This distinguishes expired messages from missing ones. After its item
+is removed, a marker (`chatserver.warm.archive.markers`) has the same effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.write_sharding import chat_of
+from chatserver.errors import CorruptData
+from chatserver.protocol import message_expiry
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import ENTRY_KINDS, Ai, Attachment, Message
+from chatserver.warm.archive import markers
+from chatserver.warm.dynamo.batches import WRITES_MAX, put_items
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.dynamo.paging import Span, check_limit
+from chatserver.warm.messages.chat_rows import ChatRows, place_item
+from chatserver.warm.messages.checksums import checksum_of
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.seq_search import PROBES_MAX, TS_MAX, Place, Probe, SeqSearch
+from chatserver.warm.messages.ttl import FOR_EVER, ItemRetention
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+STATUS_ACTIVE = "active"
+STATUS_DELETED = "deleted"
+STATUS_EVENT = "event"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PersistItem:
+    """A message to be persisted. `receiver` is the other user of a direct chat."""
+
+    message: Message
+    receiver: str | None
+
+
+def encode_item(
+    item: PersistItem, schema: int = versions.NEWEST, removed_at: int | None = None
+) -> Item:
+    """Return the item of a message. Deterministic: equal messages make equal items.
+
+    `schema` is the schema version of the process. `removed_at` (seconds) is the TTL by age; it does
+    not apply to a message that expires, because its body has no other copy.
+
+    Raises:
+        CorruptData: the body is not valid Unicode, which not every server reports.
+    """
+    message = item.message
+    try:
+        message.body.encode()
+    except UnicodeEncodeError as exc:
+        raise CorruptData(f"message {message.seq} of {message.chat}: body: {exc}") from exc
+    status = _status_of(message)
+    encoded: Item = {
+        Field.CHAT: {"S": message.chat},
+        Field.TS: {"N": str(message.ts)},
+        Field.SEQ: {"N": str(message.seq)},
+        Field.MID: {"S": message.mid},
+        Field.REF: {"S": message.ref},
+        Field.SENDER: {"S": message.sender},
+        Field.KIND: {"S": message.kind},
+        Field.BODY: {"S": message.body},
+        Field.STATUS: {"S": status},
+        Field.STATUS_TS: {"S": status_ts(status, message.ts)},
+        Field.REV: {"N": str(message.rev or 1)},
+    }
+    if item.receiver is not None:
+        encoded[Field.RECEIVER] = {"S": item.receiver}
+    if message.reply_to is not None:
+        encoded[Field.REPLY_TO] = {"N": str(message.reply_to)}
+    if message.expires_at is not None:
+        encoded[Field.EXPIRES_AT] = {"N": str(message.expires_at)}
+        removed_at = message.expires_at
+    if removed_at is not None and schema >= versions.TTL:
+        encoded[Field.TTL] = {"N": str(removed_at)}
+    if message.attachments:
+        files = msgspec.json.encode(message.attachments)
+        encoded[Field.ATTACHMENTS] = {"S": files.decode()}
+        if schema >= versions.FILES:
+            encoded[Field.FILES_OF] = encoded[Field.CHAT]
+    if message.ai is not None:
+        encoded[Field.AI] = {"S": msgspec.json.encode(message.ai).decode()}
+    if message.rev or message.deleted or status == STATUS_EVENT:
+        encoded |= _encode_more(message)
+    encoded[Field.SUM] = {"S": checksum_of(message)}
+    return encoded
+
+
+def status_ts(status: str, ts: int) -> str:
+    """Return the sort key of index `status`, which sorts by time."""
+    return f"{status}#{ts:020d}"
+
+
+def _status_of(message: Message) -> str:
+    if not is_message(message):
+        return STATUS_EVENT
+    return STATUS_DELETED if message.deleted else STATUS_ACTIVE
+
+
+def _encode_more(message: Message) -> Item:
+    """Return the attributes of changed messages and of other entries."""
+    more: Item = {}
+    numbers = {
+        Field.TARGET: message.target,
+        Field.EDITED_TS: message.edited_ts or None,
+        Field.EDITED_SEQ: message.edited_seq or None,
+        Field.MUTED_UNTIL: message.muted_until,
+    }
+    texts = {Field.USER: message.user, Field.ROLE: message.role, Field.NAME: message.name}
+    more |= {name: {"N": str(value)} for name, value in numbers.items() if value is not None}
+    more |= {name: {"S": value} for name, value in texts.items() if value is not None}
+    if message.reactions:
+        reactions = {user: {"S": emoji} for user, emoji in message.reactions.items()}
+        more[Field.REACTIONS] = {"M": reactions}
+    for name, is_so in ((Field.DELETED, message.deleted), (Field.BANNED, message.banned)):
+        if is_so:
+            more[name] = {"BOOL": True}
+    return more
+
+
+def decode_item(item: Item) -> Message:
+    """Return the message of an item.
+
+    Raises:
+        CorruptData: the item is not a valid message item.
+    """
+    try:
+        reply_to, ends = item.get(Field.REPLY_TO), item.get(Field.EXPIRES_AT)
+        message = Message(
+            seq=int(item[Field.SEQ]["N"]),
+            ts=int(item[Field.TS]["N"]),
+            chat=chat_of(item[Field.CHAT]["S"]),
+            mid=item[Field.MID]["S"],
+            sender=item[Field.SENDER]["S"],
+            ref=item[Field.REF]["S"],
+            kind=item[Field.KIND]["S"],
+            body=item[Field.BODY]["S"],
+            reply_to=None if reply_to is None else int(reply_to["N"]),
+            expires_at=None if ends is None else int(ends["N"]),
+            attachments=_decode_files(item) if Field.ATTACHMENTS in item else [],
+            ai=_decode_ai(item) if Field.AI in item else None,
+        )
+        is_as_sent = item[Field.REV]["N"] == "1" and Field.DELETED not in item
+        if is_as_sent and message.kind not in ENTRY_KINDS:
+            return message
+        return _decode_more(message, item)
+    except (KeyError, ValueError, msgspec.DecodeError) as exc:
+        key = {name: item.get(name) for name in MESSAGES.key.names}
+        raise CorruptData(f"messages: the item at {key} is not a message: {exc!r}") from exc
+
+
+async def decode_each(items: Sequence[Item], bodies: Bodies) -> Sequence[Message | None]:
+    """Return the messages of items in order, including long bodies.
+
+    A message is None if it was moved to the archive after its item was read.
+
+    Raises:
+        CorruptData: an item is not a valid message item.
+        Unavailable: a body cannot be read.
+    """
+    messages = [decode_item(item) for item in items]
+    if not any(object_of(item) for item in items):
+        return messages
+    return await bodies.load(items, messages, decode_item)
+
+
+async def decode_items(items: Sequence[Item], bodies: Bodies) -> list[Message]:
+    """Return the messages of items, without archived ones. Raises as `decode_each`."""
+    return [message for message in await decode_each(items, bodies) if message is not None]
+
+
+def _decode_files(item: Item) -> list[Attachment]:
+    return msgspec.json.decode(item[Field.ATTACHMENTS]["S"], type=list[Attachment])
+
+
+def _decode_ai(item: Item) -> Ai:
+    return msgspec.json.decode(item[Field.AI]["S"], type=Ai)
+
+
+def _decode_more(message: Message, item: Item) -> Message:
+    """Return an entry with the attributes that only changed messages and other entries have."""
+
+    def number(name: str) -> int | None:
+        return int(item[name]["N"]) if name in item else None
+
+    def text(name: str) -> str | None:
+        return item[name]["S"] if name in item else None
+
+    rev = number(Field.REV) or 1
+    reactions = item.get(Field.REACTIONS, {"M": {}})["M"]
+    return msgspec.structs.replace(
+        message,
+        target=number(Field.TARGET),
+        user=text(Field.USER),
+        role=text(Field.ROLE),
+        name=text(Field.NAME),
+        rev=rev if rev > 1 else 0,
+        edited_ts=number(Field.EDITED_TS) or 0,
+        edited_seq=number(Field.EDITED_SEQ) or 0,
+        deleted=Field.DELETED in item,
+        muted_until=number(Field.MUTED_UNTIL),
+        banned=Field.BANNED in item,
+        reactions={user: emoji["S"] for user, emoji in reactions.items()},
+    )
+
+
+class MessageRepository:
+    """Repository of table `messages`."""
+
+    def __init__(
+        self,
+        client: DynamoClient,
+        settings: Warm,
+        clock: Clock | None = None,
+        shards: ShardList | None = None,
+        keeping: ItemRetention = FOR_EVER,
+        bodies: Bodies | None = None,
+    ) -> None:
+        self._client = client
+        self._bodies = bodies or NoBodies()
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._keeping = keeping
+        self._table = MESSAGES.name_in(settings)
+        self._rows = ChatRows(client, settings, self._clock, shards)
+        self._schema = versions.acting_version(settings)
+
+    async def put_batch(self, items: Sequence[PersistItem], timeout_s: float) -> None:
+        """Store messages with sequential calls of 25 items each.
+
+        For several calls in flight, call this concurrently. Of two messages with the same key,
+        which DynamoDB would reject, the later one is stored.
+
+        Guarantees:
+            All messages are stored when this returns. Idempotent: it may be repeated as a whole.
+            Cancellation: safe; some may be stored.
+            Cost: one BatchWriteItem for 25 messages. A message of 1 KB takes 4 write units, 3 of
+            them in indexes (in a group 3, 2 of them in indexes), one more with attachments, and one
+            more if it expires.
+
+        Raises:
+            Unavailable: not all were stored within `attempts_max` attempts per call and `timeout_s`
+                in total. Some may be stored.
+            CorruptData: an item is invalid; some of the others may not be stored.
+        """
+        if not items:
+            return
+        layouts, now_s = await self._rows.layouts(), self._clock.time()
+        encoded = {
+            (item.message.chat, item.message.ts): encode_item(
+                item, self._schema, self._keeping.removed_at(item.message.ts, now_s)
+            )
+            for item in items
+        }
+        marked = {
+            (item.message.chat, item.message.ts): markers.encode_marker(item.message)
+            for item in items
+            if item.message.expires_at is not None
+        }
+        give_up = self._clock.monotonic() + timeout_s
+        short = await self._bodies.offload(list(encoded.values()))
+        unique = [*marked.values(), *(place_item(layouts, item) for item in short)]
+        for at in range(0, len(unique), WRITES_MAX):
+            left_s = max(0.0, give_up - self._clock.monotonic())
+            await put_items(self._client, self._table, unique[at : at + WRITES_MAX], left_s)
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        """Store a marker where no tier has a message; return False at the chat's start.
+
+        `ts` lies between those of the neighboring entries. If the message is stored later, it takes
+        precedence.
+
+        Guarantees:
+            Idempotent. No marker is stored below the oldest stored message.
+        """
+        probe = Probe(ts - 1, is_newest_first=True)
+        if not await self._read(chat, probe) and not await self._read(
+            markers.partition_of(chat), probe
+        ):
+            return False
+        marker = markers.encode_marker(markers.lost_message(chat, seq, ts))
+        await put_items(self._client, self._table, [marker])
+        return True
+
+    # Reads by seq.
+
+    async def find_head(self, chat: str) -> Message | None:
+        """Return the newest stored message of a chat: the lower bound of new seq and ts.
+
+        An expired message counts, as a tombstone, even after its item was removed. A long body is
+        not loaded, so callers do not wait for S3.
+
+        Guarantees:
+            Strongly consistent: every message stored before the call counts.
+        """
+        async with self._client.deadline():
+            probe = Probe(TS_MAX, is_newest_first=True)
+            items, gone = await asyncio.gather(
+                self._read(chat, probe), self._read(markers.partition_of(chat), probe)
+            )
+        if gone and (not items or _place_of(items[0]).seq < _place_of(gone[0]).seq):
+            return markers.decode_marker(gone[0])
+        return message_expiry.as_of(decode_item(items[0]), self._clock.time()) if items else None
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of messages that ends just before seq `before`, in rising seq.
+
+        Without `before`, the run ends with the newest message. `ts_hint` is the probable ts of the
+        message at `before`; a correct hint saves a search.
+
+        Guarantees:
+            Contiguous, and the last message has seq ``before - 1``. Empty if that one is not
+            stored.
+            Shorter than `limit` only at the chat's start or where a message is not stored.
+            Strongly consistent, even with a wrong hint.
+            Cost: one Query with a correct hint, else a search with 3 to 15 additional small
+            Queries; for a sharded chat, times the number of shards, in parallel.
+
+        Raises:
+            CorruptData: ts does not rise with seq.
+        """
+        check_limit(limit)
+        if before is None:
+            head = await self.find_head(chat)
+            if head is None:
+                return []
+            before, ts_hint = head.seq + 1, head.ts + 1
+        target = before - 1
+        if target < 1:
+            return []
+        async with self._client.deadline():
+            hint = None if ts_hint is None else ts_hint - 1
+            run = await self._read_run(chat, target, limit, hint, is_newest_first=True)
+        return run[::-1]
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        """Return the run of messages that begins just after seq `after`, in rising seq.
+
+        Guarantees and costs as `list_before`: the first message has seq ``after + 1``, or the
+        result is empty.
+        """
+        check_limit(limit)
+        target = after + 1
+        async with self._client.deadline():
+            hint = None if ts_hint is None else ts_hint + 1
+            return await self._read_run(chat, target, limit, hint, is_newest_first=False)
+
+    async def _read_run(
+        self, chat: str, target: int, limit: int, hint: int | None, *, is_newest_first: bool
+    ) -> list[Message]:
+        """Return the run of messages from seq `target` in a direction; empty if it is not stored.
+
+        A hint is correct if the read from there begins with the target. The results of a wrong hint
+        are used as known positions for the search.
+        """
+        known: list[Place] = []
+        if hint is not None and 0 <= hint <= TS_MAX:
+            items = await self._read(chat, Probe(hint, is_newest_first, limit))
+            if items and _place_of(items[0]).seq == target:
+                return await self._join(chat, target, Probe(hint, is_newest_first, limit), items)
+            known = [_place_of(item) for item in items]
+        place = await self._search(chat, target, known)
+        if place is None:
+            place = await self._search(markers.partition_of(chat), target, ())
+        if place is None:
+            return []
+        probe = Probe(place.ts, is_newest_first, limit)
+        return await self._join(chat, target, probe, await self._read(chat, probe))
+
+    async def _join(
+        self, chat: str, target: int, probe: Probe, items: Sequence[Item]
+    ) -> list[Message]:
+        """Return the run from `items`, the result of `probe`, with markers filling its gaps."""
+        now_s, step = self._clock.time(), -1 if probe.is_newest_first else 1
+        found = await decode_items(items, self._bodies)
+        held = {message.seq: message_expiry.as_of(message, now_s) for message in found}
+        run = _run(held, target, step, probe.count)
+        if len(run) < probe.count and target + step * len(run) >= 1:
+            # A message is missing. If it was sent to expire, a marker exists.
+            gone = await self._read(markers.partition_of(chat), probe)
+            held = {_place_of(item).seq: markers.decode_marker(item) for item in gone} | held
+            run = _run(held, target, step, probe.count)
+        return run
+
+    async def _search(self, chat: str, target: int, known: Iterable[Place]) -> Place | None:
+        search = SeqSearch(target, known)
+        for _ in range(PROBES_MAX):
+            probe = search.next_probe()
+            if probe is None:
+                return search.found
+            items = await self._read(chat, probe, places_only=True)
+            search.feed(probe, [_place_of(item) for item in items])
+        raise AssertionError("the search halves the time left with every second probe")
+
+    async def _read(self, chat: str, probe: Probe, *, places_only: bool = False) -> list[Item]:
+        """Return the items for `probe`, strongly consistent. May take several Queries."""
+        between = (0, probe.ts) if probe.is_newest_first else (probe.ts, TS_MAX)
+        span = Span(MESSAGES, chat, between=between)
+        request: dict[str, Any] = {
+            **span.query(self._settings),
+            "ScanIndexForward": not probe.is_newest_first,
+            "ConsistentRead": True,
+        }
+        if places_only:
+            request["ProjectionExpression"] = "#seq, #sort"
+            request["ExpressionAttributeNames"] |= {"#seq": Field.SEQ}
+        return await self._rows.list(span, request, probe.count)
+
+
+def _place_of(item: Item) -> Place:
+    return Place(int(item[Field.SEQ]["N"]), int(item[Field.TS]["N"]))
+
+
+def _run(held: Mapping[int, Message], first: int, step: int, count: int) -> list[Message]:
+    """Return the messages at `first`, `first` + `step` …, at most `count`, up to the first gap."""
+    run: list[Message] = []
+    while len(run) < count and (message := held.get(first + step * len(run))) is not None:
+        run.append(message)
+    return run

@@ -1,0 +1,93 @@
+"""TTL of items in table `messages`: attribute `ttl`, which DynamoDB's TTL reads.
+
+    an item whose message expires (`expires_at`)  ttl = expires_at: the body has no other copy
+    any other, if TTL removes by age              ttl = ts + retention + margin
+    an archived one that changes                  no ttl until the archive has the change
+    any other                                     no ttl: the archive worker removes it
+
+The archive worker copies old items within the margin, so TTL removes only archived items
+(`workers.archive.archiver`). If TTL removes an item too early, the reader of the table's Stream
+restores it (`workers.archive.ttl_removals`).
+
+Invariant: an item with `ttl` whose seq is archived is in the archive unchanged, or it expires. A
+change of an item that may be archived therefore removes its `ttl`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from chatserver.config import Archive
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.messages.item_repair import Mend
+from chatserver.warm.schema.tables import MessageField as Field
+
+# Allowance for clock differences between two workers and for the duration of a write.
+SLACK_S: Final = 3600
+US: Final = 1_000_000
+
+# Attributes that `mend_ttl` reads, including the key.
+MENDED_BY: Final = (Field.CHAT, Field.TS, Field.REV, Field.EXPIRES_AT, Field.TTL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ItemRetention:
+    """Retention of items, in seconds. With `retention_s` 0 items are not archived."""
+
+    retention_s: int
+    margin_s: int
+    is_by_ttl: bool
+
+    @classmethod
+    def by(cls, settings: Archive) -> ItemRetention:
+        """Return the retention defined by the settings."""
+        is_by_ttl = settings.removal == "ttl" and settings.retention_s > 0
+        return cls(settings.retention_s, settings.ttl_margin_s, is_by_ttl)
+
+    def removed_at(self, ts: int, now_s: float) -> int | None:
+        """Return the TTL, by age, of an item that is written now; None if it has none.
+
+        An item written long after its message was sent has no margin left in which it could be
+        archived. It gets no TTL: the archive worker removes it.
+        """
+        if not self.is_by_ttl:
+            return None
+        at = ts // US + self.retention_s + self.margin_s
+        return None if at < now_s + self.margin_s else at
+
+    def may_be_archived(self, item: Item, now_s: float) -> bool:
+        """Return whether an item removed by age is old enough that the archive may contain it.
+
+        Its own `ttl` is checked too: it may have been written under another retention.
+        """
+        if Field.TTL not in item or Field.EXPIRES_AT in item:
+            return False
+        sent_s, ttl = int(item[Field.TS]["N"]) // US, int(item[Field.TTL]["N"])
+        is_old = sent_s + self.retention_s - SLACK_S <= now_s
+        return is_old or ttl <= self.latest_ttl_of_archived(now_s)
+
+    def latest_ttl_of_archived(self, now_s: float) -> int:
+        """Return the latest `ttl` of items that are old enough to be archived."""
+        return int(now_s) + self.margin_s + SLACK_S
+
+    def is_soon(self, ttl: int | None, now_s: float) -> bool:
+        """Return whether TTL removes an item soon; False after a much longer, former retention."""
+        return ttl is not None and ttl <= now_s + 2 * self.margin_s
+
+
+FOR_EVER: Final = ItemRetention(0, 0, is_by_ttl=False)
+
+
+def find_ttl(item: Item) -> int | None:
+    """Return the time at which TTL may remove an item (seconds), or None if it has no TTL."""
+    return int(item[Field.TTL]["N"]) if Field.TTL in item else None
+
+
+def mend_ttl(item: Item) -> Mend | None:
+    """Return the repair for an item whose message expires but which has no `ttl`."""
+    if Field.REV not in item:  # a marker, which is kept
+        return None
+    if Field.EXPIRES_AT not in item or Field.TTL in item:
+        return None
+    return Mend({Field.TTL: item[Field.EXPIRES_AT]})

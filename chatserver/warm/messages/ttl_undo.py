@@ -1,0 +1,130 @@
+"""Undo of TTL removals: restores items of table `messages` that were removed too early.
+
+Also removes expired items on servers without TTL. Owns nothing: the items are those of
+`chatserver.warm.messages.store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from chatserver.config import Warm
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.messages.long_bodies import Bodies, NoBodies, object_of
+from chatserver.warm.messages.store import PersistItem, decode_item, decode_items, encode_item
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.schema.tables import MessageField as Field
+
+PAGE_ITEMS: Final = 500
+
+
+class RemovedItems:
+    """Items of table `messages` that TTL removed or may remove."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, bodies: Bodies | None = None) -> None:
+        self._client = client
+        self._bodies = bodies or NoBodies()
+        self._table = MESSAGES.name_in(settings)
+        self._schema = versions.acting_version(settings)
+
+    async def put_back(self, item: Item, message: Message) -> bool:
+        """Restore an item as `message`, its current state; return False if a newer one exists.
+
+        The item gets no `ttl`, unless its message expires: it stays until the archive has it.
+
+        Guarantees:
+            Idempotent. An existing item is replaced unless it is newer: it was built from the
+            archive, without the removed changes.
+        """
+        wanted = await self._item_of(item, message)
+        put: dict[str, Any] = {"TableName": self._table, "Item": wanted}
+        is_absent = {
+            "ConditionExpression": "attribute_not_exists(#chat)",
+            "ExpressionAttributeNames": {"#chat": Field.CHAT},
+        }
+        key = {name: item[name] for name in MESSAGES.key.names}
+        try:
+            await self._client.call("put_item", {**put, **is_absent})
+        except ConditionFailed:
+            request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+            there: Item | None = (await self._client.call("get_item", request)).get("Item")
+            if there is None or (found := decode_item(there)).rev > message.rev:
+                return False
+            return found == message or await self._replace(there, put)
+        return True
+
+    async def _replace(self, there: Item, put: dict[str, Any]) -> bool:
+        is_as_read = {
+            "ConditionExpression": "#rev = :rev",
+            "ExpressionAttributeNames": {"#rev": Field.REV},
+            "ExpressionAttributeValues": {":rev": there[Field.REV]},
+        }
+        try:
+            await self._client.call("put_item", {**put, **is_as_read})
+        except ConditionFailed:
+            return False
+        return True
+
+    async def load(self, item: Item) -> Message:
+        """Return the message of an item, including a long body. Raises Unavailable."""
+        return (await decode_items([item], self._bodies))[0]
+
+    async def _item_of(self, item: Item, message: Message) -> Item:
+        wanted = dict(item)  # keep attributes of newer releases
+        was = decode_item(item)
+        has_its_text = object_of(item) is not None and was.edited_seq == message.edited_seq
+        if has_its_text and not message.deleted:
+            message = msgspec.structs.replace(message, body="")
+        if was != message:
+            receiver = item.get(Field.RECEIVER)
+            user = None if receiver is None else str(receiver["S"])
+            wanted = encode_item(PersistItem(message, user), self._schema)
+            if has_its_text and not message.deleted:
+                # Keep the pointer to the body. The checksum cannot be computed without the body.
+                pointer = (Field.BODY, Field.BODY_SHA256, Field.BODY_BYTES)
+                wanted |= {name: item[name] for name in pointer}
+                wanted.pop(Field.SUM, None)
+            else:
+                (wanted,) = await self._bodies.offload([wanted])
+            wanted[Field.CHAT] = item[Field.CHAT]  # keep its shard
+        if Field.EXPIRES_AT not in wanted:
+            wanted.pop(Field.TTL, None)
+        return wanted
+
+    # Removal on servers without TTL.
+
+    async def iter_over(self, now_s: float) -> AsyncIterator[list[Item]]:
+        """Yield the items that TTL may remove, page by page. Scans the whole table."""
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Limit": PAGE_ITEMS,
+            "FilterExpression": "#ttl <= :now",
+            "ExpressionAttributeNames": {"#ttl": Field.TTL},
+            "ExpressionAttributeValues": {":now": {"N": str(int(now_s))}},
+        }
+        while True:
+            answer = await self._client.call("scan", request)
+            yield answer["Items"]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def remove(self, item: Item) -> bool:
+        """Remove an item if it is unchanged; return False if it was changed or deleted."""
+        request = {
+            "TableName": self._table,
+            "Key": {name: item[name] for name in MESSAGES.key.names},
+            "ConditionExpression": "#ttl = :ttl AND #rev = :rev",
+            "ExpressionAttributeNames": {"#ttl": Field.TTL, "#rev": Field.REV},
+            "ExpressionAttributeValues": {":ttl": item[Field.TTL], ":rev": item[Field.REV]},
+        }
+        try:
+            await self._client.call("delete_item", request)
+        except ConditionFailed:
+            return False
+        return True

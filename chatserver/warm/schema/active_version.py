@@ -1,0 +1,234 @@
+"""Schema version of the tables, and the versions of the running processes.
+
+Owns, in table `directory`:
+
+    PK "schema"  SK "schema"            version N  oldest N
+    PK "schema"  SK "process#<name>"    acts_by N  seen N (ms)  expires_at N
+
+A process writes its own item before it reads the schema's. So after `oldest` is raised, a check for
+older processes finds each of them, or that process reads the new `oldest` and does not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import new_id
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.schema.versions import SCHEMA_KEY
+
+log = structlog.get_logger()
+
+PROCESS_PREFIX: Final = "process#"
+AFTER_PROCESSES: Final = "process$"  # '$' follows '#'
+PROCESSES_MAX: Final = 10_000
+# A process that missed this many heartbeats is considered dead.
+LOOKS_MISSED_MAX: Final = 3
+KEPT_S: Final = 86_400
+LOOK_TIMEOUT_S: Final = 2.0
+NEXT_LOOK_S: Final = 2.0  # while the schema is unknown
+
+
+class SchemaState(NamedTuple):
+    """The last completed migration, and the minimum schema version of processes."""
+
+    version: int = 0
+    oldest: int = 0
+
+
+class Process(NamedTuple):
+    """A process that uses the tables: its schema version and its last heartbeat (ms)."""
+
+    name: str
+    acts_by: int
+    seen_ms: int
+
+
+def check_schema(state: SchemaState, acts_by: int, settings: Warm) -> None:
+    """Check that a process may use the tables.
+
+    Raises:
+        ConfigError: the tables require a newer schema version than the process has.
+    """
+    if acts_by >= state.oldest:
+        return
+    told = "" if settings.schema_version is None else ", as warm.schema_version tells it to"
+    raise ConfigError(
+        [
+            f"DynamoDB tables {settings.table_prefix}*: their schema is {state.version}, for "
+            f"processes that act by schema {state.oldest} or newer; this one acts by {acts_by}"
+            f"{told}. Deploy a newer release{', or unset CHAT_WARM_SCHEMA_VERSION' if told else ''}"
+        ]
+    )
+
+
+class SchemaRows:
+    """Repository of the schema items. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    async def get_state(self) -> SchemaState:
+        """Return the schema of the tables; 0 for both if not recorded. Strongly consistent."""
+        request = {"TableName": self._table, "Key": key_of(SCHEMA_KEY), "ConsistentRead": True}
+        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        if item is None:
+            return SchemaState()
+        return SchemaState(int(item[Field.VERSION]["N"]), int(item[Field.OLDEST]["N"]))
+
+    async def raise_state(self, state: SchemaState) -> None:
+        """Raise version and oldest; neither is ever lowered. Idempotent."""
+        request = {
+            "TableName": self._table,
+            "Key": key_of(SCHEMA_KEY),
+            "UpdateExpression": "SET #version = :version, #oldest = :oldest",
+            "ConditionExpression": (
+                "attribute_not_exists(#version) OR (#version <= :version AND #oldest <= :oldest)"
+            ),
+            "ExpressionAttributeNames": {"#version": Field.VERSION, "#oldest": Field.OLDEST},
+            "ExpressionAttributeValues": {
+                ":version": {"N": str(state.version)},
+                ":oldest": {"N": str(state.oldest)},
+            },
+        }
+        with contextlib.suppress(ConditionFailed):
+            await self._client.call("update_item", request)
+
+    async def put_process(self, name: str, acts_by: int, now: float) -> None:
+        """Record a heartbeat of a process."""
+        item = key_of(PROCESS_PREFIX + name) | {
+            Field.ACTS_BY: {"N": str(acts_by)},
+            Field.SEEN: {"N": str(int(now * 1000))},
+            Field.EXPIRES_AT: {"N": str(int(now) + KEPT_S)},
+        }
+        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+
+    async def remove_process(self, name: str) -> None:
+        """Delete the item of a process that stops."""
+        key = key_of(PROCESS_PREFIX + name)
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    async def list_processes(self, now: float) -> list[Process]:
+        """Return the live processes, by name. Strongly consistent."""
+        since_ms = (now - self._settings.schema_check_s * LOOKS_MISSED_MAX) * 1000
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
+            "ExpressionAttributeNames": {"#pk": Field.PK, "#sk": Field.SK},
+            "ExpressionAttributeValues": {
+                ":pk": {"S": SCHEMA_KEY},
+                ":low": {"S": PROCESS_PREFIX},
+                ":high": {"S": AFTER_PROCESSES},
+            },
+            "ConsistentRead": True,
+        }
+        found: list[Process] = []
+        while len(found) < PROCESSES_MAX:
+            answer = await self._client.call("query", request)
+            found += [_process_of(item) for item in answer["Items"]]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                break
+            request["ExclusiveStartKey"] = last
+        return [process for process in found if process.seen_ms > since_ms]
+
+
+def key_of(sort: str) -> Item:
+    """Return the key of a schema item."""
+    return {Field.PK: {"S": SCHEMA_KEY}, Field.SK: {"S": sort}}
+
+
+def _process_of(item: Item) -> Process:
+    name = item[Field.SK]["S"].removeprefix(PROCESS_PREFIX)
+    return Process(name, int(item[Field.ACTS_BY]["N"]), int(item[Field.SEEN]["N"]))
+
+
+class KnownSchema:
+    """Cached schema version of the tables. It only ever rises."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
+        self._rows = SchemaRows(client, settings)
+        self._for_s = settings.schema_check_s
+        self._clock = clock
+        self._state = SchemaState()
+        self._until = float("-inf")
+
+    async def get_version(self) -> int:
+        """Return the last completed migration, as of at most `schema_check_s` ago."""
+        now = self._clock.monotonic()
+        if now >= self._until:
+            self._state = await self._rows.get_state()
+            self._until = now + self._for_s
+        return self._state.version
+
+    async def reads_ttl(self) -> bool:
+        """Return whether DynamoDB's TTL reads `ttl` and all writers of messages maintain it."""
+        return await self.get_version() >= versions.TTL_ONLY
+
+
+@contextlib.asynccontextmanager
+async def watch_schema(
+    client: DynamoClient, settings: Warm, what: str, clock: Clock
+) -> AsyncIterator[None]:
+    """Check that this process may use the tables, and send heartbeats while the block runs.
+
+    Guarantees:
+        A process that may no longer use the tables receives SIGTERM within `schema_check_s`.
+        While DynamoDB is unavailable or denies access, the process is allowed to run.
+
+    Raises:
+        ConfigError: the tables require a newer schema version than this process has.
+    """
+    acts_by = versions.acting_version(settings)
+    name = f"{what}-{socket.gethostname()}-{os.getpid()}-{new_id()}"
+    rows = SchemaRows(client, settings)
+
+    async def look() -> bool:
+        try:
+            async with client.deadline(LOOK_TIMEOUT_S):
+                await rows.put_process(name, acts_by, clock.time())
+                state = await rows.get_state()
+        except (Unavailable, ConfigError) as exc:
+            log.warning("schema.unknown", error=exc.message)
+            return False
+        check_schema(state, acts_by, settings)
+        if acts_by != state.version:
+            log.debug("schema.other", acts_by=acts_by, tables=state.version)
+        return True
+
+    async def keep_looking(is_known: bool) -> None:
+        while True:
+            await asyncio.sleep(settings.schema_check_s if is_known else NEXT_LOOK_S)
+            try:
+                is_known = await look()
+            except ConfigError as exc:
+                log.error("schema.too_old", problems=exc.problems)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    try:
+        task = asyncio.create_task(keep_looking(await look()), name="schema")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+    finally:
+        with contextlib.suppress(Unavailable, ConfigError):
+            async with client.deadline(LOOK_TIMEOUT_S):
+                await rows.remove_process(name)

@@ -1,0 +1,169 @@
+"""IAM policies for the processes of one tenant, generated from the table definitions.
+
+One set of policies serves all tenants: the role tag ``tenant`` names the tenant, and
+``dynamodb:LeadingKeys`` allows only partitions with that prefix, in tables and indexes. AWS checks
+the partition key of a Query, also on an index, and of each item of a batch or transaction. A Scan
+has no partition key and cannot be limited to a tenant; it is in separate policies.
+
+``ForAllValues`` is also true for an empty set, hence the ``Null`` condition.
+
+``python -m chatserver.warm.schema.documents iam-<name>`` prints the files in ``deploy/iam``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from chatserver.config import Cold, Warm
+from chatserver.warm.dynamo.tenancy import SEPARATOR
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Table
+
+TENANT: Final = "${aws:PrincipalTag/tenant}"
+# IAM actions required by each SDK operation.
+ITEM_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "batch_get_item": ("BatchGetItem",),
+    "batch_write_item": ("BatchWriteItem",),
+    "delete_item": ("DeleteItem",),
+    "get_item": ("GetItem",),
+    "put_item": ("PutItem",),
+    "query": ("Query",),
+    "transact_get_items": ("GetItem",),
+    "transact_write_items": ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem"),
+    "update_item": ("UpdateItem",),
+}
+SCAN_ACTIONS: Final[dict[str, tuple[str, ...]]] = {"scan": ("Scan",)}
+STREAM_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "describe_stream": ("DescribeStream",),
+    "get_records": ("GetRecords",),
+    "get_shard_iterator": ("GetShardIterator",),
+    "list_streams": ("ListStreams",),
+}
+TABLE_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "create_table": ("CreateTable",),
+    "describe_continuous_backups": ("DescribeContinuousBackups",),
+    "describe_table": ("DescribeTable",),
+    "describe_time_to_live": ("DescribeTimeToLive",),
+    "update_table": ("UpdateTable",),
+    "update_time_to_live": ("UpdateTimeToLive",),
+}
+OBJECT_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "abort_multipart_upload": ("AbortMultipartUpload",),
+    "complete_multipart_upload": ("PutObject",),
+    "copy_object": ("GetObject", "PutObject"),
+    "create_multipart_upload": ("PutObject",),
+    "delete_object": ("DeleteObject",),
+    "get_object": ("GetObject",),
+    "head_object": ("GetObject",),
+    "put_object": ("PutObject",),
+    "upload_part": ("PutObject",),
+}
+LIST_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "list_multipart_uploads": ("ListBucketMultipartUploads",),
+    "list_objects_v2": ("ListBucket",),
+}
+BUCKET_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "create_bucket": ("CreateBucket",),
+    "get_bucket_cors": ("GetBucketCORS",),
+    "get_bucket_lifecycle_configuration": ("GetLifecycleConfiguration",),
+    "get_bucket_versioning": ("GetBucketVersioning",),
+    "head_bucket": ("ListBucket",),
+    "put_bucket_cors": ("PutBucketCORS",),
+    "put_bucket_lifecycle_configuration": ("PutLifecycleConfiguration",),
+}
+
+
+def _actions(service: str, of_operations: dict[str, tuple[str, ...]]) -> list[str]:
+    return sorted({f"{service}:{each}" for found in of_operations.values() for each in found})
+
+
+def _arns(tables: Sequence[Table], *, with_indexes: bool) -> list[str]:
+    found: list[str] = []
+    for table in tables:
+        arn = f"arn:aws:dynamodb:*:*:table/{table.name_in(Warm())}"
+        found.append(arn)
+        if with_indexes:
+            found += [f"{arn}/index/{index.name}" for index in table.indexes]
+    return found
+
+
+def _items() -> dict[str, Any]:
+    return {
+        "Sid": "OwnItems",
+        "Effect": "Allow",
+        "Action": _actions("dynamodb", ITEM_ACTIONS),
+        "Resource": _arns(TABLES, with_indexes=True),
+        "Condition": {
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{TENANT}{SEPARATOR}*"]},
+            "Null": {"dynamodb:LeadingKeys": "false", "aws:PrincipalTag/tenant": "false"},
+        },
+    }
+
+
+def _objects() -> list[dict[str, Any]]:
+    bucket = f"arn:aws:s3:::{Cold().bucket}"
+    below = f"{TENANT}{SEPARATOR}*"
+    return [
+        {
+            "Sid": "OwnObjects",
+            "Effect": "Allow",
+            "Action": _actions("s3", OBJECT_ACTIONS),
+            "Resource": [f"{bucket}/{below}"],
+        },
+        {
+            "Sid": "OwnLists",
+            "Effect": "Allow",
+            "Action": _actions("s3", LIST_ACTIONS),
+            "Resource": [bucket],
+            "Condition": {"StringLike": {"s3:prefix": [below]}},
+        },
+    ]
+
+
+def _scans(tables: Sequence[Table]) -> dict[str, Any]:
+    return {
+        "Sid": "ScansOfAllTenants",
+        "Effect": "Allow",
+        "Action": _actions("dynamodb", SCAN_ACTIONS),
+        "Resource": _arns(tables, with_indexes=False),
+    }
+
+
+def _stream() -> dict[str, Any]:
+    return {
+        "Sid": "StreamOfAllTenants",
+        "Effect": "Allow",
+        "Action": _actions("dynamodb", STREAM_ACTIONS),
+        "Resource": [f"{arn}/stream/*" for arn in _arns([MESSAGES], with_indexes=False)],
+    }
+
+
+def policy(name: str) -> dict[str, Any]:
+    """Return the policy for `name`, one of `POLICIES`."""
+    statements: list[dict[str, Any]]
+    if name == "processes":
+        statements = [_items(), *_objects()]
+    elif name == "archive":
+        statements = [_scans([DIRECTORY]), _stream()]
+    else:
+        assert name == "operator"
+        statements = [
+            _scans(TABLES),
+            {
+                "Sid": "Tables",
+                "Effect": "Allow",
+                "Action": _actions("dynamodb", TABLE_ACTIONS),
+                "Resource": _arns(TABLES, with_indexes=True),
+            },
+            {
+                "Sid": "Bucket",
+                "Effect": "Allow",
+                "Action": _actions("s3", BUCKET_ACTIONS),
+                "Resource": [f"arn:aws:s3:::{Cold().bucket}"],
+            },
+        ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+# For API and worker processes; additional rights for archive workers; for the command line.
+POLICIES: Final = ("processes", "archive", "operator")

@@ -1,0 +1,287 @@
+"""Migration state: progress of migrations and the lock of the running one.
+
+Owns, in table `directory`, in addition to `chatserver.warm.schema.active_version`:
+
+    PK "schema"  SK "lock"                     holder S  turn N  held_until N (ms)
+    PK "schema"  SK "migration#<number>"       state S  started N  finished N (ms)  segments N
+    PK "schema"  SK "segment#<number>#<n>"     place S (JSON)  done BOOL  read N  filled N
+                                               read_units N  write_units N  turn N
+
+One process holds the lock at a time. A process that was paused beyond its lease detects that at the
+next renewal. Until then its writes are rejected, because the next holder has a higher fencing token
+(`turn`). Even without that no data would be lost: a restarted segment finds its items already
+repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.domain.clock import Clock
+from chatserver.errors import ChatError, Unavailable
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.active_version import key_of
+from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+
+LOCK: Final = "lock"
+POLL_S: Final = 0.2
+RUNNING: Final = "running"
+DONE: Final = "done"
+
+
+class LockLost(Unavailable):
+    """Another process holds the lock, or may hold it."""
+
+
+class Progress(NamedTuple):
+    """Progress of a migration that has started. Times are in ms since 1970."""
+
+    state: str
+    started_ms: int
+    finished_ms: int
+    segments: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """Progress of a scan segment: complete up to `place`, the key of its last item."""
+
+    number: int
+    place: Item | None = None
+    is_done: bool = False
+    read: int = 0
+    filled: int = 0
+    read_units: float = 0.0
+    write_units: float = 0.0
+
+
+class MigrationRows:
+    """Repository of the migration items. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._settings = settings
+        self._table = DIRECTORY.name_in(settings)
+
+    # Lock.
+
+    async def claim(self, holder: str, now: float) -> int | None:
+        """Acquire the lock and return our fencing token, or None while another process holds it."""
+        request = self._hold(holder, now)
+        # We may hold it already: an earlier attempt whose response was lost.
+        request["ConditionExpression"] = (
+            "attribute_not_exists(#until) OR #until <= :now OR #holder = :holder"
+        )
+        request["UpdateExpression"] += " ADD #turn :one"
+        request["ExpressionAttributeNames"] |= {"#turn": Field.TURN}
+        request["ExpressionAttributeValues"] |= {
+            ":now": {"N": str(int(now * 1000))},
+            ":one": {"N": "1"},
+        }
+        request["ReturnValues"] = "ALL_NEW"
+        try:
+            answer = await self._client.call("update_item", request)
+        except ConditionFailed:
+            return None
+        return int(answer["Attributes"][Field.TURN]["N"])
+
+    async def renew(self, holder: str, now: float) -> None:
+        """Renew the lock. Raises LockLost."""
+        request = self._hold(holder, now)
+        request["ConditionExpression"] = "#holder = :holder"
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed as exc:
+            raise LockLost("another `chatserver migrate` has taken the lock") from exc
+
+    async def release(self, holder: str) -> None:
+        """Release the lock if we hold it."""
+        request = self._hold(holder, 0)
+        request["ExpressionAttributeValues"][":until"] = {"N": "0"}
+        request["ConditionExpression"] = "#holder = :holder"
+        with contextlib.suppress(ConditionFailed):
+            await self._client.call("update_item", request)
+
+    async def find_holder(self, now: float) -> str | None:
+        """Return the holder of the lock, or None. Strongly consistent."""
+        item = await self._find(LOCK)
+        if item is None or int(item[Field.HELD_UNTIL]["N"]) <= now * 1000:
+            return None
+        return str(item[Field.HOLDER]["S"])
+
+    def _hold(self, holder: str, now: float) -> dict[str, Any]:
+        until_ms = int((now + self._settings.migrate_lease_s) * 1000)
+        return {
+            "TableName": self._table,
+            "Key": key_of(LOCK),
+            "UpdateExpression": "SET #holder = :holder, #until = :until",
+            "ExpressionAttributeNames": {"#holder": Field.HOLDER, "#until": Field.HELD_UNTIL},
+            "ExpressionAttributeValues": {
+                ":holder": {"S": holder},
+                ":until": {"N": str(until_ms)},
+            },
+        }
+
+    # Migrations.
+
+    async def find_progress(self, number: int) -> Progress | None:
+        """Return a migration's progress; None if it has not started. Strongly consistent."""
+        item = await self._find(_migration_key(number))
+        if item is None:
+            return None
+        return Progress(
+            item[Field.STATE]["S"],
+            int(item[Field.STARTED]["N"]),
+            int(item.get(Field.FINISHED, {"N": "0"})["N"]),
+            int(item[Field.SEGMENTS]["N"]),
+        )
+
+    async def begin(self, number: int, segments: int, now: float) -> Progress:
+        """Record the start of a migration, unless it has started, and return its progress.
+
+        The first start fixes the number of segments: checkpoints do not apply to another number.
+        """
+        item = key_of(_migration_key(number)) | {
+            Field.STATE: {"S": RUNNING},
+            Field.STARTED: {"N": str(int(now * 1000))},
+            Field.SEGMENTS: {"N": str(segments)},
+        }
+        request = {
+            "TableName": self._table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+        }
+        with contextlib.suppress(ConditionFailed):
+            await self._client.call("put_item", request)
+        begun = await self.find_progress(number)
+        assert begun is not None  # these items are never removed
+        return begun
+
+    async def finish(self, number: int, now: float) -> None:
+        """Record that a migration is done. Idempotent."""
+        request = {
+            "TableName": self._table,
+            "Key": key_of(_migration_key(number)),
+            "UpdateExpression": "SET #state = :done, #finished = :now",
+            "ExpressionAttributeNames": {"#state": Field.STATE, "#finished": Field.FINISHED},
+            "ExpressionAttributeValues": {
+                ":done": {"S": DONE},
+                ":now": {"N": str(int(now * 1000))},
+            },
+        }
+        await self._client.call("update_item", request)
+
+    # Segments.
+
+    async def get_segment(self, migration: int, number: int) -> Segment:
+        """Return the progress of a segment; an unknown one is at its start. Strongly consistent."""
+        item = await self._find(_segment_key(migration, number))
+        if item is None:
+            return Segment(number)
+        return Segment(
+            number=number,
+            place=json.loads(item[Field.PLACE]["S"]),
+            is_done=item[Field.DONE]["BOOL"],
+            read=int(item[Field.READ]["N"]),
+            filled=int(item[Field.FILLED]["N"]),
+            read_units=float(item[Field.READ_UNITS]["N"]),
+            write_units=float(item[Field.WRITE_UNITS]["N"]),
+        )
+
+    async def put_segment(self, migration: int, segment: Segment, turn: int) -> None:
+        """Record the progress of a segment.
+
+        Raises:
+            LockLost: a later holder of the lock has recorded progress.
+        """
+        item = key_of(_segment_key(migration, segment.number)) | {
+            Field.PLACE: {"S": json.dumps(segment.place)},
+            Field.DONE: {"BOOL": segment.is_done},
+            Field.READ: {"N": str(segment.read)},
+            Field.FILLED: {"N": str(segment.filled)},
+            Field.READ_UNITS: {"N": str(segment.read_units)},
+            Field.WRITE_UNITS: {"N": str(segment.write_units)},
+            Field.TURN: {"N": str(turn)},
+        }
+        request = {
+            "TableName": self._table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(#turn) OR #turn <= :turn",
+            "ExpressionAttributeNames": {"#turn": Field.TURN},
+            "ExpressionAttributeValues": {":turn": {"N": str(turn)}},
+        }
+        try:
+            await self._client.call("put_item", request)
+        except ConditionFailed as exc:
+            raise LockLost("another `chatserver migrate` goes on with this") from exc
+
+    async def _find(self, sort: str) -> Item | None:
+        request = {"TableName": self._table, "Key": key_of(sort), "ConsistentRead": True}
+        item: Item | None = (await self._client.call("get_item", request)).get("Item")
+        return item
+
+
+def _migration_key(number: int) -> str:
+    return f"migration#{number:04d}"
+
+
+def _segment_key(migration: int, number: int) -> str:
+    return f"segment#{migration:04d}#{number:04d}"
+
+
+async def run_locked(
+    rows: MigrationRows,
+    settings: Warm,
+    holder: str,
+    clock: Clock,
+    work: Callable[[int], Awaitable[None]],
+) -> None:
+    """Run `work` with our fencing token while we hold the lock.
+
+    Raises:
+        Unavailable: another process holds the lock for longer than the lease of a dead one.
+        LockLost: another process acquired the lock; work in progress is cancelled.
+    """
+    turn = await _wait_for_lock(rows, settings, holder, clock)
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(settings.migrate_lease_s / 3)
+            await rows.renew(holder, clock.time())
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            keeper = group.create_task(keep(), name="lock")
+            try:
+                await work(turn)
+            finally:
+                keeper.cancel()
+    except* ChatError as failures:
+        raise _first(failures) from None
+    finally:
+        with contextlib.suppress(Unavailable):  # the lease then expires by itself
+            await rows.release(holder)
+
+
+def _first(failures: BaseException) -> BaseException:
+    while isinstance(failures, BaseExceptionGroup):
+        failures = failures.exceptions[0]
+    return failures
+
+
+async def _wait_for_lock(rows: MigrationRows, settings: Warm, holder: str, clock: Clock) -> int:
+    give_up = clock.monotonic() + settings.migrate_lease_s * 1.5
+    while (turn := await rows.claim(holder, clock.time())) is None:
+        if clock.monotonic() > give_up:
+            other = await rows.find_holder(clock.time())
+            raise Unavailable(f"another `chatserver migrate up` is running: {other}")
+        await asyncio.sleep(POLL_S)
+    return turn

@@ -1,0 +1,268 @@
+"""Table provisioning: creates the tables and checks existing ones against the definitions.
+
+New tables get the newest schema version, which is recorded in `directory`. Missing indexes of older
+tables are added by `chatserver migrate` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import Any, Final, Literal
+
+from chatserver.config import Warm
+from chatserver.errors import ConfigError, Conflict
+from chatserver.warm.dynamo.client import DynamoClient, TableMissing
+from chatserver.warm.schema import versions
+from chatserver.warm.schema.migrated_attributes import SchemaField as Field
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Index, Key, Table
+
+POLL_S = 0.5
+APPLY_TIMEOUT_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """A result of `apply_tables` for one table."""
+
+    table: str
+    action: Literal["created", "enabled", "kept"]
+    what: str
+
+
+async def apply_tables(
+    client: DynamoClient,
+    settings: Warm,
+    *,
+    timeout_s: float = APPLY_TIMEOUT_S,
+    poll_s: float = POLL_S,
+) -> list[Change]:
+    """Create the four tables as defined by the settings, and report each of them.
+
+    Guarantees:
+        Idempotent: a second call changes nothing. Concurrent calls are safe.
+        Nothing is created while an existing table has other keys, indexes or TTL.
+        Nothing is removed, disabled or changed in price: the billing mode is only set on creation,
+        and a stream that the settings do not request is kept.
+
+    Raises:
+        ConfigError: with all differences of the existing tables.
+        Unavailable: DynamoDB did not respond, or a table was not ready within `timeout_s`.
+    """
+    found = {table: await _find_table(client, table.name_in(settings)) for table in TABLES}
+    problems: list[str] = []
+    for table, description in found.items():
+        if description is not None:
+            problems += await find_problems(client, table, settings, description)
+    if problems:
+        raise ConfigError(problems)
+    changes: list[Change] = []
+    async with client.deadline(timeout_s, "tables to become active"):
+        for table, description in found.items():
+            name = table.name_in(settings)
+            if description is None:
+                await _create(client, table, settings)
+            changes.append(Change(name, "kept" if description else "created", "table"))
+        for table in TABLES:
+            name = table.name_in(settings)
+            active = await _wait_active(client, table, name, poll_s)
+            changes += await _apply_expiry(client, table, name)
+            changes += await _apply_stream(client, table, settings, active)
+            await _wait_active(client, table, name, poll_s)
+        if found[MESSAGES] is None and found[DIRECTORY] is None:
+            await record_newest(client, DIRECTORY.name_in(settings))
+    return changes
+
+
+async def find_problems(
+    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+) -> list[str]:
+    """Return the differences of an existing table that `apply_tables` would not change."""
+    name = table.name_in(settings)
+    return [
+        *_differences(table, name, description),
+        *await _expiry_problems(client, table, name),
+    ]
+
+
+async def _find_table(client: DynamoClient, name: str) -> dict[str, Any] | None:
+    try:
+        answer = await client.call("describe_table", {"TableName": name})
+    except TableMissing:
+        return None
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+def _differences(table: Table, name: str, description: dict[str, Any]) -> list[str]:
+    """Return the differences of an existing table that cannot be changed in place."""
+    types = {a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]}
+    problems: list[str] = []
+
+    def compare(where: str, key: Key, schema: list[dict[str, str]]) -> None:
+        wanted = key_schema_of(key)
+        if sorted(schema, key=str) != sorted(wanted, key=str):
+            problems.append(f"table {name}{where}: its keys are {schema}, ours {wanted}")
+            return
+        problems.extend(
+            f"table {name}{where}: {attribute} is of type {types.get(attribute)}, "
+            f"ours {table.type_of(attribute)}"
+            for attribute in key.names
+            if types.get(attribute) != table.type_of(attribute)
+        )
+
+    compare("", table.key, description["KeySchema"])
+    indexes = {i["IndexName"]: i for i in description.get("GlobalSecondaryIndexes", [])}
+    for index in table.indexes:
+        where = f", index {index.name}"
+        if index.name not in indexes:
+            if index.since:
+                continue  # `chatserver migrate` creates it
+            problems.append(f"table {name}{where}: does not exist")
+            continue
+        compare(where, index.key, indexes[index.name]["KeySchema"])
+        projection = indexes[index.name]["Projection"]
+        included = set(projection.get("NonKeyAttributes", ()))
+        if projection["ProjectionType"] != "ALL" and not included.issuperset(index.includes):
+            problems.append(f"table {name}{where}: lacks {', '.join(index.includes)}")
+    return problems
+
+
+def key_schema_of(key: Key) -> list[dict[str, str]]:
+    kinds = ("HASH", "RANGE")
+    return [
+        {"AttributeName": name, "KeyType": kind}
+        for name, kind in zip(key.names, kinds, strict=False)
+    ]
+
+
+async def expiry_of(client: DynamoClient, name: str) -> dict[str, str]:
+    """Return a table's TTL: `TimeToLiveStatus`, and `AttributeName` if it is set."""
+    answer = await client.call("describe_time_to_live", {"TableName": name})
+    description: dict[str, str] = answer["TimeToLiveDescription"]
+    return description
+
+
+async def _expiry_problems(client: DynamoClient, table: Table, name: str) -> list[str]:
+    if table.expiry is None:
+        return []
+    state = await expiry_of(client, name)
+    attribute = state.get("AttributeName")
+    is_ours = attribute in (table.expiry, table.expiry_before)
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"} and not is_ours:
+        return [f"table {name}: TTL reads {attribute}, ours {table.expiry}"]
+    return []
+
+
+def creation_of(table: Table, settings: Warm) -> dict[str, Any]:
+    """Return the CreateTable request for a table with the given settings."""
+    keys = [table.key, *(index.key for index in table.indexes)]
+    attributes = sorted({name for key in keys for name in key.names})
+    request: dict[str, Any] = {
+        "TableName": table.name_in(settings),
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": table.type_of(name)} for name in attributes
+        ],
+        "KeySchema": key_schema_of(table.key),
+    }
+    throughput: dict[str, Any] = {}
+    if settings.billing == "on_demand":
+        request["BillingMode"] = "PAY_PER_REQUEST"
+    else:
+        request["BillingMode"] = "PROVISIONED"
+        throughput["ProvisionedThroughput"] = {
+            "ReadCapacityUnits": settings.read_units,
+            "WriteCapacityUnits": settings.write_units,
+        }
+    request |= throughput
+    if table.indexes:
+        request["GlobalSecondaryIndexes"] = [
+            {
+                "IndexName": index.name,
+                "KeySchema": key_schema_of(index.key),
+                "Projection": projection_of(index),
+                **throughput,
+            }
+            for index in table.indexes
+        ]
+    if settings.stream and table.is_streamed:
+        request["StreamSpecification"] = _STREAM
+    return request
+
+
+async def _create(client: DynamoClient, table: Table, settings: Warm) -> None:
+    try:
+        await client.call("create_table", creation_of(table, settings))
+    except Conflict:
+        # Another process, or an earlier attempt whose response was lost, is creating it.
+        return
+
+
+def projection_of(index: Index) -> dict[str, Any]:
+    if not index.includes:
+        return {"ProjectionType": "KEYS_ONLY"}
+    return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.includes)}
+
+
+# TTL removal handlers need the old image only.
+_STREAM: Final = {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
+
+
+async def _wait_active(
+    client: DynamoClient, table: Table, name: str, poll_s: float
+) -> dict[str, Any]:
+    """Return the description once the table and its indexes are active. The caller sets a deadline.
+
+    Indexes added by a migration may take hours; the migration waits for them.
+    """
+    late = {index.name for index in table.indexes if index.since}
+    while True:
+        description = await _find_table(client, name)
+        if description is not None:
+            indexes = description.get("GlobalSecondaryIndexes", [])
+            states = [description["TableStatus"]]
+            states += [i["IndexStatus"] for i in indexes if i["IndexName"] not in late]
+            if all(state == "ACTIVE" for state in states):
+                return description
+        await asyncio.sleep(poll_s)
+
+
+async def _apply_expiry(client: DynamoClient, table: Table, name: str) -> list[Change]:
+    if table.expiry is None:
+        return []
+    state = await expiry_of(client, name)
+    if state["TimeToLiveStatus"] in {"ENABLED", "ENABLING"}:
+        return [Change(name, "kept", f"TTL on {state['AttributeName']}")]
+    specification = {"Enabled": True, "AttributeName": table.expiry}
+    await client.call(
+        "update_time_to_live", {"TableName": name, "TimeToLiveSpecification": specification}
+    )
+    return [Change(name, "enabled", f"TTL on {table.expiry}")]
+
+
+async def _apply_stream(
+    client: DynamoClient, table: Table, settings: Warm, description: dict[str, Any]
+) -> list[Change]:
+    if not (settings.stream and table.is_streamed):
+        return []
+    name = table.name_in(settings)
+    if description.get("StreamSpecification", {}).get("StreamEnabled"):
+        return [Change(name, "kept", "stream")]
+    await client.call("update_table", {"TableName": name, "StreamSpecification": _STREAM})
+    return [Change(name, "enabled", "stream")]
+
+
+async def record_newest(client: DynamoClient, directory: str) -> None:
+    """Record that the tables were created with the newest schema, so no migration is needed.
+
+    `directory` is the table's name. An existing record is kept.
+    """
+    request = {
+        "TableName": directory,
+        "Item": versions.newest_note(),
+        "ConditionExpression": "attribute_not_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": Field.PK},
+    }
+    with contextlib.suppress(Conflict):  # another process created the tables and recorded it first
+        await client.call("put_item", request)

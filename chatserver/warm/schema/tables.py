@@ -1,0 +1,334 @@
+"""DynamoDB tables: keys, indexes and attribute names.
+
+Attribute names are defined only here and in `chatserver.warm.schema.migrated_attributes`.
+
+| table          | keys           | indexes                                 | content           |
+|----------------|----------------|-----------------------------------------|-------------------|
+| `messages`     | `chatid`, `ts` | `sender`, `receiver` (sparse), `status` | messages          |
+|                |                | `files` (sparse)                        |                   |
+| `chat_session` | `PK`, `SK`     | `GSI1_chat`                             | AI companions     |
+| `social`       | `PK`, `SK`     | none                                    | the social graph  |
+| `directory`    | `PK`, `SK`     | `by_member` (inverted keys)             | users, chats      |
+
+Projections: each message is written once to each index and seldom read through one, so indexes
+contain only keys and the expiry. A write costs one unit per index for any body size; a projected
+body would cost its size three more times. Readers take keys from the index and items from the
+table, and so never return a stale copy. The expiry allows expired entries to be filtered in the
+index instead of being fetched. `by_member` contains only keys, so updating a read marker does not
+write to it.
+
+`status` has the table's own partition key but is a global index: a local one would limit a chat to
+10 GB. `chatserver.warm.schema.provisioning` creates the tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, Literal
+
+from chatserver.config import Warm
+from chatserver.warm.schema import versions
+
+
+class MessageField:
+    """Attributes of `messages`."""
+
+    CHAT: Final = "chatid"
+    TS: Final = "ts"  # microseconds since 1970; rises with seq within a chat
+    SEQ: Final = "seq"
+    MID: Final = "mid"
+    REF: Final = "ref"
+    SENDER: Final = "sender_id"
+    RECEIVER: Final = "receiver_id"  # direct chats only
+    KIND: Final = "kind"
+    BODY: Final = "body"
+    BODY_SHA256: Final = "body_sha256"  # hex; set if the body is stored in S3
+    BODY_BYTES: Final = "body_bytes"  # UTF-8 length of such a body
+    REPLY_TO: Final = "reply_to"
+    STATUS: Final = "status"
+    STATUS_TS: Final = "status_ts"  # "<status>#<ts, 20 digits>"
+    REV: Final = "rev"  # 1 for the original, then the seq of the last entry that changed it
+    TARGET: Final = "target"  # entries that change a message: the message's seq
+    USER: Final = "user"  # entries about a member
+    ROLE: Final = "role"  # entries about a member
+    NAME: Final = "name"  # entries about the chat
+    MUTED_UNTIL: Final = "muted_until"  # entries about a member: s since 1970, 0 means forever
+    BANNED: Final = "banned"  # entries about a member
+    EDITED_TS: Final = "edited_ts"  # ts of the edit that set the body
+    EDITED_SEQ: Final = "edited_seq"  # seq of the edit that set the body
+    REACTIONS: Final = "reactions"  # user to emoji
+    DELETED: Final = "deleted"  # the body is deleted, the item is kept
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970: when the message expires
+    TTL: Final = "ttl"  # seconds since 1970: DynamoDB may remove the item; since schema 5
+    ATTACHMENTS: Final = "attachments"  # JSON, as sent to clients
+    FILES_OF: Final = "files_of"  # the chat id, on messages with attachments; since schema 1
+    AI: Final = "ai"  # JSON: the model, the outcome and the token counts of an AI response
+    AUTHOR: Final = "author"  # markers: the message's sender, not in any index
+    COPY: Final = "copy"  # legal hold copies: the message as JSON
+    ENDS: Final = "ends"  # markers: the message's `expires_at`, not read by TTL
+    SUM: Final = "sum"  # checksum of the message, see `chatserver.warm.messages.checksums`
+    RESTORED: Final = "restored"  # restored items: kept until then, seconds since 1970
+
+
+class SessionField:
+    """Attributes of `chat_session`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    GSI1_PK: Final = "GSI1PK"  # the chat id
+    CHAT: Final = "chat_id"
+    VERSION: Final = "ai_version"  # version of the companion
+    CREATED: Final = "create_time"  # milliseconds since 1970
+    DELETED: Final = "delete_time"  # milliseconds since 1970; absent while the session is active
+
+
+class SocialField:
+    """Attributes of `social`; see `chatserver.features.social.warm.rows`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    NAME: Final = "name"
+    ABOUT: Final = "about"
+    AVATAR: Final = "avatar"  # key of an attachment
+    FOLLOWERS: Final = "follower#"  # number of followers
+    FOLLOWING: Final = "following#"  # number of followed users
+    POSTS: Final = "post#"  # number of posts
+    SINCE: Final = "since"  # edges: milliseconds since 1970
+    CONTENT: Final = "content"
+    IMAGE: Final = "image"  # key of an attachment
+    CREATED: Final = "created"  # milliseconds since 1970
+    EDITED: Final = "edited"  # milliseconds since 1970; absent if the post was never edited
+    AT: Final = "at"  # likes: milliseconds since 1970
+    N: Final = "n"  # posts: number of likes
+    BATCH: Final = "batch"  # counts: the newest like included in it
+    TTL: Final = "ttl"  # timeline entries: seconds since 1970
+
+
+class DirectoryField:
+    """Attributes of `directory`."""
+
+    PK: Final = "PK"
+    SK: Final = "SK"
+    NAME: Final = "name"
+    CREATED: Final = "created"  # milliseconds since 1970
+    KIND: Final = "kind"  # chats: direct, group or companion
+    STATE: Final = "state"  # chats: forming or ready
+    ORIGIN: Final = "origin"  # chats: digest of the creation request
+    VERSION: Final = "version"  # chats: version of membership and settings
+    JOINING: Final = "joining"  # chats: invited or open
+    HISTORY: Final = "history"  # chats: joined or all
+    MEMBERS: Final = "members"  # chats: number of members
+    USERS: Final = "users"  # direct chats: both users
+    CHANGE: Final = "change"  # chats: the last change, until the hot tier has it
+    UNSTORED: Final = "unstored"  # chats: changes whose entries may not be stored yet
+    DUE_TS: Final = "due_ts"  # chats: archiving is due when messages of this ts are old
+    LARGE: Final = "large"  # chats: the version at which it became a large chat, or 0
+    ROLE: Final = "role"
+    JOINED: Final = "joined"  # chat seq
+    READ: Final = "read"  # chat seq
+    RECEIVED: Final = "received"  # chat seq
+    HIDDEN: Final = "hidden"  # seqs that the member deleted for themselves
+    MUTED_UNTIL: Final = "muted_until"  # members: seconds since 1970, 0 means forever
+    PERIODS: Final = "periods"  # members: earlier periods of membership, "3-10,20-31"
+    LEFT: Final = "left"  # former members: chat seq of the entry that ended the membership
+    MID: Final = "mid"  # mid of that entry
+    STORED: Final = "stored"  # former members: the chat's stored seq at that time
+    SLOW_S: Final = "slow_s"  # chats: slow mode
+    RETENTION_S: Final = "retention_s"  # chats: message lifetime
+    BLOCKED: Final = "blocked"  # direct chats: the users who block the other one
+    REASON: Final = "reason"  # reports
+    AUTHOR: Final = "author"  # bans: the user who banned
+    RESOLVED_BY: Final = "resolved_by"  # reports
+    QUIET: Final = "quiet"  # members: push notifications are muted until then (ms)
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970, of items with TTL
+    ABOUT: Final = "about"  # users: their own description
+    BANNED: Final = "banned"  # users: milliseconds since 1970; absent if not banned
+    BEFORE: Final = "before"  # users: tokens issued up to then are invalid, seconds since 1970
+    HASH: Final = "hash"  # passwords: argon2id with its parameters
+    CHANGED: Final = "changed"  # passwords: milliseconds since 1970
+    SEED: Final = "seed"  # logins: seed of the refresh tokens, base64url
+    GENERATION: Final = "generation"  # logins: number of the newest refresh token
+    ROTATED: Final = "rotated"  # logins: time of that token, milliseconds since 1970
+    SEEN: Final = "seen"  # logins and keys: last use, milliseconds since 1970
+    # End of a login, key or companion, or of writing to a chat: milliseconds since 1970.
+    ENDED: Final = "ended"
+    DIGEST: Final = "digest"  # digest of a key's secret
+    OLD_DIGEST: Final = "old_digest"  # digest of the key's previous secret
+    OLD_UNTIL: Final = "old_until"  # expiry of the previous secret, seconds since 1970
+    SCOPES: Final = "scopes"  # keys
+    ERASED: Final = "erased"  # erased users: milliseconds since 1970
+    RECEIPT: Final = "receipt"  # erased users: the erasure job
+
+
+class PushField:
+    """Attributes of push subscriptions, in `directory`."""
+
+    USER: Final = "user"  # subscription owner, on the lookup item
+    KIND: Final = "kind"  # web, fcm or apns
+    TARGET: Final = "target"  # browser endpoint or app token
+    P256DH: Final = "p256dh"  # the browser's public key
+    AUTH: Final = "auth"  # the browser's secret
+    DEVICE: Final = "device"  # device that registered the subscription
+    CREATED: Final = "created"  # milliseconds since 1970, of the latest registration
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
+
+
+class JobField:
+    """Attributes of exports and erasures, in `directory`."""
+
+    KIND: Final = "kind"  # export or erasure
+    USER: Final = "user"
+    STATE: Final = "state"  # waiting, running, ready, done or failed
+    CREATED: Final = "created"  # milliseconds since 1970
+    CHANGED: Final = "changed"  # milliseconds since 1970
+    PROGRESS: Final = "progress"  # percent
+    STEPS: Final = "steps"  # erasures, JSON: completed steps by store
+    WHY: Final = "why"  # reason for failing or waiting
+    SIZE: Final = "size"  # exports: bytes
+    TRIES: Final = "tries"  # number of attempts by workers
+    HOLDER: Final = "holder"  # worker that runs the job
+    HELD_UNTIL: Final = "held_until"  # lease expiry, milliseconds since 1970
+    EXPIRES_AT: Final = "expires_at"  # seconds since 1970
+    JOB: Final = "job"  # users: the newest export
+    DAY: Final = "day"  # days since 1970, of the request
+    EXPORTS: Final = "exports"  # number of exports requested on that day
+
+
+class SegmentField:
+    """Attributes of archive items, in `directory`."""
+
+    FIRST: Final = "first"  # seq
+    LAST: Final = "last"  # seq
+    FIRST_TS: Final = "first_ts"  # microseconds since 1970
+    LAST_TS: Final = "last_ts"  # microseconds since 1970
+    RAW_BYTES: Final = "raw_bytes"  # uncompressed
+    STORED_BYTES: Final = "stored_bytes"  # size of the object
+    SHA256: Final = "sha256"  # hex, of the object
+    TAG: Final = "tag"  # suffix of the object's key
+    IS_DEAD: Final = "dead"  # pending objects: must no longer become a segment
+    AT: Final = "at"  # chats with late changes: time of the last one, milliseconds since 1970
+    UNTIL: Final = "until"  # restored ranges: end of the restore, seconds since 1970
+    DONE: Final = "done"  # restored ranges: last seq restored so far
+    IS_ENDING: Final = "ending"  # restored ranges: the items are being removed
+
+
+class FileField:
+    """Attributes of files and of users' upload counters, in `directory`."""
+
+    OWNER: Final = "owner"
+    CHAT: Final = "chat"
+    NAME: Final = "name"
+    TYPE: Final = "type"
+    SIZE: Final = "size"  # bytes
+    SHA256: Final = "sha256"  # hex
+    CREATED: Final = "created"  # milliseconds since 1970
+    DUE: Final = "due"  # seconds since 1970: when the file is removed
+    STATE: Final = "state"  # waiting or ready
+    SEQS: Final = "seqs"  # seqs of the messages that contain the file
+    WIDTH: Final = "width"
+    HEIGHT: Final = "height"
+    THUMB: Final = "thumb"  # a thumbnail exists
+    LOOKED_AT: Final = "looked_at"  # inspected: no thumbnail will be added later
+    REV: Final = "rev"  # number of writes
+    UPLOADS: Final = "uploads"  # users: number of files not yet in a message
+    BYTES: Final = "bytes"  # users: total size of these files
+
+
+class CompanionField:
+    """Attributes of companions' versions, in `directory`."""
+
+    NAME: Final = "name"
+    VERSION: Final = "version"
+    CREATED: Final = "created"  # milliseconds since 1970
+    PROMPT: Final = "prompt"
+    PROVIDER: Final = "provider"  # bedrock, openai or scripted
+    MODEL: Final = "model"
+    CONTEXT_TOKENS: Final = "context_tokens"
+    ANSWER_TOKENS: Final = "answer_tokens"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """Key attributes. `sort` is None for a key with a partition key only."""
+
+    partition: str
+    sort: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attribute names, partition key first."""
+        return (self.partition,) if self.sort is None else (self.partition, self.sort)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Index:
+    """A global secondary index. Projects its key, the table's key and `includes`.
+
+    `since` is the migration that adds it to tables created without it.
+    """
+
+    name: str
+    key: Key
+    includes: tuple[str, ...] = ()
+    since: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """A table. `numbers` are the key attributes of type N; all other key attributes have type S."""
+
+    name: str
+    key: Key
+    indexes: tuple[Index, ...] = ()
+    numbers: frozenset[str] = frozenset()
+    expiry: str | None = None
+    expiry_before: str | None = None  # attribute of TTL before a migration
+    is_streamed: bool = False
+
+    def type_of(self, attribute: str) -> Literal["S", "N"]:
+        """Return the type of a key attribute."""
+        return "N" if attribute in self.numbers else "S"
+
+    def name_in(self, settings: Warm) -> str:
+        """Return the table's name with this installation's prefix."""
+        return settings.table_prefix + self.name
+
+
+SENDER_INDEX: Final = Index(
+    "sender", Key(MessageField.SENDER, MessageField.TS), (MessageField.EXPIRES_AT,)
+)
+RECEIVER_INDEX: Final = Index(
+    "receiver", Key(MessageField.RECEIVER, MessageField.TS), (MessageField.EXPIRES_AT,)
+)
+STATUS_INDEX: Final = Index(
+    "status", Key(MessageField.CHAT, MessageField.STATUS_TS), (MessageField.EXPIRES_AT,)
+)
+FILES_INDEX: Final = Index(
+    "files",
+    Key(MessageField.FILES_OF, MessageField.TS),
+    (MessageField.EXPIRES_AT,),
+    since=versions.FILES,
+)
+SESSION_CHAT_INDEX: Final = Index("GSI1_chat", Key(SessionField.GSI1_PK, None))
+MEMBER_INDEX: Final = Index("by_member", Key(DirectoryField.SK, DirectoryField.PK))
+
+MESSAGES: Final = Table(
+    "messages",
+    Key(MessageField.CHAT, MessageField.TS),
+    (SENDER_INDEX, RECEIVER_INDEX, STATUS_INDEX, FILES_INDEX),
+    numbers=frozenset({MessageField.TS}),
+    expiry=MessageField.TTL,
+    expiry_before=MessageField.EXPIRES_AT,
+    is_streamed=True,
+)
+CHAT_SESSION: Final = Table(
+    "chat_session", Key(SessionField.PK, SessionField.SK), (SESSION_CHAT_INDEX,)
+)
+SOCIAL: Final = Table("social", Key(SocialField.PK, SocialField.SK), expiry=SocialField.TTL)
+DIRECTORY: Final = Table(
+    "directory",
+    Key(DirectoryField.PK, DirectoryField.SK),
+    (MEMBER_INDEX,),
+    expiry=DirectoryField.EXPIRES_AT,
+)
+TABLES: Final = (MESSAGES, CHAT_SESSION, SOCIAL, DIRECTORY)

@@ -1,0 +1,234 @@
+"""Stream checkpoints and shard leases, for the Stream of table `messages`.
+
+Owns, in table `directory`:
+
+    PK "stream"  SK "shard#<stream>/<shard>"  parent S  place S  done BOOL  read_to N (ms)
+                                              holder S  held_until N (ms)  turn N  expires_at N
+    PK "stream"  SK "reader#<name>"           seen N (ms)  expires_at N
+
+A reader holds the lease of a shard while it reads it. Each holder gets a higher fencing token
+(`turn`), and checkpoints with a lower one are rejected, so a reader paused beyond its lease records
+nothing. Its work is repeated by the next holder and must be idempotent.
+
+The item of a completed shard is kept for a week, longer than DynamoDB lists the shard. The item of
+an incomplete shard is kept forever, so that unread records are detected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.errors import Unavailable
+from chatserver.warm.dynamo.client import ConditionFailed, DynamoClient, Item
+from chatserver.warm.schema.migrated_attributes import StreamField as Field
+from chatserver.warm.schema.tables import DIRECTORY
+from chatserver.warm.streams.shard_lineage import Shard, ShardProgress
+
+_PARTITION: Final = "stream"
+_SHARD: Final = "shard#"
+_READER: Final = "reader#"
+DONE_KEPT_S: Final = 7 * 86_400
+READER_KEPT_S: Final = 86_400
+
+
+class LeaseLost(Unavailable):
+    """Another reader holds the shard's lease."""
+
+
+class Hold(NamedTuple):
+    """A shard lease held by a reader."""
+
+    name: str
+    holder: str
+    turn: int
+    place: str | None
+    read_to_ms: int
+
+
+class Known(NamedTuple):
+    """State of all shards, and the readers with a recent heartbeat."""
+
+    standings: dict[str, ShardProgress]
+    readers: set[str]
+
+
+class StreamRows:
+    """Repository of checkpoints, leases and readers. `now` is in seconds since 1970."""
+
+    def __init__(self, client: DynamoClient, settings: Warm, lease_s: float) -> None:
+        self._client = client
+        self._table = DIRECTORY.name_in(settings)
+        self._lease_s = lease_s
+
+    async def list_known(self, now: float) -> Known:
+        """Return the state of all shards and readers. Strongly consistent."""
+        now_ms = int(now * 1000)
+        known = Known({}, set())
+        async for item in self._iter_rows():
+            sort = item[Field.SK]["S"]
+            if sort.startswith(_READER):
+                if _number(item, Field.SEEN) > now_ms - 1000 * self._lease_s:
+                    known.readers.add(sort.removeprefix(_READER))
+                continue
+            name = sort.removeprefix(_SHARD)
+            is_held = _number(item, Field.HELD_UNTIL) > now_ms
+            known.standings[name] = ShardProgress(
+                name,
+                item[Field.PLACE]["S"] if Field.PLACE in item else None,
+                Field.DONE in item,
+                _number(item, Field.READ_TO),
+                item[Field.HOLDER]["S"] if is_held else None,
+            )
+        return known
+
+    async def _iter_rows(self) -> AsyncIterator[Item]:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": "#pk = :pk",
+            "ExpressionAttributeNames": {"#pk": Field.PK},
+            "ExpressionAttributeValues": {":pk": {"S": _PARTITION}},
+            "ConsistentRead": True,
+        }
+        while True:
+            answer = await self._client.call("query", request)
+            for item in answer["Items"]:
+                yield item
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            request["ExclusiveStartKey"] = last
+
+    async def put_reader(self, reader: str, now: float) -> None:
+        """Record a heartbeat of a reader."""
+        item = _key(_READER + reader) | {
+            Field.SEEN: {"N": str(int(now * 1000))},
+            Field.EXPIRES_AT: {"N": str(int(now) + READER_KEPT_S)},
+        }
+        await self._client.call("put_item", {"TableName": self._table, "Item": item})
+
+    async def remove_reader(self, reader: str) -> None:
+        """Delete the item of a reader that stops. Idempotent."""
+        key = _key(_READER + reader)
+        await self._client.call("delete_item", {"TableName": self._table, "Key": key})
+
+    async def claim(
+        self, shard: Shard, reader: str, now: float, read_to_ms: int | None = None
+    ) -> Hold | None:
+        """Claim a shard; return None if another reader holds it or it is complete.
+
+        `read_to_ms` is the time up to which its parent is read, for a shard that was never read.
+        None means unknown and is treated as `now`.
+        """
+        now_ms = int(now * 1000)
+        sets = "#holder = :holder, #until = :until, #read = if_not_exists(#read, :from)"
+        values: Item = {
+            ":holder": {"S": reader},
+            ":until": {"N": str(now_ms + int(self._lease_s * 1000))},
+            ":now": {"N": str(now_ms)},
+            ":from": {"N": str(now_ms if read_to_ms is None else read_to_ms)},
+            ":one": {"N": "1"},
+        }
+        names = {
+            "#holder": Field.HOLDER,
+            "#until": Field.HELD_UNTIL,
+            "#read": Field.READ_TO,
+            "#turn": Field.TURN,
+            "#done": Field.DONE,
+        }
+        if shard.parent is not None:
+            sets += ", #parent = :parent"
+            names["#parent"] = Field.PARENT
+            values[":parent"] = {"S": shard.parent}
+        request = {
+            "TableName": self._table,
+            "Key": _key(_SHARD + shard.name),
+            "UpdateExpression": f"SET {sets} ADD #turn :one",
+            "ConditionExpression": (
+                "attribute_not_exists(#done) AND "
+                "(attribute_not_exists(#until) OR #until <= :now OR #holder = :holder)"
+            ),
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+            "ReturnValues": "ALL_NEW",
+        }
+        try:
+            item: Item = (await self._client.call("update_item", request))["Attributes"]
+        except ConditionFailed:
+            return None
+        place = item[Field.PLACE]["S"] if Field.PLACE in item else None
+        turn, read_to_ms = _number(item, Field.TURN), _number(item, Field.READ_TO)
+        return Hold(shard.name, reader, turn, place, read_to_ms)
+
+    async def note(
+        self, hold: Hold, now: float, *, is_done: bool = False, keep: bool = True
+    ) -> None:
+        """Record the progress of a shard, and keep or release its lease.
+
+        Raises:
+            LeaseLost: another reader holds the shard.
+        """
+        until_ms = int((now + self._lease_s) * 1000) if keep and not is_done else 0
+        sets = "#until = :until, #read = :read"
+        names = {
+            "#until": Field.HELD_UNTIL,
+            "#read": Field.READ_TO,
+            "#turn": Field.TURN,
+            "#holder": Field.HOLDER,
+        }
+        values: Item = {
+            ":until": {"N": str(until_ms)},
+            ":read": {"N": str(hold.read_to_ms)},
+            ":turn": {"N": str(hold.turn)},
+            ":holder": {"S": hold.holder},
+        }
+        if hold.place is not None:
+            sets += ", #place = :place"
+            names["#place"] = Field.PLACE
+            values[":place"] = {"S": hold.place}
+        if is_done:
+            sets += ", #done = :yes, #expires = :expires"
+            names |= {"#done": Field.DONE, "#expires": Field.EXPIRES_AT}
+            values |= {
+                ":yes": {"BOOL": True},
+                ":expires": {"N": str(int(now) + DONE_KEPT_S)},
+            }
+        request = {
+            "TableName": self._table,
+            "Key": _key(_SHARD + hold.name),
+            "UpdateExpression": f"SET {sets}",
+            "ConditionExpression": "#turn = :turn AND #holder = :holder",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed as exc:
+            raise LeaseLost(f"shard {hold.name}: another reader has it") from exc
+
+    async def close(self, standing: ShardProgress, now: float) -> bool:
+        """Mark a shard that no longer exists as complete; return False if it already was."""
+        request = {
+            "TableName": self._table,
+            "Key": _key(_SHARD + standing.name),
+            "UpdateExpression": "SET #done = :yes, #expires = :expires",
+            "ConditionExpression": "attribute_not_exists(#done)",
+            "ExpressionAttributeNames": {"#done": Field.DONE, "#expires": Field.EXPIRES_AT},
+            "ExpressionAttributeValues": {
+                ":yes": {"BOOL": True},
+                ":expires": {"N": str(int(now) + DONE_KEPT_S)},
+            },
+        }
+        try:
+            await self._client.call("update_item", request)
+        except ConditionFailed:
+            return False
+        return True
+
+
+def _key(sort: str) -> Item:
+    return {Field.PK: {"S": _PARTITION}, Field.SK: {"S": sort}}
+
+
+def _number(item: Item, name: str) -> int:
+    return int(item[name]["N"]) if name in item else 0

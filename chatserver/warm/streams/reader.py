@@ -1,0 +1,141 @@
+"""Reader of the Stream of table `messages`: shards and records.
+
+Owns nothing: `chatserver.warm.streams.checkpoints` stores positions. DynamoDB keeps a record for 24
+hours. It splits shards at any time, at least every few hours; a shard names its parent. A table
+whose stream was switched off and on again has two streams for a day.
+
+A record contains the identity that removed an item: TTL removals are made by DynamoDB itself.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from chatserver.config import Warm
+from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.client import DynamoClient, Item, TableMissing
+from chatserver.warm.dynamo.tenancy import Tenancy
+from chatserver.warm.schema.tables import MESSAGES
+from chatserver.warm.streams.shard_lineage import Shard
+
+STREAMS_MAX: Final = 100  # per table; all but one are from before the stream was switched off
+SHARDS_MAX: Final = 100_000
+RECORDS_MAX: Final = 1000  # per page; the AWS limit is 1000 and 1 MB
+_TTL: Final = {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}
+
+
+class Record(NamedTuple):
+    """A change to an item. `removed` is the old item if TTL removed it."""
+
+    sequence: str
+    created_s: float
+    removed: Item | None
+
+
+class RecordPage(NamedTuple):
+    """Records in order, and the next iterator; None at the end of the shard."""
+
+    records: list[Record]
+    next: str | None
+
+
+class Streams:
+    """Client of the table's Stream."""
+
+    def __init__(self, client: DynamoClient, settings: Warm) -> None:
+        self._client = client
+        self._table = MESSAGES.name_in(settings)
+        self._tenancy = Tenancy(settings) if settings.tenant else None
+
+    async def list_shards(self) -> list[Shard]:
+        """Return the shards of all streams of the table that may still have records.
+
+        Raises:
+            TableMissing: the table has no stream.
+        """
+        arns: list[str] = []
+        request: dict[str, Any] = {"TableName": self._table, "Limit": STREAMS_MAX}
+        while True:
+            answer = await self._client.call("list_streams", request)
+            arns += [each["StreamArn"] for each in answer["Streams"]]
+            if (last := answer.get("LastEvaluatedStreamArn")) is None:
+                break
+            request["ExclusiveStartStreamArn"] = last
+        if not arns:
+            raise TableMissing([f"table {self._table}: has no stream (CHAT_WARM_STREAM)"])
+        return [shard for arn in arns for shard in await self._list_shards_of(arn)]
+
+    async def _list_shards_of(self, arn: str) -> list[Shard]:
+        request: dict[str, Any] = {"StreamArn": arn}
+        found: list[Shard] = []
+        while True:
+            try:
+                answer = await self._client.call("describe_stream", request)
+            except TableMissing:
+                return []  # an old stream that was just deleted
+            description = answer["StreamDescription"]
+            found += [
+                Shard(each["ShardId"], each.get("ParentShardId"), arn)
+                for each in description["Shards"]
+            ]
+            if (last := description.get("LastEvaluatedShardId")) is None:
+                return found
+            if len(found) > SHARDS_MAX:
+                raise CorruptData(f"stream {arn}: has more than {SHARDS_MAX} shards")
+            request["ExclusiveStartShardId"] = last
+
+    async def open_iterator(self, shard: Shard, after: str | None) -> str:
+        """Return an iterator after a record, or at the start of the shard if `after` is None.
+
+        Raises:
+            StreamTrimmed: records after the given one were trimmed.
+            TableMissing: the shard no longer exists.
+        """
+        request = {
+            "StreamArn": shard.arn,
+            "ShardId": shard.id,
+            "ShardIteratorType": "TRIM_HORIZON" if after is None else "AFTER_SEQUENCE_NUMBER",
+        }
+        if after is not None:
+            request["SequenceNumber"] = after
+        answer = await self._client.call("get_shard_iterator", request)
+        iterator: str | None = answer.get("ShardIterator")
+        if iterator is None:
+            raise TableMissing([f"shard {shard.id}: has no iterator"])
+        return iterator
+
+    async def read(self, iterator: str) -> RecordPage:
+        """Return the records at an iterator. An empty page does not mean the end of the shard.
+
+        Raises:
+            IteratorExpired: open a new iterator.
+            StreamTrimmed: the records were trimmed.
+        """
+        answer = await self._client.call(
+            "get_records", {"ShardIterator": iterator, "Limit": RECORDS_MAX}
+        )
+        records = [self._own(_record_of(each)) for each in answer["Records"]]
+        return RecordPage(records, answer.get("NextShardIterator"))
+
+    def _own(self, record: Record) -> Record:
+        """Remove another tenant's item from a record: the Stream covers the whole table."""
+        if self._tenancy is None or record.removed is None:
+            return record
+        return record._replace(removed=self._tenancy.find_own(self._table, record.removed))
+
+
+def _record_of(raw: dict[str, Any]) -> Record:
+    change = raw["dynamodb"]
+    created: datetime | None = change.get("ApproximateCreationDateTime")
+    # Only removals by TTL have an identity. One without names is treated as a TTL removal: checking
+    # a record unnecessarily costs little.
+    identity: dict[str, str] | None = raw.get("userIdentity")
+    is_by_ttl = (
+        raw["eventName"] == "REMOVE"
+        and identity is not None
+        and all(identity.get(name, word) == word for name, word in _TTL.items())
+    )
+    removed = change.get("OldImage") if is_by_ttl else None
+    created_s = 0.0 if created is None else created.timestamp()
+    return Record(change["SequenceNumber"], created_s, removed)

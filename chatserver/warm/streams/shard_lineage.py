@@ -1,0 +1,103 @@
+"""Shard lineage: which shards of a Stream may be read, and by which reader. No I/O.
+
+A shard that was split or has ended is continued by its children. Changes to an item in the parent
+precede those in a child, so a shard may be read once its parent is completely read or no longer
+exists.
+
+Leases alone assign shards to readers (`chatserver.warm.streams.checkpoints`). `plan` returns the
+next actions of one reader, so that shards are balanced over the live readers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+# DynamoDB keeps records for 24 hours. A shard missing from the list earlier is a listing error.
+KEPT_MS: Final = 24 * 3_600_000
+SLACK_MS: Final = 3_600_000
+
+
+class Shard(NamedTuple):
+    """A shard as DynamoDB lists it."""
+
+    id: str
+    parent: str | None
+    arn: str = ""
+
+    @property
+    def name(self) -> str:
+        """The unique name of the shard among all streams of the table."""
+        return name_of(self.arn, self.id)
+
+    @property
+    def parent_name(self) -> str | None:
+        """The unique name of the parent shard."""
+        return None if self.parent is None else name_of(self.arn, self.parent)
+
+
+def name_of(arn: str, id_: str) -> str:
+    """Return the unique name of a shard among all streams of a table."""
+    return f"{arn.rpartition('/')[2]}/{id_}"
+
+
+class ShardProgress(NamedTuple):
+    """Progress of a shard: processed up to `place`, and all records older than `read_to_ms`.
+
+    `holder` is the reader that holds its lease, or None.
+    """
+
+    name: str
+    place: str | None = None
+    is_done: bool = False
+    read_to_ms: int = 0
+    holder: str | None = None
+
+
+class Plan(NamedTuple):
+    """Next actions of a reader: shards to claim, shards to release, and shards that were lost.
+
+    `late_ms` is the lag of the shard that is furthest behind.
+    """
+
+    take: list[Shard]
+    give_back: list[str]
+    lost: list[ShardProgress]
+    late_ms: int
+
+
+def plan(
+    listed: Sequence[Shard],
+    standings: Mapping[str, ShardProgress],
+    readers: Collection[str],
+    me: str,
+    now_ms: int,
+) -> Plan:
+    """Return the next actions of reader `me`. `readers` are the live readers.
+
+    Guarantees:
+        A shard is claimed only when its parent is complete, or is neither listed nor known as
+        incomplete.
+        With a stable set of readers, each readable shard is soon claimed, evenly over the readers.
+    """
+    names = {shard.name for shard in listed}
+    missing = [each for name, each in standings.items() if name not in names and not each.is_done]
+    lost = [each for each in missing if now_ms - each.read_to_ms > KEPT_MS - SLACK_MS]
+    waited_for = names | {each.name for each in missing}
+    done = {name for name, each in standings.items() if each.is_done} | {each.name for each in lost}
+    nobody = ShardProgress("")
+
+    def may_read(shard: Shard) -> bool:
+        parent = shard.parent_name
+        is_free = parent is None or parent in done or parent not in waited_for
+        return is_free and shard.name not in done
+
+    readable = [shard for shard in sorted(listed) if may_read(shard)]
+    holders = {shard.name: standings.get(shard.name, nobody).holder for shard in readable}
+    mine = [name for name, holder in holders.items() if holder == me]
+    free = [shard for shard in readable if holders[shard.name] is None]
+    share = math.ceil(len(readable) / len({*readers, me}))
+    known = [each for each in standings.values() if not each.is_done and each not in lost]
+    late_ms = max((now_ms - each.read_to_ms for each in known), default=0)
+    return Plan(free[: max(0, share - len(mine))], mine[share:], lost, max(0, late_ms))

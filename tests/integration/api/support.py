@@ -1,0 +1,42 @@
+"""What tests of the REST API share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+from litestar.types import ASGIApp
+
+from chatserver.api.app import create_app
+from chatserver.api.container import open_api_parts
+from chatserver.config import Settings
+from chatserver.domain.clock import SystemClock
+
+Caller = Callable[[str], httpx.AsyncClient]  # a client that is logged in as a user; "" as nobody
+
+
+def problem_of(answer: httpx.Response) -> tuple[int, str]:
+    """Return status and code of an answer that is an error."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
+async def make_group(owner: httpx.AsyncClient, *members: str, **fields: object) -> str:
+    """Create a group and return its id."""
+    answer = await owner.post("/v1/chats", json={"members": list(members), **fields})
+    assert answer.status_code == 201, answer.text
+    chat: str = answer.json()["chat"]
+    return chat
+
+
+async def send(client: httpx.AsyncClient, chat: str, body: str, **fields: object) -> httpx.Response:
+    """Send a message."""
+    return await client.post(f"/v1/chats/{chat}/messages", json={"body": body, **fields})
+
+
+@contextlib.asynccontextmanager
+async def open_api(settings: Settings) -> AsyncIterator[ASGIApp]:
+    """Make an API in this process, for tests with settings of their own; no process is started."""
+    async with open_api_parts(settings, SystemClock()) as parts:
+        yield create_app(settings, SystemClock(), parts)

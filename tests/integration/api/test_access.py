@@ -1,0 +1,117 @@
+"""Who is let in by the API, and what those hear who are not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from chatserver.config import Auth, Redis, Settings, Warm
+from chatserver.dev.servers import Server
+from tests.integration.api.support import Caller, open_api, problem_of
+from tests.support.rawchat import RawChat
+from tests.support.servers.processes import free_port
+from tests.support.stack import Stack
+
+NewName = Callable[[str], str]
+DOCUMENT = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text("utf-8"))
+NO_CHAT = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+
+async def test_request_without_a_token_is_told_how_to_log_in(api: Server) -> None:
+    """401 with the scheme, as RFC 6750 section 3 has it; no error code, for nothing was tried."""
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
+        answer = await client.get("/v1/me")
+
+    assert problem_of(answer) == (401, "unauthenticated")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer nonsense", "Bearer a.b.c", "Basic YTpi", "Bearer", "a.b.c", "Bearer x y"]
+)
+async def test_request_with_a_token_that_does_not_hold_is_refused(api: Server, header: str) -> None:
+    """The challenge says that the token was at fault; the answer does not repeat it."""
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
+        answer = await client.get("/v1/me", headers={"Authorization": header})
+
+    assert problem_of(answer) == (401, "unauthenticated")
+    assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+    assert "nonsense" not in answer.text
+
+
+async def test_token_in_the_query_is_nobody(stack: Stack, api: Server) -> None:
+    """Addresses end up in logs and histories, so a token there is not looked at."""
+    async with httpx.AsyncClient(base_url=api.endpoint, timeout=20) as client:
+        for name in ("token", "access_token", "authorization"):
+            answer = await client.get("/v1/me", params={name: stack.token("alice")})
+            assert problem_of(answer) == (401, "unauthenticated")
+
+
+async def test_user_who_names_another_to_act_as_is_forbidden(caller: Caller) -> None:
+    """The header is for API keys; a person who sends it is told, not served as himself."""
+    answer = await caller("oscar").get("/v1/me", headers={"X-Chat-As": "alice"})
+
+    assert problem_of(answer) == (403, "forbidden")
+
+
+async def test_path_that_does_not_exist_is_a_problem(caller: Caller) -> None:
+    """Also below /v1, where a framework would like to show a page of its own."""
+    for path in ("/v1/nothing", "/v1", "/v1/chats/c/nothing", "/schema"):
+        assert problem_of(await caller("oscar").get(path)) == (404, "not_found")
+
+
+async def test_api_whose_database_is_gone_is_alive_and_not_ready(redis_url: str) -> None:
+    """It wants no requests, and says why; restarting it would not help."""
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    settings = Settings(
+        redis=Redis(url=redis_url, call_timeout_s=20),
+        warm=Warm(endpoint=nowhere, access_key="none", secret_key=SecretStr("none")),
+        auth=Auth(secret=SecretStr("0" * 32)),
+    )
+    async with open_api(settings) as app:
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]  # ASGI all the same
+        async with httpx.AsyncClient(base_url="http://api.example", transport=transport) as client:
+            alive, ready = await client.get("/healthz"), await client.get("/readyz")
+
+    assert alive.status_code == 200
+    assert problem_of(ready) == (503, "unavailable")
+    assert ready.json()["detail"]
+
+
+async def test_empty_body_is_taken_where_all_fields_are_optional(
+    caller: Caller, new_name: NewName
+) -> None:
+    """No route insists on `{}`; what it answers is about the request, not about the body."""
+    client = caller(new_name("empty"))
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if operation.get("requestBody", {}).get("required", True) or path == "/v1/me":
+                continue
+            place = re.sub("{[a-z]+}", NO_CHAT, path.replace("{seq}", "1"))
+            answer = await client.request(method.upper(), place)
+            assert answer.status_code < 500, f"{method} {path}: {answer.text}"
+            assert "body" not in answer.text, f"{method} {path}: {answer.text}"
+
+
+async def test_unknown_field_of_a_body_is_refused_by_name(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A field that is misspelled is not passed over."""
+    path = f"/v1/chats/{pair}/notifications"
+
+    answer = await caller(alice.user).put(path, json={"quiet": True, "untill": 5})
+    nested = await caller(alice.user).post(
+        "/v1/me/push-subscriptions", json={"keys": {"p256dh": "x", "auth": "y", "more": "z"}}
+    )
+
+    assert problem_of(answer) == problem_of(nested) == (400, "bad_request")
+    assert "untill" in answer.json()["detail"]
+    assert "more" in nested.json()["detail"]
+    assert (await caller(alice.user).get(path)).json() == {"quiet": False, "until": None}

@@ -1,0 +1,193 @@
+"""Chats by REST: what the socket does, done by HTTP, with the same answers and the same events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.integration.api.support import Caller, make_group, problem_of
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def test_me_at_first_sight_makes_the_account(caller: Caller, new_name: NewName) -> None:
+    """A token is enough: who shows one exists from then on."""
+    user, other = new_name("erin"), new_name("frank")
+    me = (await caller(user).get("/v1/me")).json()
+
+    found = await caller(other).put(f"/v1/direct-chats/{user}")
+    missing = await caller(other).put(f"/v1/direct-chats/{new_name('nobody')}")
+
+    assert me["user"] == user
+    assert found.status_code == 200
+    assert problem_of(missing) == (404, "not_found")
+
+
+async def test_direct_chat_opened_by_http_is_the_one_of_the_socket(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
+    """One chat for two users, whoever opens it and how; both hear of it on their sockets."""
+    by_http = (await caller(alice.user).put(f"/v1/direct-chats/{bob.user}")).json()
+    await bob.ask("open_direct", user=alice.user)
+    event = await bob.expect_frame("event", kind="chat", chat=by_http["chat"])
+
+    by_socket = await bob.ask("open_direct", user=alice.user)
+
+    assert by_socket["chat"] == by_http
+    assert event["info"] == by_http
+
+
+async def test_group_by_http_lives_through_every_change(
+    caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, new_name: NewName
+) -> None:
+    """Create, rename, invite, give a role, remove: each answers what the chat is then."""
+    carol = new_name("carol")
+    await stack.add_users([carol])
+    owner = caller(alice.user)
+    chat = await make_group(owner, bob.user, name="Club")
+
+    renamed = (await owner.patch(f"/v1/chats/{chat}", json={"name": "Clan"})).json()
+    invited = (await owner.post(f"/v1/chats/{chat}/members", json={"users": [carol]})).json()
+    path = f"/v1/chats/{chat}/members/{carol}"
+    promoted = (await owner.patch(path, json={"role": "admin"})).json()
+    removed = (await owner.delete(path)).json()
+
+    assert renamed["name"] == "Clan"
+    assert invited["count"] == 3
+    assert promoted["roles"] == {alice.user: "owner", carol: "admin"}
+    assert removed["count"] == 2
+    assert (await owner.get(f"/v1/chats/{chat}")).json() == removed
+    entry = await bob.expect_frame("event", kind="update", chat=chat)
+    assert entry["message"]["name"] == "Clan"
+
+
+async def test_group_that_is_open_is_joined_and_left_by_http(
+    caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
+) -> None:
+    """Whoever knows an open group may come and go; a closed one is not there for him."""
+    owner, guest = caller(alice.user), caller(new_name("guest"))
+    chat = await make_group(owner, bob.user)
+
+    early = await guest.post(f"/v1/chats/{chat}/join", json={})
+    await owner.patch(f"/v1/chats/{chat}", json={"joining": "open"})
+    joined = await guest.post(f"/v1/chats/{chat}/join", json={})
+    left = await guest.post(f"/v1/chats/{chat}/leave", json={})
+
+    assert problem_of(early) == (404, "not_found")
+    assert (joined.status_code, joined.json()["count"]) == (200, 3)
+    assert left.json()["members"] == []  # who has left may not know who is in it
+    assert problem_of(await guest.get(f"/v1/chats/{chat}")) == (404, "not_found")
+
+
+async def test_chats_of_a_user_are_listed_in_pages(
+    caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """Newest first, each once; the last page has no next."""
+    user = new_name("dora")
+    others = [new_name("friend") for _ in range(5)]
+    await stack.add_users(others)
+    client = caller(user)
+    made = [(await client.put(f"/v1/direct-chats/{other}")).json()["chat"] for other in others]
+
+    listed, cursor, pages = [], None, 0
+    while pages == 0 or cursor is not None:
+        query = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+        page = (await client.get("/v1/chats", params=query)).json()
+        listed += [line["chat"] for line in page["items"]]
+        cursor, pages = page["next"], pages + 1
+
+    assert (listed, pages) == (made[::-1], 3)
+
+
+async def test_cursor_of_another_user_or_list_is_refused(
+    caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """A cursor says where its own list goes on, and nothing else."""
+    user, thief = new_name("gina"), new_name("thief")
+    others = [new_name("friend") for _ in range(2)]
+    await stack.add_users(others)
+    client = caller(user)
+    chat = await make_group(client, *others)
+    await client.put(f"/v1/direct-chats/{others[0]}")
+    mine = (await client.get("/v1/chats", params={"limit": 1})).json()["next"]
+
+    stolen = await caller(thief).get("/v1/chats", params={"cursor": mine})
+    strayed = await client.get(f"/v1/chats/{chat}/members", params={"cursor": mine})
+
+    assert problem_of(stolen) == problem_of(strayed) == (400, "bad_request")
+    assert "cursor" in stolen.json()["detail"]
+
+
+async def test_members_of_a_group_are_listed_in_pages_by_id(
+    caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """Each member once, with role; not for who is none."""
+    user = new_name("hugo")
+    others = sorted(new_name("member") for _ in range(4))
+    await stack.add_users(others)
+    client = caller(user)
+    chat = await make_group(client, *others)
+
+    first = (await client.get(f"/v1/chats/{chat}/members", params={"limit": 3})).json()
+    query = {"limit": 3, "cursor": first["next"]}
+    second = (await client.get(f"/v1/chats/{chat}/members", params=query)).json()
+    outside = await caller(new_name("eve")).get(f"/v1/chats/{chat}/members")
+
+    roles = {each["user"]: each["role"] for each in first["items"] + second["items"]}
+    assert roles == dict.fromkeys(others, "member") | {user: "owner"}
+    assert [each["user"] for each in first["items"] + second["items"]] == sorted([user, *others])
+    assert (len(first["items"]), second["next"]) == (3, None)
+    assert problem_of(outside) == (404, "not_found")
+
+
+async def test_presence_by_http_is_told_of_those_who_share_a_chat(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """One look, without a watch; a stranger learns nothing, not even that there is somebody."""
+    query = {"user": [bob.user, new_name("nobody")]}
+    await bob.say(pair, "hi")
+
+    seen = (await caller(alice.user).get("/v1/presence", params=query)).json()
+    unseen = (await caller(new_name("eve")).get("/v1/presence", params=query)).json()
+
+    assert seen == {"items": [{"user": bob.user, "state": "online", "last_seen": None}]}
+    assert unseen == {"items": []}
+
+
+async def test_profile_is_the_users_own_to_change_and_told_to_those_he_chats_with(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """Name and text are set one by one, and taken away; strangers and the blocked hear nothing."""
+    mine, query = caller(bob.user), {"user": [bob.user, alice.user, new_name("nobody")]}
+    await bob.say(pair, "hi")
+
+    async def told_to(user: str) -> Any:
+        answer = (await caller(user).get("/v1/users", params=query)).json()["items"]
+        return {each["user"]: (each["name"], each["about"]) for each in answer}
+
+    await mine.patch("/v1/me", json={"name": "Bob \u0410", "about": "at sea"})
+    changed = await mine.patch("/v1/me", json={"name": " Bob B. "})
+    told = {"user": bob.user, "name": "Bob B.", "about": "at sea"}
+    assert changed.json() == {**told, "is_admin": False}
+    assert await told_to(alice.user) == {bob.user: ("Bob B.", "at sea"), alice.user: (None, None)}
+    assert await told_to(new_name("eve")) == {}
+
+    await mine.patch("/v1/me", json={"about": None, "name": ""})
+    assert await told_to(alice.user) == {bob.user: (None, None), alice.user: (None, None)}
+    for wrong in ({"name": "a\nb"}, {"about": "x" * 1001}, {"role": "owner"}):
+        assert problem_of(await mine.patch("/v1/me", json=wrong))[0] in (400, 413), wrong
+    await mine.put(f"/v1/me/blocks/{alice.user}")
+    assert await told_to(alice.user) == {alice.user: (None, None)}
+
+
+async def test_chat_by_a_name_that_is_no_id_is_refused_by_field(caller: Caller) -> None:
+    """Nothing that could reach into another key goes further than the door."""
+    client = caller("mallory")
+    for path in ("/v1/chats/a%23b", "/v1/chats/%7Bp0%7D", "/v1/chats/" + "x" * 65):
+        answer = await client.get(path)
+        assert problem_of(answer) == (400, "bad_request")
+        assert answer.json()["detail"].startswith("chat: ")

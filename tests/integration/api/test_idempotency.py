@@ -1,0 +1,156 @@
+"""`Idempotency-Key`: a request that is repeated creates nothing twice and gets the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from chatserver.api.idempotency import name_of, short_digest
+from chatserver.config import Redis
+from chatserver.domain.access.principals import Principal
+from chatserver.domain.ids import UserId
+from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.redis.factory import open_hot
+from tests.integration.api.support import Caller, make_group, problem_of
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def post(client: httpx.AsyncClient, path: str, key: str, body: Any) -> httpx.Response:
+    """Make a request under a key."""
+    return await client.post(path, json=body, headers={"Idempotency-Key": key})
+
+
+async def test_creation_repeated_with_its_key_gets_the_same_answer(
+    caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """One group, whatever the client did not hear the first time."""
+    user, other = new_name("ines"), new_name("jan")
+    await stack.add_users([other])
+    client, body = caller(user), {"members": [other], "name": "Once"}
+
+    first = await post(client, "/v1/chats", "once", body)
+    again = await post(client, "/v1/chats", "once", body)
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.content == first.content
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "idempotency-replayed" not in first.headers
+    assert len((await client.get("/v1/chats")).json()["items"]) == 1
+
+
+async def test_key_used_for_another_request_is_a_conflict(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Another body, or another path, under the same key: the client has mixed something up."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    await post(client, path, "mixed", {"body": "one"})
+
+    other_body = await post(client, path, "mixed", {"body": "two"})
+    other_path = await post(client, "/v1/chats", "mixed", {"body": "one"})
+
+    assert problem_of(other_body) == problem_of(other_path) == (409, "conflict")
+
+
+async def test_key_of_another_user_is_another_key(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Nobody gets an answer that was given to somebody else."""
+    path, body = f"/v1/chats/{pair}/messages", {"body": "hello"}
+
+    mine = await post(caller(alice.user), path, "shared", body)
+    theirs = await post(caller(bob.user), path, "shared", body)
+
+    assert (mine.status_code, theirs.status_code) == (201, 201)
+    assert mine.json()["seq"] != theirs.json()["seq"]
+
+
+async def test_request_that_was_refused_may_be_mended_under_its_key(
+    caller: Caller, stack: Stack, new_name: NewName
+) -> None:
+    """Nothing was done, so nothing is remembered."""
+    user, late = new_name("kim"), new_name("late")
+    client, body = caller(user), {"members": [late]}
+
+    early = await post(client, "/v1/chats", "mended", body)
+    await stack.add_users([late])
+    mended = await post(client, "/v1/chats", "mended", body)
+
+    assert problem_of(early) == (404, "not_found")
+    assert mended.status_code == 201
+
+
+async def test_requests_at_once_under_one_key_get_one_answer(
+    caller: Caller, alice: RawChat, bob: RawChat
+) -> None:
+    """The first one is run; the others wait for its answer and get the same."""
+    client = caller(alice.user)
+    chat = await make_group(client, bob.user)
+    path, body = f"/v1/chats/{chat}/messages", {"body": "at once"}
+
+    answers = await asyncio.gather(*(post(client, path, "race", body) for _ in range(8)))
+
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1
+    assert sum("idempotency-replayed" in answer.headers for answer in answers) == 7
+    assert (await client.get(path)).json()["messages"][-1]["seq"] == 1
+
+
+async def test_request_waits_for_the_answer_of_its_first_one(
+    stack: Stack, caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A repeat that overlaps the first request gets that one's answer, from any process."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    body, headers = b'{"body":"slow"}', {"Idempotency-Key": "slow"}
+    async with open_hot(Redis(url=stack.redis_url)) as hot:
+        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "slow")
+        asked = short_digest("POST", path, "", body)
+        assert await answers.claim(name, asked) is None
+
+        repeat = asyncio.create_task(client.post(path, content=body, headers=headers))
+        await asyncio.wait([repeat], timeout=0.5)
+        await answers.put(name, Answer(asked, 201, "application/json", b'{"seq":77}'))
+
+        answer = await repeat
+    assert (answer.status_code, answer.json()) == (201, {"seq": 77})
+    assert answer.headers["idempotency-replayed"] == "true"
+
+
+async def test_request_whose_first_one_does_not_end_is_told_to_come_back(
+    stack: Stack, caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Nothing is wrong with it: temporary, with the time to wait; later it is run."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    async with open_hot(Redis(url=stack.redis_url)) as hot:
+        answers, name = Answers(hot), name_of(Principal("user", UserId(alice.user)), "stuck")
+        body, headers = b'{"body":"late"}', {"Idempotency-Key": "stuck"}
+        assert await answers.claim(name, short_digest("POST", path, "", body)) is None
+
+        waited = await client.post(path, content=body, headers=headers)
+        again = asyncio.create_task(client.post(path, content=body, headers=headers))
+        await answers.release(name)  # it was refused, or its process died
+
+        assert problem_of(waited) == (503, "unavailable")
+        assert waited.json()["temporary"] is True
+        assert waited.json()["retry_after_ms"] > 0
+        assert int(waited.headers["retry-after"]) >= 1
+        assert (await again).status_code == 201
+
+
+async def test_key_of_another_shape_is_refused(caller: Caller, alice: RawChat, pair: str) -> None:
+    """Up to 255 visible characters, once."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    for key in ("", "x" * 256, "two words"):
+        answer = await post(client, path, key, {"body": "x"})
+        assert problem_of(answer) == (400, "bad_request")
+        assert answer.json()["detail"].startswith("Idempotency-Key: ")
+    longest = await post(client, path, "x" * 255, {"body": "x"})
+    assert longest.status_code == 201

@@ -1,0 +1,138 @@
+"""How much one address and one user may ask of the API, and who counts as which address."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from litestar.types import ASGIApp
+from pydantic import SecretStr
+
+from chatserver.config import Api, Auth, Limits, Redis, Settings
+from tests.integration.api.support import open_api, problem_of
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+PROXY = "127.0.0.1"
+# Addresses below 192.0.2 are of these tests: gateways of the same stack share the buckets.
+SLOW = 0.001  # a token in 17 minutes: none comes back within a test
+
+
+@pytest.fixture
+async def strict(stack: Stack) -> AsyncIterator[ASGIApp]:
+    """An API that allows little, behind a proxy that it believes."""
+    bursts = {"calls": 12, "failures": 3, "requests": 64, "sends": 2}
+    limits = {f"{kind}_burst": burst for kind, burst in bursts.items()}
+    limits |= {f"{kind}_per_s": SLOW for kind in bursts}
+    settings = Settings(
+        redis=Redis(url=stack.redis_url, call_timeout_s=20),
+        warm=stack.warm,
+        auth=Auth(secret=SecretStr(stack.secret)),
+        api=Api(trusted_proxies=[PROXY]),
+        limits=Limits.model_validate(limits),
+    )
+    async with open_api(settings) as app:
+        yield app
+
+
+def client_of(stack: Stack, app: ASGIApp, user: str, address: str) -> httpx.AsyncClient:
+    """Return a client that the proxy has seen at an address."""
+    headers = {"X-Forwarded-For": address}
+    if user:
+        headers["Authorization"] = f"Bearer {stack.token(user)}"
+    transport = httpx.ASGITransport(app, client=(PROXY, 1))  # type: ignore[arg-type]  # ASGI all the same
+    return httpx.AsyncClient(base_url="http://api.example", headers=headers, transport=transport)
+
+
+async def codes(client: httpx.AsyncClient, count: int, *request: Any, **more: Any) -> list[int]:
+    """Make a request some times; return the statuses."""
+    return [(await client.request(*request, **more)).status_code for _ in range(count)]
+
+
+async def test_requests_of_an_address_beyond_its_burst_are_refused(
+    stack: Stack, strict: ASGIApp
+) -> None:
+    """Before anybody is asked who it is; another address does not notice, nor do probes."""
+    async with client_of(stack, strict, "", "192.0.2.1") as client:
+        found = await codes(client, 13, "GET", "/v1/client-config")
+        refused = await client.get("/v1/client-config")
+        health = [await codes(client, 2, "GET", path) for path in ("/healthz", "/readyz")]
+    async with client_of(stack, strict, "", "192.0.2.2") as other:
+        free = await other.get("/v1/client-config")
+
+    assert found == [200] * 12 + [429]
+    assert problem_of(refused) == (429, "rate_limited")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["retry_after_ms"] > 0
+    assert free.status_code == 200
+    assert health == [[200, 200]] * 2
+
+
+async def test_refused_tokens_of_an_address_end_in_429(
+    stack: Stack, strict: ASGIApp, new_name: NewName
+) -> None:
+    """Guessing is limited before it is looked at; then a good token does not help either."""
+    bad = {"Authorization": "Bearer a.b.c"}
+    async with client_of(stack, strict, "", "192.0.2.3") as client:
+        found = await codes(client, 4, "GET", "/v1/me", headers=bad)
+    async with client_of(stack, strict, new_name("late"), "192.0.2.3") as client:
+        late = await client.get("/v1/me")
+
+    assert found == [401, 401, 401, 429]
+    assert problem_of(late) == (429, "rate_limited")
+
+
+async def test_requests_of_a_user_beyond_the_burst_are_refused_wherever_from(
+    stack: Stack, strict: ASGIApp, new_name: NewName
+) -> None:
+    """The user is charged, not the address; a page of 150 chats costs 16 of 64 tokens."""
+    user, found = new_name("lena"), []
+    for n in range(5):
+        async with client_of(stack, strict, user, f"192.0.2.{10 + n}") as client:
+            found.append((await client.get("/v1/chats?limit=150")).status_code)
+
+    assert found == [200] * 4 + [429]
+
+
+async def test_messages_of_a_user_are_counted_by_themselves(
+    stack: Stack, strict: ASGIApp, new_name: NewName
+) -> None:
+    """As by the socket: sends have a bucket of their own, which both share."""
+    user, other = new_name("mia"), new_name("nora")
+    await stack.add_users([other])
+    async with client_of(stack, strict, user, "192.0.2.20") as client:
+        chat = (await client.put(f"/v1/direct-chats/{other}")).json()["chat"]
+        path = f"/v1/chats/{chat}/messages"
+        found = await codes(client, 3, "POST", path, json={"body": "x"})
+        read = await client.get(path)
+
+    assert found == [201, 201, 429]
+    assert read.status_code == 200
+
+
+async def test_forwarded_address_of_a_stranger_is_not_believed(
+    stack: Stack, strict: ASGIApp
+) -> None:
+    """Only the right-most hop that no trusted proxy has said counts: the rest is hearsay."""
+    found = []
+    for n in range(13):
+        chain = f"198.51.100.{n}, 192.0.2.30"
+        async with client_of(stack, strict, "", chain) as client:
+            found.append((await client.get("/v1/client-config")).status_code)
+
+    assert found == [200] * 12 + [429]
+
+
+async def test_creating_large_groups_is_charged_by_members(
+    stack: Stack, strict: ASGIApp, new_name: NewName
+) -> None:
+    """The cost of the body's content is charged, too: the second large group is refused."""
+    body = {"members": [f"nobody{n}" for n in range(200)], "name": "Team"}
+    async with client_of(stack, strict, new_name("olga"), "192.0.2.40") as client:
+        found = await codes(client, 2, "POST", "/v1/chats", json=body)
+
+    assert found == [404, 429]

@@ -1,0 +1,249 @@
+"""The access patterns by REST: by time, by sender, by receiver, by status, around one, by id.
+
+All messages are sent to be stored, so that their items are there; changes of them are not waited
+for: a list shows what was acked before it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.security.support.users import make_key
+from tests.support.rawchat import RawChat
+from tests.support.servers.processes import eventually
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+Fields = dict[str, Any]
+
+
+async def store(client: httpx.AsyncClient, chat: str, body: str, **more: Any) -> Fields:
+    """Send a message and see it stored; return its place."""
+    answer = await send(client, chat, body, durability="stored", **more)
+    assert answer.status_code == 201, answer.text
+    placed: Fields = answer.json()
+    return placed
+
+
+async def bodies(client: httpx.AsyncClient, path: str, **query: Any) -> list[str]:
+    """Read a list to its end, in pages of `limit`, each full but the last; return the texts."""
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = await client.get(path, params={"limit": 2, **query, **cursor})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += [each["body"] for each in page["items"]]
+        if page["next"] is None:
+            return found
+        assert len(page["items"]) == query.get("limit", 2)
+        cursor = {"cursor": page["next"]}
+
+
+async def test_messages_between_two_times_are_paged_either_way(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Both ends belong to the range; without one it is open."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages/between"
+    ts = [(await store(client, pair, f"m{n}"))["ts"] for n in range(5)]
+
+    newest = await bodies(client, path)
+    oldest = await bodies(client, path, order="oldest")
+    between = await bodies(client, path, **{"from": ts[1], "to": ts[3]})
+    single = await bodies(client, path, **{"from": ts[2], "to": ts[2]})
+    empty = await client.get(path, params={"from": ts[2], "to": ts[1]})
+
+    assert newest == ["m4", "m3", "m2", "m1", "m0"]
+    assert oldest == newest[::-1]
+    assert between == ["m3", "m2", "m1"]
+    assert single == ["m2"]
+    assert problem_of(empty) == (400, "bad_request")
+
+
+async def test_lists_leave_out_what_is_deleted_hidden_or_no_message(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """At once, whether the change has reached DynamoDB or not; an edit shows its new text."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(5)]
+    await theirs.put(f"/v1/chats/{pair}/messages/{seqs[0]}/reaction", json={"emoji": "👍"})
+    await mine.patch(f"/v1/chats/{pair}/messages/{seqs[1]}", json={"body": "edited"})
+    await mine.delete(f"/v1/chats/{pair}/messages/{seqs[2]}")
+    await theirs.delete(f"/v1/chats/{pair}/messages/{seqs[3]}", params={"for": "me"})
+
+    whole, without = ["m4", "m3", "edited", "m0"], ["m4", "edited", "m0"]
+    chat = f"/v1/chats/{pair}/messages"
+    for path in (f"{chat}/between", f"{chat}/active", "/v1/me/sent"):
+        assert await bodies(mine, path) == whole, path
+    for path in (f"{chat}/between", f"{chat}/active", "/v1/me/received"):
+        assert await bodies(theirs, path) == without, path
+    assert await bodies(theirs, "/v1/me/sent") == []
+    assert await bodies(mine, "/v1/me/received") == []
+
+
+async def test_deleted_message_leaves_the_active_ones_in_the_table(
+    caller: Caller, stack: Stack, alice: RawChat, pair: str
+) -> None:
+    """The status index alone tells: a deleted message has left the prefix."""
+    client = caller(alice.user)
+    seqs = [(await store(client, pair, f"m{n}"))["seq"] for n in range(3)]
+    await client.delete(f"/v1/chats/{pair}/messages/{seqs[1]}")
+
+    async def has_left() -> bool:
+        items = await stack.read_items(pair)
+        return any(item["status_ts"]["S"].startswith("deleted#") for item in items)
+
+    await eventually(has_left, deadline_s=60, what="the deletion is stored")
+
+    assert await bodies(client, f"/v1/chats/{pair}/messages/active") == ["m2", "m0"]
+
+
+async def test_sent_is_what_the_user_may_still_read(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """Not of chats that they left; of one that they joined again, what they sent before, too."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    left, back, open_ = [await make_group(mine, bob.user) for _ in range(3)]
+    for chat, text in ((pair, "direct"), (left, "left"), (back, "before"), (open_, "early")):
+        await store(theirs, chat, text)
+    for chat in (left, back, open_):
+        assert (await theirs.post(f"/v1/chats/{chat}/leave", json={})).status_code == 200
+    for chat in (back, open_):
+        answer = await mine.post(f"/v1/chats/{chat}/members", json={"users": [bob.user]})
+        assert answer.status_code == 201
+    answer = await mine.patch(f"/v1/chats/{open_}", json={"history": "all"})
+    assert answer.status_code == 200
+    placed = await store(theirs, back, "after")
+
+    async def has_rejoined() -> bool:
+        # The directory's `joined` is the least it can be until Redis has given the place.
+        return await bodies(theirs, "/v1/me/sent") == ["after", "early", "before", "direct"]
+
+    await eventually(has_rejoined, deadline_s=60, what="the list is what he may read")
+
+    since = {"from": placed["ts"]}
+    assert await bodies(theirs, "/v1/me/sent", **since) == ["after"]
+    between = f"/v1/chats/{back}/messages/between"
+    assert await bodies(theirs, between) == ["after", "before"]
+    assert await bodies(theirs, between, order="oldest") == ["before", "after"]
+    for path in ("between", "active", "1", "around/1", "by-mid/x?seq=1"):
+        answer = await theirs.get(f"/v1/chats/{left}/messages/{path}")
+        assert problem_of(answer) == (404, "not_found"), path
+
+
+async def test_received_is_what_was_sent_directly(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Messages of groups have no receiver."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    chat = await make_group(mine, bob.user)
+    await store(mine, chat, "to all")
+    first = await store(mine, pair, "one")
+    await store(theirs, pair, "own")
+    await store(mine, pair, "two")
+
+    assert await bodies(theirs, "/v1/me/received", order="oldest") == ["one", "two"]
+    assert await bodies(theirs, "/v1/me/received", to=first["ts"]) == ["one"]
+
+
+async def test_message_is_read_by_seq_and_by_its_id(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """An id comes with a seq or a ts, and has to be the one of that place."""
+    mine = caller(alice.user)
+    first, second = [await store(mine, pair, text) for text in ("one", "two")]
+    path = f"/v1/chats/{pair}/messages"
+    of_first = f"{path}/by-mid/{first['mid']}"
+
+    found = [
+        await mine.get(f"{path}/{first['seq']}"),
+        await mine.get(of_first, params={"seq": first["seq"]}),
+        await mine.get(of_first, params={"ts": first["ts"]}),
+    ]
+    unstored = (await send(mine, pair, "three")).json()
+    found_unstored = await mine.get(
+        f"{path}/by-mid/{unstored['mid']}", params={"ts": unstored["ts"]}
+    )
+
+    assert [each.json()["body"] for each in found] == ["one"] * 3
+    assert found_unstored.json()["body"] == "three"
+    wrong = [{"seq": second["seq"]}, {"ts": second["ts"]}, {"seq": 99}, {"ts": 99}]
+    for reference in wrong:
+        assert problem_of(await mine.get(of_first, params=reference)) == (404, "not_found")
+    assert problem_of(await mine.get(of_first)) == (400, "bad_request")
+    assert problem_of(await mine.get(f"{path}/99")) == (404, "not_found")
+
+
+async def test_messages_around_one_join_without_a_hole(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """Half of them before it; fewer only at the ends of the chat."""
+    client = caller(alice.user)
+    for n in range(1, 8):
+        await send(client, pair, f"m{n}")
+
+    async def around(seq: int, limit: int) -> tuple[list[str], bool, bool]:
+        answer = await client.get(
+            f"/v1/chats/{pair}/messages/around/{seq}", params={"limit": limit}
+        )
+        found = answer.json()
+        return [each["body"] for each in found["messages"]], found["older"], found["newer"]
+
+    assert await around(4, 3) == (["m3", "m4", "m5"], True, True)
+    assert await around(4, 1) == (["m4"], True, True)
+    assert await around(1, 4) == (["m1", "m2", "m3", "m4"], False, True)
+    assert await around(7, 4) == (["m5", "m6", "m7"], True, False)
+    assert await around(4, 50) == ([f"m{n}" for n in range(1, 8)], False, False)
+
+
+async def test_key_with_the_scope_reads_anybody_s_messages(
+    caller: Caller, stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The host application sees what members see, also what one of them hid from himself."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    seqs = [(await store(mine, pair, f"m{n}"))["seq"] for n in range(3)]
+    await mine.delete(f"/v1/chats/{pair}/messages/{seqs[0]}")
+    await theirs.delete(f"/v1/chats/{pair}/messages/{seqs[1]}", params={"for": "me"})
+    host = caller("")
+    host.headers["Authorization"] = f"Bearer {await make_key(stack, 'chats:read')}"
+
+    lists = [
+        await bodies(host, f"/v1/admin/chats/{pair}/messages"),
+        await bodies(host, f"/v1/admin/chats/{pair}/messages/active"),
+        await bodies(host, f"/v1/admin/users/{alice.user}/sent"),
+        await bodies(host, f"/v1/admin/users/{bob.user}/received"),
+    ]
+    absent = await host.get("/v1/admin/chats/no-such-chat/messages")
+
+    assert lists == [["m2", "m1"]] * 4
+    assert problem_of(absent) == (404, "not_found")
+
+
+async def test_cursor_of_a_list_is_good_for_that_list_alone(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Not for another range or direction, nor for somebody else."""
+    mine = caller(alice.user)
+    for n in range(3):
+        await store(mine, pair, f"m{n}")
+    path = f"/v1/chats/{pair}/messages/between"
+    cursor = (await mine.get(path, params={"limit": 1})).json()["next"]
+
+    right = await mine.get(path, params={"limit": 1, "cursor": cursor})
+    wrong = [
+        await mine.get(path, params={"cursor": cursor, "order": "oldest"}),
+        await mine.get(path, params={"cursor": cursor, "from": 1}),
+        await mine.get(f"/v1/chats/{pair}/messages/active", params={"cursor": cursor}),
+        await mine.get("/v1/me/sent", params={"cursor": cursor}),
+        await caller(bob.user).get(path, params={"cursor": cursor}),
+        await mine.get(path, params={"cursor": cursor[:-2] + "AA"}),
+    ]
+
+    assert [each["body"] for each in right.json()["items"]] == ["m1"]
+    assert [problem_of(each) for each in wrong] == [(400, "bad_request")] * len(wrong)

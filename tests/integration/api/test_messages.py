@@ -1,0 +1,235 @@
+"""Messages by REST: sent, read, changed and marked, and heard of on sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.api.support import Caller, make_group, problem_of, send
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def test_message_sent_by_http_reaches_devices_and_history(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The API has no sessions: devices on a gateway hear of it by mail, the sender's too."""
+    client = caller(alice.user)
+    answer = await send(client, pair, "hello", ref="one", kind="text")
+
+    events = [await who.expect_frame("event", kind="message", chat=pair) for who in (alice, bob)]
+    page = (await client.get(f"/v1/chats/{pair}/messages")).json()
+
+    placed = answer.json()
+    assert answer.status_code == 201
+    assert (placed["ref"], placed["seq"], placed["dup"], placed["durability"]) == (
+        "one",
+        1,
+        False,
+        "hot",
+    )
+    assert [event["message"] for event in events] == page["messages"] * 2
+    assert page["messages"][0]["mid"] == placed["mid"]
+    assert (page["tier"], page["more"]) == ("hot", False)
+
+
+async def test_message_sent_again_has_the_same_place(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """One `ref`, one message; another text under it is a conflict."""
+    client = caller(alice.user)
+    first = await send(client, pair, "hello", ref="same")
+
+    second = await send(client, pair, "hello", ref="same")
+    other = await send(client, pair, "goodbye", ref="same")
+
+    assert second.status_code == 200
+    assert second.json() == first.json() | {"dup": True}
+    assert problem_of(other) == (409, "conflict")
+
+
+async def test_line_breaks_are_the_same_message_whatever_the_system(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """CRLF is stored as a newline; limits and repeats see the stored text, in edits, too."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    sent = await send(client, pair, "one\r\ntwo\rthree", ref="breaks")
+    again = await send(client, pair, "one\ntwo\nthree", ref="breaks")
+    longest = await send(client, pair, "x\r\n" * 2000)
+    edited = await client.patch(f"{path}/1", json={"body": "four\r\nfive"})
+
+    assert [each.status_code for each in (sent, again, longest, edited)] == [201, 200, 201, 200]
+    bodies = [message["body"] for message in (await client.get(path)).json()["messages"]]
+    assert bodies[:2] == ["four\nfive", "x\n" * 2000]
+
+
+async def test_message_by_the_socket_and_by_http_are_one(
+    caller: Caller, alice: RawChat, pair: str
+) -> None:
+    """A client that loses its socket may go on by HTTP, with the same reference."""
+    by_socket = await alice.say(pair, "hello", "crossing")
+
+    by_http = (await send(caller(alice.user), pair, "hello", ref="crossing")).json()
+
+    assert (by_http["seq"], by_http["mid"], by_http["dup"]) == (
+        by_socket["seq"],
+        by_socket["mid"],
+        True,
+    )
+
+
+async def test_message_to_be_stored_is_in_the_warm_tier_on_answer(
+    caller: Caller, stack: Stack, alice: RawChat, pair: str
+) -> None:
+    """`stored` means what it says; nobody mails the API, so it looks."""
+    answer = await send(caller(alice.user), pair, "kept", durability="stored")
+
+    assert (answer.status_code, answer.json()["durability"]) == (201, "stored")
+    rows = await stack.read_warm(pair)
+    assert [row.body for row in rows] == ["kept"]
+
+
+async def test_message_changed_by_http_shows_the_change(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Edit, react, delete for oneself and for all, as by the socket."""
+    mine, theirs = caller(alice.user), caller(bob.user)
+    seq = (await send(mine, pair, "helo")).json()["seq"]
+    path = f"/v1/chats/{pair}/messages/{seq}"
+
+    edited = await mine.patch(path, json={"body": "hello"})
+    reacted = await theirs.put(f"{path}/reaction", json={"emoji": "👍"})
+    (seen, *_) = (await theirs.get(f"/v1/chats/{pair}/messages")).json()["messages"]
+    foreign = await theirs.patch(path, json={"body": "mine now"})
+    hidden = await theirs.delete(path, params={"for": "me"})
+    deleted = await mine.delete(path)
+    (gone, *_) = (await mine.get(f"/v1/chats/{pair}/messages")).json()["messages"]
+
+    assert [answer.status_code for answer in (edited, reacted, hidden, deleted)] == [200] * 4
+    assert (seen["body"], seen["reactions"]) == ("hello", {bob.user: "👍"})
+    assert problem_of(foreign) == (403, "forbidden")
+    assert (gone["deleted"], gone["body"]) == (True, "")
+
+
+async def test_history_by_http_goes_both_ways(caller: Caller, alice: RawChat, pair: str) -> None:
+    """Before and after a seq, contiguous; both at once make no sense."""
+    client, path = caller(alice.user), f"/v1/chats/{pair}/messages"
+    for n in range(1, 6):
+        await send(client, pair, f"m{n}")
+
+    older = (await client.get(path, params={"before": 4, "limit": 2})).json()
+    newer = (await client.get(path, params={"after": 3, "limit": 10})).json()
+    both = await client.get(path, params={"before": 4, "after": 1})
+
+    assert ([m["body"] for m in older["messages"]], older["more"]) == (["m2", "m3"], True)
+    assert ([m["body"] for m in newer["messages"]], newer["more"]) == (["m4", "m5"], False)
+    assert problem_of(both) == (400, "bad_request")
+
+
+async def test_marks_set_by_http_are_told_to_the_sender(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Who reads by HTTP is seen to have read."""
+    seq = (await send(caller(alice.user), pair, "read me")).json()["seq"]
+
+    answer = await caller(bob.user).put(f"/v1/chats/{pair}/marks", json={"read": seq})
+
+    event = await alice.expect_frame("event", kind="read", chat=pair)
+    empty = await caller(bob.user).put(f"/v1/chats/{pair}/marks", json={})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert (event["read"]["user"], event["read"]["read"]) == (bob.user, seq)
+    assert problem_of(empty) == (400, "bad_request")
+
+
+async def test_messages_of_others_are_not_there(
+    caller: Caller, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """Reading, sending, changing and marking answer 404, as for a chat that does not exist."""
+    await send(caller(alice.user), pair, "private")
+    eve = caller(new_name("eve"))
+    for chat in (pair, "no-such-chat"):
+        path = f"/v1/chats/{chat}/messages"
+        answers = [
+            await eve.get(path),
+            await eve.post(path, json={"body": "let me in"}),
+            await eve.patch(f"{path}/1", json={"body": "x"}),
+            await eve.put(f"{path}/1/reaction", json={"emoji": "👍"}),
+            await eve.delete(f"{path}/1"),
+            await eve.delete(f"{path}/1", params={"for": "me"}),
+            await eve.put(f"/v1/chats/{chat}/marks", json={"read": 1}),
+        ]
+        assert [problem_of(answer) for answer in answers] == [(404, "not_found")] * len(answers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"body": 7}, "body"),
+        ({}, "body"),
+        ({"body": ""}, "body"),
+        ({"body": "x" * 5000}, "body"),
+        ({"body": "x", "ref": "a#b"}, "ref"),
+        ({"body": "x", "kind": "edit"}, "kind"),
+        ({"body": "x", "kind": "archived"}, "kind"),
+        ({"body": "x", "kind": "lost"}, "kind"),
+        ({"body": "x", "reply_to": 0}, "reply_to"),
+        ({"body": "x", "durability": "never"}, "durability"),
+        ({"body": "x", "chat": "another"}, "chat"),
+        ({"body": "x", "sender": "bob"}, "sender"),
+    ],
+)
+async def test_message_with_a_wrong_field_is_refused_by_name(
+    caller: Caller, alice: RawChat, pair: str, fields: dict[str, object], field: str
+) -> None:
+    """The caller learns which field, and what it is not."""
+    answer = await caller(alice.user).post(f"/v1/chats/{pair}/messages", json=fields)
+
+    status, code = problem_of(answer)
+    assert (status, code) in {(400, "bad_request"), (413, "too_large")}
+    assert field in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chats/{chat}/messages?befor=7", "befor"),
+        ("/v1/chats/{chat}/messages?limit=5&cursor=x", "cursor"),
+        ("/v1/chats?Limit=5", "Limit"),
+        ("/v1/me?nonsense", "nonsense"),
+    ],
+)
+async def test_query_parameter_that_a_route_does_not_know_is_refused_by_name(
+    caller: Caller, alice: RawChat, pair: str, path: str, name: str
+) -> None:
+    """Passed over in silence, it would give the same first page for ever."""
+    answer = await caller(alice.user).get(path.format(chat=pair))
+
+    assert problem_of(answer) == (400, "bad_request")
+    assert answer.json()["detail"].startswith(f"{name}: no such query parameter; there are: ")
+
+
+async def test_pages_may_be_linked_to_with_what_others_add(caller: Caller) -> None:
+    """They are for browsers, where anything may come behind the question mark."""
+    answer = await caller("alice").get("/?utm_source=mail")
+
+    assert answer.status_code == 200
+
+
+async def test_group_of_three_hears_what_is_sent_by_http(
+    caller: Caller, alice: RawChat, bob: RawChat, new_name: NewName
+) -> None:
+    """Fan-out is the same as for a message by the socket: each inbox has it once, in order."""
+    client = caller(alice.user)
+    chat = await make_group(client, bob.user)
+    for n in range(10):
+        await send(client, chat, f"m{n}")
+
+    await bob.expect_frame("event", kind="message", chat=chat, cs=10)
+
+    heard = [event["message"]["body"] for event in bob.of_type("event", kind="message", chat=chat)]
+    assert heard == [f"m{n}" for n in range(10)]

@@ -1,0 +1,136 @@
+"""`chatserver api` as a process: serves, refuses what is no HTTP, ends in order, fails in words."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from chatserver.dev.servers import answers_http
+from tests.support.servers.processes import eventually, free_port
+
+Start = Callable[..., subprocess.Popen[str]]
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def start_api(redis_url: str) -> Iterator[Start]:
+    """Start API processes with settings of their own, beside a Redis; there is no DynamoDB."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(**settings: str) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "chatserver.cli.main", "api"],
+            env=kept | {"CHAT_AUTH_SECRET": SECRET, "CHAT_REDIS_URL": redis_url} | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+END_S = 60  # of a process: only a failure takes so long
+
+
+async def ready(port: int) -> None:
+    await eventually(lambda: answers_http(port, "/healthz"), END_S, "the API's health")
+
+
+async def test_api_stopped_by_a_signal_exits_with_0_and_frees_its_port(start_api: Start) -> None:
+    """SIGTERM is an orderly end, told in JSON lines."""
+    port = free_port()
+    process = start_api(CHAT_API_PORT=str(port))
+    await ready(port)
+
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=END_S)
+
+    assert process.returncode == 0
+    assert all(line.startswith("{") for line in output.splitlines()), output
+    assert "api.ready" in output and "api.stopped" in output
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+def test_api_on_a_busy_port_names_the_address(start_api: Start) -> None:
+    """No traceback, and what to look for."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        output, _ = start_api(CHAT_API_PORT=str(port)).communicate(timeout=END_S)
+
+    assert f"127.0.0.1:{port}" in output
+    assert "Traceback" not in output
+
+
+async def test_api_survives_what_is_no_http(start_api: Start) -> None:
+    """Rubbish, an endless header and a sudden end cost the sender its connection, nothing else."""
+    port = free_port()
+    start_api(CHAT_API_PORT=str(port))
+    await ready(port)
+
+    for rubbish in (b"\x16\x03\x01\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"a" * 200_000, b""):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.settimeout(20)
+            try:
+                client.sendall(rubbish)
+                client.shutdown(socket.SHUT_WR)
+                answer = client.recv(4096)
+            except ConnectionError:
+                answer = b""
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+
+    await ready(port)
+
+
+async def test_api_tells_nothing_of_its_software(start_api: Start) -> None:
+    """No Server header, no version, no framework's error page."""
+    port = free_port()
+    start_api(CHAT_API_PORT=str(port))
+    await ready(port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+
+    connection.request("GET", "/nothing-here")
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+
+    assert answer.status == 404
+    assert answer.getheader("Server") is None
+    assert answer.getheader("Content-Type") == "application/problem+json"
+    assert b"litestar" not in body.lower()
+
+
+async def test_api_log_holds_no_token(start_api: Start) -> None:
+    """A token that somebody puts where it does not belong is not written down."""
+    port = free_port()
+    process = start_api(CHAT_API_PORT=str(port), CHAT_API_DEMO_USERS='["alice"]')
+    await ready(port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    canary = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
+    for path in (f"/v1/{canary}", f"/v1/dev/login?token={canary}"):
+        connection.request("POST", path, b'{"user":"nobody"}', {"Authorization": canary})
+        connection.getresponse().read()
+    connection.close()
+
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=END_S)
+
+    assert "request.refused" in output
+    assert "eyJ" not in output

@@ -1,0 +1,62 @@
+"""What the Python SDK tells again, and what not, after an orderly close."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from chatserver.client import ChatClient, MemoryStore, events
+from tests.support.servers.processes import eventually
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+DEADLINE_S = 60.0
+
+
+def client_of(stack: Stack, user: str, store: MemoryStore | None = None) -> ChatClient:
+    """A device of a user."""
+    url = f"ws://127.0.0.1:{stack.port}/"
+    return ChatClient(url, stack.token(user), open_s=DEADLINE_S, store=store)
+
+
+async def heard(client: ChatClient, chat: str, count: int) -> list[str]:
+    """Return so many next entries of a chat: what messages say, and which places were changed."""
+    said: list[str] = []
+    async with asyncio.timeout(DEADLINE_S):
+        async for event in client.events():
+            if isinstance(event, events.MessageAdded) and event.chat == chat:
+                said.append(event.message.body)
+            if isinstance(event, events.MessageChanged) and event.chat == chat:
+                said.append(f"{event.change.kind} of {event.change.target}")
+            if len(said) == count:
+                break
+    return said
+
+
+async def test_client_closed_while_events_wait_hears_them_next_time_and_no_other(
+    stack: Stack, new_name: NewName
+) -> None:
+    """What was taken is not told again, though nothing was saved since; what was not, is."""
+    store, name = MemoryStore(), new_name("bob")
+    async with client_of(stack, new_name("alice")) as alice:
+        async with client_of(stack, name, store) as bob:
+            chat = (await alice.open_direct(name)).id
+            for number in range(6):
+                await alice.send(chat, f"text {number}")
+            await alice.edit(chat, 2, "text 1, mended")
+            await alice.react(chat, 1, "👍")
+            await eventually(
+                lambda: [each for each in bob.messages(chat) if each.reactions],
+                DEADLINE_S,
+                "all of it",
+            )
+            assert await heard(bob, chat, 3) == ["text 0", "text 1", "text 2"]
+
+        async with client_of(stack, name, store) as bob:
+            rest = await heard(bob, chat, 5)
+            await alice.send(chat, "news")
+            assert await heard(bob, chat, 1) == ["news"]
+
+    assert rest == ["text 3", "text 4", "text 5", "edit of 2", "reaction of 1"]

@@ -1,0 +1,67 @@
+"""docs/sdk.md: its examples run as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.rawchat import RawChat
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+TEXT = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text("utf-8")
+FIRST, RESUMING = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+DEADLINE_S = 60.0
+
+
+async def start(program: str, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def output_of(process: asyncio.subprocess.Process) -> str:
+    output, _ = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+async def test_first_example_sends_and_hears(
+    stack: Stack, alice: RawChat, new_name: Callable[[str], str]
+) -> None:
+    """It says hello, prints the answer and marks it as read."""
+    user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
+
+    process = await start(FIRST, url, stack.token(user), alice.user)
+    hello = await alice.expect_frame("event", DEADLINE_S, kind="message")
+    assert hello["message"]["body"] == "Hello"
+    await alice.say(hello["chat"], "Hello you")
+
+    assert await output_of(process) == f"sent as 1\n{alice.user}: Hello you\n"
+    await alice.expect_frame("event", kind="read", read={"user": user, "read": 2, "received": 2})
+
+
+async def test_second_example_goes_on_after_a_restart(
+    stack: Stack, alice: RawChat, new_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The second process prints what came between the two, and nothing twice."""
+    user, url = new_name("sdk"), f"ws://127.0.0.1:{stack.port}/"
+    arguments = (url, stack.token(user), str(tmp_path / "place.db"))
+    async with stack.chat_of(user, device="first"):
+        chat = (await alice.ask("open_direct", user=user))["chat"]["chat"]
+
+    process = await start(RESUMING, *arguments, "1")
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S) == b"ready\n"
+    await alice.say(chat, "one")
+    assert await output_of(process) == "one\n"
+    await alice.say(chat, "two")
+    await alice.say(chat, "three")
+
+    assert await output_of(await start(RESUMING, *arguments, "2")) == "ready\ntwo\nthree\n"

@@ -1,0 +1,154 @@
+"""A child of `chatserver dev`: its lines, its readiness, its end, whatever it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from chatserver.dev.child import LINE_BYTES_MAX, TAIL_LINES, Child, Failed
+from chatserver.dev.servers import Launch
+from tests.support.servers.processes import eventually, is_running
+
+Make = Callable[..., Child]
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """What the children of the test said."""
+    return []
+
+
+@pytest.fixture
+async def make(tmp_path: Path, lines: list[str]) -> AsyncIterator[Make]:
+    """Make children that run a shell script; none outlives the test."""
+    made: list[Child] = []
+
+    def make_child(script: str, ready_line: str = "", stop_s: float = 5.0) -> Child:
+        launch = Launch(
+            "child",
+            ["sh", "-c", script],
+            0,
+            tmp_path / "folder",
+            lambda: True,
+            ready_line=ready_line,
+            stop_s=stop_s,
+        )
+        made.append(Child(launch, lambda name, text: lines.append(f"{name}: {text}")))
+        return made[-1]
+
+    yield make_child
+    for child in made:
+        child.kill()
+        await child.stop()
+
+
+async def test_lines_of_a_child_come_with_its_name(make: Make, lines: list[str]) -> None:
+    """Both of its outputs, the last line too if it has no end; empty ones are left out."""
+    child = make("echo one; echo; echo two >&2; printf three")
+    await child.start()
+
+    assert await child.wait_ended() == 0
+
+    assert lines == ["child: one", "child: two", "child: three"]
+
+
+async def test_line_without_end_is_cut_into_pieces(make: Make, lines: list[str]) -> None:
+    """A child that never ends its line costs bounded memory."""
+    child = make(f"head -c {LINE_BYTES_MAX * 10} /dev/zero | tr '\\0' x")
+    await child.start()
+
+    await child.wait_ended()
+
+    assert len(lines) >= 2
+    assert max(map(len, lines)) <= LINE_BYTES_MAX + len("child: ")
+
+
+async def test_tail_keeps_the_last_lines_only(make: Make) -> None:
+    """However much it says."""
+    child = make("seq 1000")
+    await child.start()
+
+    await child.wait_ended()
+
+    assert list(child.tail) == [str(number) for number in range(1001 - TAIL_LINES, 1001)]
+
+
+async def test_bytes_that_are_no_utf8_are_shown_as_such(make: Make, lines: list[str]) -> None:
+    """A broken line breaks nothing."""
+    child = make("printf 'a\\377b\\n'")
+    await child.start()
+
+    await child.wait_ended()
+
+    assert lines == ["child: a\N{REPLACEMENT CHARACTER}b"]
+
+
+async def test_child_is_ready_once_it_said_so(make: Make, lines: list[str]) -> None:
+    """A process without a port tells its readiness by a line."""
+    child = make("echo starting; echo all.ready now; sleep 60", ready_line="all.ready")
+    await child.start()
+
+    await child.wait_ready(60)
+
+    assert "child: all.ready now" in lines
+
+
+async def test_child_that_ends_while_starting_failed_with_its_code(make: Make) -> None:
+    """It is not waited for until the deadline."""
+    child = make("echo no good; exit 3", ready_line="never")
+    await child.start()
+
+    with pytest.raises(Failed, match="child ended with 3 while starting"):
+        await child.wait_ready(60)
+
+    assert list(child.tail) == ["no good"]
+
+
+async def test_child_that_is_not_ready_in_time_failed(make: Make) -> None:
+    """A deadline ends the waiting."""
+    child = make("sleep 60", ready_line="never")
+    await child.start()
+
+    with pytest.raises(Failed, match=r"was not ready after 0\.2 s"):
+        await child.wait_ready(0.2)
+
+
+async def test_child_that_ignores_sigterm_is_killed_and_named(make: Make, lines: list[str]) -> None:
+    """Nobody keeps a Ctrl-C waiting for ever."""
+    child = make("trap '' TERM; echo up; while :; do sleep 1; done", "up", stop_s=0.2)
+    await child.start()
+    await child.wait_ready(60)
+
+    await child.stop()
+
+    assert await child.wait_ended() == -9
+    assert "dev: child did not end in 0.2 s: killed" in lines
+
+
+async def test_grandchild_ends_with_its_parent(make: Make, lines: list[str]) -> None:
+    """What a child left running is ended too."""
+    child = make("sleep 60 & echo $!; kill -9 $$")
+    await child.start()
+
+    await child.wait_ended()
+
+    grandchild = int(lines[0].removeprefix("child: "))
+    await eventually(lambda: not is_running(grandchild), what="the grandchild's end")
+
+
+async def test_child_started_again_forgets_what_it_said_before(make: Make) -> None:
+    """A second life has its own last lines and must say again that it is ready."""
+    child = make("echo $$ is up; exec sleep 60", ready_line="is up")
+    await child.start()
+    await child.wait_ready(60)
+    first = list(child.tail)
+    child.kill()
+    await child.wait_ended()
+
+    await child.start()
+    await child.wait_ready(60)
+
+    assert len(child.tail) == 1
+    assert list(child.tail) != first

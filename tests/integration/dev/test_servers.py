@@ -1,0 +1,125 @@
+"""The development servers, for real: ready when `start` returns, gone when we are."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatserver.dev.servers import Launch, Server, redis_launch
+from chatserver.errors import ConfigError
+from tests.support.servers.processes import (
+    StartDynamodb,
+    StartRedis,
+    eventually,
+    free_port,
+    is_running,
+    redis_client,
+    redis_url_of,
+)
+
+
+def test_redis_killed_and_restarted_on_the_same_folder_keeps_what_it_acknowledged(
+    start_redis: StartRedis, tmp_path: Path
+) -> None:
+    """With AOF `always`, kill -9 loses nothing."""
+    server = start_redis("always", tmp_path / "data")
+    with redis_client(redis_url_of(server)) as client:
+        client.set("name", "alice")
+
+    server.kill()
+    server.start()
+
+    with redis_client(redis_url_of(server)) as client:
+        assert client.get("name") == b"alice"
+
+
+def test_redis_is_configured_for_small_hashes_as_lists_and_never_evicts(redis_url: str) -> None:
+    """The settings that our figures and our promises rest on are in force."""
+    with redis_client(redis_url) as client:
+        config = client.config_get("*")
+
+    assert config["maxmemory-policy"] == "noeviction"
+    assert config.get("hash-max-listpack-entries", config["hash-max-ziplist-entries"]) == "32"
+    assert config["bind"] == "127.0.0.1"
+    assert config["save"] == ""
+
+
+def test_redis_url_of_a_second_test_finds_nothing_of_the_first(redis_url: str) -> None:
+    """Each test begins with an empty Redis."""
+    with redis_client(redis_url) as client:
+        assert client.dbsize() == 0
+        client.set("left", "behind")
+
+
+async def test_dynamodb_restarted_on_the_same_folder_serves_again(
+    start_dynamodb: StartDynamodb, tmp_path: Path
+) -> None:
+    """The server may be killed and started again on its port and its file."""
+    server = start_dynamodb(tmp_path / "data")
+
+    server.kill()
+    server.start()
+
+    await eventually(server.launch.is_ready)  # one probe does not wait for long
+
+
+def test_server_on_a_busy_port_is_refused_with_its_name(tmp_path: Path) -> None:
+    """A taken port gives a sentence, not a server that answers for another one."""
+    port = free_port()
+    first = Server(redis_launch(tmp_path / "a", port)).start()
+
+    with pytest.raises(ConfigError, match=f"redis: port {port} is in use"):
+        Server(redis_launch(tmp_path / "b", port)).start()
+
+    first.stop()
+
+
+def test_server_that_ends_while_starting_shows_its_last_lines(tmp_path: Path) -> None:
+    """What a server said before it ended is in the error."""
+    launch = redis_launch(tmp_path, free_port())
+    launch.argv.extend(["--no-such-option", "1"])
+
+    with pytest.raises(ConfigError, match="no-such-option"):
+        Server(launch).start()
+
+
+def test_server_that_ended_right_after_it_was_ready_has_started(tmp_path: Path) -> None:
+    """Both may be between two looks, where the machine is slow or the server short-lived."""
+    looks = itertools.chain([False], itertools.repeat(True))
+
+    def is_ready() -> bool:
+        assert server.process is not None
+        server.process.wait()
+        return next(looks)
+
+    server = Server(Launch("brief", [sys.executable, "-c", ""], 0, tmp_path, is_ready))
+
+    assert server.start() is server
+
+
+async def test_parent_killed_takes_its_server_along(tmp_path: Path) -> None:
+    """A parent that dies by kill -9 leaves no orphan."""
+    program = (
+        "import pathlib, signal, sys\n"
+        "from chatserver.dev.servers import Server, redis_launch\n"
+        "server = Server(redis_launch(pathlib.Path(sys.argv[1]), int(sys.argv[2]))).start()\n"
+        "print(server.process.pid, flush=True)\n"
+        "signal.pause()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), str(free_port())], stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+
+    await eventually(lambda: not is_running(child), what="the child's end")
+    parent.stdout.close()

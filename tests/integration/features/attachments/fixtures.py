@@ -1,0 +1,38 @@
+"""Fixtures of the tests of attachments: one store for a run, each test with people of its own.
+
+Import as a plugin: ``pytest_plugins = ["tests.integration.features.attachments.fixtures"]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server, redis_launch
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.features.attachments.support import FileWorld, cold_settings, open_file_world
+from tests.integration.warm.support import settings_for
+from tests.support.servers.processes import free_port, redis_url_of
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def store(
+    tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
+) -> AsyncIterator[FileWorld]:
+    """The parts; each user may keep three files waiting, 20,000 bytes together."""
+    # Its own: others empty the one of the test run.
+    redis = Server(redis_launch(tmp_path_factory.mktemp("files"), free_port(), appendonly="no"))
+    warm, cold = settings_for(dynamodb), cold_settings(s3)
+    async with open_dynamodb(warm) as client:
+        await apply_tables(client, warm, poll_s=0.01)
+    redis.start()
+    try:
+        bounds = {"waiting_max": 3, "waiting_bytes_max": 20_000}
+        bounds |= {"per_message_max": 2, "image_bytes_max": 10_000}
+        async with open_file_world(redis_url_of(redis), warm, cold, **bounds) as made:
+            yield made
+    finally:
+        redis.stop()

@@ -1,0 +1,230 @@
+"""Uploading, sending and reading files, on real Redis, DynamoDB and S3."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.domain.ids import ChatId, new_id
+from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
+from chatserver.features.social.pictures import space_of
+from chatserver.protocol import frames
+from chatserver.service.history.message_queries import Span
+from tests.integration.features.attachments.support import FileWorld, cold_settings, picture
+
+pytest_plugins = ["tests.integration.features.attachments.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: FileWorld) -> None:
+    """What was uploaded is on the message, hot and warm, and each member gets its bytes."""
+    chat, alice, bob, _carol = await store.meet()
+    file = await store.upload(alice, chat, b"%PDF-1.7 hi", "Übersicht.pdf", "application/pdf")
+
+    ack = await store.send(alice, chat, file.id)
+    hot = await store.read(bob, chat, ack.seq)
+    await store.persist()
+    warm = await store.worker.messages.list_after(chat, 0, 10, None)
+
+    wanted = frames.Attachment(file.id, "Übersicht.pdf", "application/pdf", 11)
+    assert hot.attachments == [wanted]
+    assert (hot.body, warm[-1].attachments) == ("", [wanted])
+    for how in ({"seq": ack.seq}, {}):  # by the message it is seen in, or by what is stored
+        headers, content = await store.load(bob, file.id, **how)
+        assert content == b"%PDF-1.7 hi"
+    assert headers["content-type"] == "application/pdf"
+    assert headers["content-disposition"].startswith("attachment; ")
+    assert "filename*=UTF-8''%C3%9Cbersicht.pdf" in headers["content-disposition"]
+    assert await store.list_keys(file.id) == [f"attachments/{chat}/{file.id}"]
+
+
+async def test_uploads_that_wait_are_limited_by_count_and_bytes(store: FileWorld) -> None:
+    """A user cannot fill the bucket; what was sent no longer counts."""
+    chat, alice, bob, _carol = await store.meet()
+    first = await store.upload(alice, chat, b"a" * 8000)
+    await store.begin(alice, chat, b"b" * 10_000)
+    with pytest.raises(RateLimited):
+        await store.begin(alice, chat, b"c" * 2001)
+    await store.begin(alice, chat, b"d")
+    with pytest.raises(RateLimited):
+        await store.begin(alice, chat, b"e")
+    await store.begin(bob, chat, b"f")
+
+    await store.send(alice, chat, first.id)
+    await store.persist()
+
+    await store.begin(alice, chat, b"g" * 6000)
+
+
+async def test_upload_begun_again_under_its_key_is_the_same_file(store: FileWorld) -> None:
+    """A lost answer costs nothing; the same key for another file is a conflict."""
+    chat, alice, bob, _carol = await store.meet()
+    first = await store.begin(alice, chat, b"abc", key="k1")
+    again = await store.begin(alice, chat, b"abc", key="k1")
+
+    assert again.file.id == first.file.id
+    assert (await store.begin(bob, chat, b"abc", key="k1")).file.id != first.file.id
+    with pytest.raises(Conflict):
+        await store.begin(alice, chat, b"other", key="k1")
+
+
+async def test_send_repeated_with_its_reference_is_one_message(store: FileWorld) -> None:
+    """The same `ref` and files: the same place; other files under it: a conflict."""
+    chat, alice, _bob, _carol = await store.meet()
+    one = await store.upload(alice, chat, b"one")
+    two = await store.upload(alice, chat, b"two")
+    first = await store.send(alice, chat, one.id, ref="r1")
+    await store.persist()
+
+    again = await store.send(alice, chat, one.id, ref="r1")
+
+    assert (again.seq, again.dup) == (first.seq, True)
+    with pytest.raises(Conflict):
+        await store.send(alice, chat, two.id, ref="r1")
+    with pytest.raises(BadRequest):
+        await store.send(alice, chat, two.id, two.id)
+    with pytest.raises(BadRequest):
+        await store.send(alice, chat)
+
+
+async def test_message_with_more_files_than_allowed_is_refused(store: FileWorld) -> None:
+    """Two may go with a message here, three may not."""
+    chat, alice, _bob, _carol = await store.meet()
+    files = [(await store.upload(alice, chat, bytes([n]))).id for n in range(3)]
+
+    with pytest.raises(BadRequest):
+        await store.send(alice, chat, *files)
+
+    assert (await store.send(alice, chat, *files[:2])).seq == 1
+
+
+async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: FileWorld) -> None:
+    """Nobody waits for a thumbnail that will not come."""
+    chat, alice, bob, _carol = await store.meet()
+    head = b"\x89PNG\r\n\x1a\n"
+
+    small = await store.upload(alice, chat, head.ljust(10_000), "a.png", "image/png")
+    large = await store.upload(bob, chat, head.ljust(10_001), "b.png", "image/png")
+
+    assert (small.is_looked_at, large.is_looked_at) == (False, True)
+
+
+async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -> None:
+    """A change of a message changes what it is about, in the overlay and when it is stored."""
+    chat, alice, bob, _carol = await store.meet()
+    file = await store.upload(alice, chat, picture(), "a.png", "image/png")
+    ack = await store.send(alice, chat, file.id, body="look")
+    before = (await store.read(bob, chat, ack.seq)).attachments
+
+    await store.api.amending.change(bob, frames.React(0, chat, ack.seq, "x", "👍"))
+    await store.api.amending.change(alice, frames.Edit(0, chat, ack.seq, "y", "look!"))
+
+    assert (await store.read(bob, chat, ack.seq)).attachments == before
+    await store.persist()
+    stored = await store.worker.messages.list_after(chat, ack.seq - 1, 1, None)
+    assert (stored[0].body, stored[0].attachments) == ("look!", before)
+
+
+async def test_messages_with_files_of_a_chat_are_listed_for_its_members(store: FileWorld) -> None:
+    """Newest first, in full pages, without what is deleted or has no file; a stranger gets none."""
+    chat, alice, bob, carol = await store.meet()
+    finding, seqs = store.api.finding, []
+    for number in range(4):
+        file = await store.upload(alice, chat, b"content %d" % number, f"{number}.txt")
+        seqs.append((await store.send(alice, chat, file.id)).seq)
+        await store.send(bob, chat, body="and a word")
+        await store.persist()
+    gone = frames.Delete(0, chat, seqs[1], new_id())
+    await store.api.amending.change(alice, gone)
+
+    first = await finding.list_files(bob, chat, Span(), 2, None)
+    rest = await finding.list_files(bob, chat, Span(), 2, first.next)
+
+    assert [message.seq for message in first.items] == [seqs[3], seqs[2]]
+    assert [message.seq for message in rest.items] == [seqs[0]]
+    assert rest.items[0].attachments[0].name == "0.txt"
+    oldest = await finding.list_files(bob, chat, Span(is_newest_first=False), 1, None)
+    assert [message.seq for message in oldest.items] == [seqs[0]]
+    with pytest.raises(NotFound):
+        await finding.list_files(carol, chat, Span(), 2, None)
+
+
+async def test_file_is_loaded_by_one_who_joined_again_unless_it_was_sent_while_they_were_out(
+    store: FileWorld,
+) -> None:
+    """By the message, by what is stored, and in the list of files."""
+    _, alice, bob, _ = await store.meet()
+    host, change = store.api.chats, store.api.membership.change
+    create = frames.CreateChat(0, new_id(), [bob], "Trip")
+    chat = ChatId((await host.create_chat(alice, create, is_host=True)).chat)
+    seen = await store.upload(alice, chat, b"seen")
+    first = await store.send(alice, chat, seen.id)
+    await change(bob, frames.Leave(0, chat, new_id()))
+    secret = await store.upload(alice, chat, b"secret")
+    second = await store.send(alice, chat, secret.id)
+    await change(alice, frames.Invite(0, chat, new_id(), [bob]), is_host=True)
+    await store.persist()
+
+    for how in ({"seq": first.seq}, {}):
+        assert (await store.load(bob, seen.id, **how))[1] == b"seen"
+    for how in ({"seq": second.seq}, {}):
+        with pytest.raises(NotFound):
+            await store.load(bob, secret.id, **how)
+    page = await store.api.finding.list_files(bob, chat, Span(), 10, None)
+    assert [message.seq for message in page.items] == [first.seq]
+
+
+async def test_bucket_made_twice_is_the_same_and_keeps_the_rules_of_others(s3: str) -> None:
+    """`tables apply` may be called again, and touches nothing that it did not make."""
+    settings = cold_settings(s3)
+    async with open_s3(settings) as store:
+        first = await apply_bucket(store, settings)
+        rules = (await store.call("get_bucket_cors"))["CORSRules"]
+        own = {"ID": "theirs", "AllowedOrigins": ["http://a"], "AllowedMethods": ["GET"]}
+        await store.call("put_bucket_cors", CORSConfiguration={"CORSRules": [own, *rules]})
+
+        second = await apply_bucket(store, settings)
+        kept = (await store.call("get_bucket_cors"))["CORSRules"]
+
+    assert [change.action for change in first] == ["created", "changed", "changed"]
+    assert [change.action for change in second] == ["kept"]
+    assert [rule["ID"] for rule in kept] == ["theirs", "chatserver-pages"]
+
+
+async def test_picture_of_a_user_or_post_is_seen_by_who_sees_these(store: FileWorld) -> None:
+    """Uploaded to a space of one's own; gone when nothing uses it; nobody else's to use."""
+    graph = store.api.social.graph
+    _chat, alice, bob, carol = await store.meet()
+    image = picture((8, 6))
+    file = await store.upload(alice, space_of(alice), image, "me.png", "image/png")
+    plain = await store.upload(alice, space_of(alice), b"text", "a.txt", "text/plain")
+
+    with pytest.raises(NotFound):  # another one's
+        await graph.put_avatar(bob, file.id)
+    with pytest.raises(BadRequest, match="image: must be one of"):
+        await graph.put_avatar(alice, plain.id)
+    with pytest.raises(NotFound):  # no chat has it
+        await store.send(alice, _chat, file.id)
+    with pytest.raises(NotFound):
+        await store.upload(bob, space_of(alice), image, "x.png", "image/png")
+    await graph.put_avatar(alice, file.id)
+    post = (await graph.create_post(alice, "look", file.id)).post
+
+    link = await graph.get_image_link(bob, alice, post.id, is_thumb=False)
+    async with store.http.get(link.url) as answer:
+        assert await answer.read() == image
+    assert (await graph.get_profile(bob, alice)).info.avatar == file.id
+    assert (await graph.get_avatar_link(carol, alice, is_thumb=False)).file.id == file.id
+    with pytest.raises(NotFound):  # by itself it is its owner's alone
+        await store.api.uploads.get_link(bob, file.id, seq=None, is_thumb=False)
+    await graph.put_avatar(alice, None)
+    assert (await store.worker.files.find_file(file.id)).due is None  # type: ignore[union-attr]  # the post has it
+    await graph.edit_post(alice, post.id, {"image": None})
+    gone = await store.worker.files.find_file(file.id)
+    assert gone is not None and gone.due is not None
+    with pytest.raises(NotFound):
+        await graph.get_image_link(bob, alice, post.id, is_thumb=False)
+    await store.api.moderation.block(alice, bob)
+    with pytest.raises(Forbidden):
+        await graph.get_avatar_link(bob, alice, is_thumb=False)

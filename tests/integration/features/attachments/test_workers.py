@@ -1,0 +1,327 @@
+"""Thumbnails, and the removal of what no message has, on real Redis, DynamoDB and S3."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import psutil
+import pytest
+from PIL import Image
+
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.errors import NotFound
+from chatserver.features.attachments.media_worker import (
+    FAST_CPU_S,
+    USER_CPU_S,
+    MediaWorker,
+    TooSlow,
+    UsageByUser,
+    make_thumb,
+)
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.sweep_worker import Sweeper
+from chatserver.protocol import frames
+from tests.integration.features.attachments.support import EXIF_TURNED, FileWorld, picture
+from tests.integration.workers.support import running
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.features.attachments.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def make_due(store: FileWorld, *files: str) -> None:
+    """Let the time of files be over."""
+    now = int(store.worker.clock.time())
+    for file in files:
+        await store.worker.files.change_file(file, lambda f: dataclasses.replace(f, due=now - 60))
+
+
+def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
+    """Start a worker process that kills itself at a place; return how to learn how it ended."""
+    settings = store.settings
+    env = {
+        "CHAT_FAILPOINT": failpoint,
+        "CHAT_REDIS_URL": settings.redis.url,
+        "CHAT_WARM_ENDPOINT": str(settings.warm.endpoint),
+        "CHAT_WARM_TABLE_PREFIX": settings.warm.table_prefix,
+        "CHAT_COLD_ENDPOINT": str(settings.cold.endpoint),
+        "CHAT_COLD_BUCKET": settings.cold.bucket,
+        "CHAT_AUTH_SECRET": "s" * 32,
+        "CHAT_ATTACHMENTS_SETTLE_S": "0",
+    }
+    for tier in ("WARM", "COLD"):
+        env |= {f"CHAT_{tier}_ACCESS_KEY": ACCESS_KEY, f"CHAT_{tier}_SECRET_KEY": SECRET_KEY}
+    argv = [sys.executable, "-m", "chatserver.cli.main", "worker", worker]
+    # Not through asyncio: its child watcher belongs to one loop.
+    pid = os.posix_spawn(sys.executable, argv, {**os.environ, **env})
+
+    def wait() -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    return wait
+
+
+async def test_image_gets_its_dimensions_and_a_thumbnail_without_what_it_told(
+    store: FileWorld,
+) -> None:
+    """A photograph is turned as it was held; where it was taken stays in the file alone."""
+    chat, alice, bob, _ = await store.meet()
+    content = picture((600, 300), "JPEG", EXIF_TURNED)
+    file = await store.upload(alice, chat, content, "me.jpg", "image/jpeg")
+
+    looked = await store.look(file.id)
+    ack = await store.send(alice, chat, file.id)
+
+    assert (looked.width, looked.height, looked.has_thumb) == (300, 600, True)
+    entry = (await store.read(bob, chat, ack.seq)).attachments[0]
+    assert (entry.width, entry.height, entry.thumb) == (300, 600, True)
+    headers, thumb = await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
+    assert (headers["content-type"], headers["content-disposition"]) == ("image/webp", "inline")
+    with Image.open(io.BytesIO(thumb)) as image:
+        assert (image.format, image.size, dict(image.getexif())) == ("WEBP", (240, 480), {})
+    assert b"at home" in content and b"at home" not in thumb
+
+
+async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) -> None:
+    """The message keeps what it was sent with; who waits or asks for a link hears the rest."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, picture(), "me.png", "image/png")
+    ack = await store.send(alice, chat, file.id)
+    await store.persist()
+
+    async def link() -> File:
+        found = await store.api.uploads.get_link(bob, file.id, seq=ack.seq, is_thumb=False)
+        return found.file
+
+    early = await link()
+    waiting = asyncio.create_task(store.api.uploads.finish(alice, file.id, 30))
+    looked = await store.look(file.id)
+
+    assert (early.is_looked_at, early.has_thumb) == (False, False)
+    assert await waiting == looked == await link()
+    assert (looked.has_thumb, looked.width is None) == (True, False)
+    again = await store.send(alice, chat, file.id)
+    sent = [await store.read(bob, chat, each.seq) for each in (ack, again)]
+    assert [message.attachments[0].thumb for message in sent] == [False, True]
+
+
+async def test_image_that_cannot_be_read_stays_a_plain_file(store: FileWorld) -> None:
+    """A broken image may be sent, without a thumbnail; nothing waits for it for ever."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, b"\x89PNG\r\n\x1a\nbroken", "a.png", "image/png")
+
+    looked = await store.look(file.id)
+    ack = await store.send(alice, chat, file.id)
+
+    assert (looked.has_thumb, looked.width) == (False, None)
+    assert not (await store.read(bob, chat, ack.seq)).attachments[0].thumb
+    with pytest.raises(NotFound):
+        await store.load(bob, file.id, seq=ack.seq, is_thumb=True)
+
+
+async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld) -> None:
+    """Few bytes and many pixels: refused by the header, and where that lies, by the memory."""
+    out = io.BytesIO()
+    Image.new("1", (9000, 9000)).save(out, "PNG")
+    bomb, bounds = out.getvalue(), store.settings.attachments
+    careless = bounds.model_copy(
+        update={"image_pixels_max": 10**9, "thumb_memory_bytes_max": 134_217_728}
+    )
+
+    assert len(bomb) < 20_000
+    assert await make_thumb(bomb, bounds, "bomb") is None
+    assert await make_thumb(bomb, careless, "bomb") is None
+    assert await make_thumb(picture(), bounds, "small") is not None
+
+
+async def test_progressive_jpeg_of_many_scans_is_refused_by_its_markers(store: FileWorld) -> None:
+    """Each scan costs a pass over all pixels: a small file of hundreds is not decoded."""
+    out = io.BytesIO()
+    Image.new("L", (6000, 6000), 128).save(out, "JPEG", progressive=True)
+    head, *scans = out.getvalue().split(b"\xff\xda")
+    last = scans[-1].removesuffix(b"\xff\xd9")
+    bomb = b"\xff\xda".join([head, *scans[:-1], *[last] * 300]) + b"\xff\xd9"
+    bounds = store.settings.attachments
+
+    assert len(bomb) < 2_000_000
+    assert await make_thumb(bomb, bounds, "bomb", cpu_s=FAST_CPU_S) is None
+    assert await make_thumb(out.getvalue(), bounds, "usual") is not None
+
+
+async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
+    """The limit ends the child, and the caller learns that it was time and not the image."""
+    out = io.BytesIO()
+    Image.new("L", (14_000, 14_000), 128).save(out, "PNG", compress_level=1)
+    careless = store.settings.attachments.model_copy(
+        update={
+            "image_pixels_max": 10**9,
+            "thumb_memory_bytes_max": 4 << 30,
+            "thumb_timeout_s": 60,
+        }
+    )
+
+    with pytest.raises(TooSlow):
+        await make_thumb(out.getvalue(), careless, "large", cpu_s=1)
+
+
+async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
+    """Decoding uses CPU time that no other process needs."""
+    limits = ("1000", "100", str(1 << 30), "10")
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", "chatserver.features.attachments.thumbnail", *limits),
+        stdin=asyncio.subprocess.PIPE,
+    )
+    try:
+        await eventually(lambda: psutil.Process(child.pid).nice() == 19)
+        if hasattr(os, "SCHED_IDLE"):
+            await eventually(lambda: os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
+    store: FileWorld,
+) -> None:
+    """One user's images do not hold the fast lane: they move to the slow one and are done there."""
+    chat, alice, bob, _ = await store.meet()
+    usage = UsageByUser(store.worker.clock)
+    usage.add(alice, USER_CPU_S)
+    hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
+    other = await store.upload(bob, chat, picture(), "b.png", "image/png")
+
+    async with running(MediaWorker(store.worker, "fast", usage).run()):
+        await store.until_looked_at(other.id)
+        before = await store.worker.files.find_file(hers.id)
+    async with running(MediaWorker(store.worker, "slow", usage, is_slow=True).run()):
+        after = await store.until_looked_at(hers.id)
+
+    assert before is not None and not before.is_looked_at
+    assert after.has_thumb
+
+
+@pytest.mark.parametrize("place", ["media.before_conclusion", "media.before_news"])
+async def test_job_of_a_worker_that_was_killed_is_done_by_another(
+    store: FileWorld, place: str
+) -> None:
+    """A media worker that dies at an image costs the image some time; what it noted is told."""
+    # The images of other tests: the worker is to die of this one.
+    await store.worker.hot.call("DEL", store.worker.hot.keys.media_jobs())
+    chat, alice, _, _ = await store.meet()
+    file = await store.upload(alice, chat, picture(), "a.png", "image/png")
+    wait = start(store, "media", f"{place}:kill")
+    assert await asyncio.to_thread(wait) == -signal.SIGKILL
+    found = await store.worker.files.find_file(file.id)
+    (told,) = await store.worker.sendable.find([file.id])
+    assert found is not None and found.is_looked_at == (place == "media.before_news")
+    assert told is not None and not told.is_looked_at
+    # Its lease is over: nobody waits for that in a test.
+    key = store.worker.hot.keys.media_jobs()
+    for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):
+        await store.worker.hot.call(
+            "XCLAIM", key, "media", "dead", 0, entry, "IDLE", 3_600_000, "JUSTID"
+        )
+
+    assert (await store.look(file.id)).has_thumb
+
+
+async def test_sweep_removes_what_was_never_sent_and_nothing_else(store: FileWorld) -> None:
+    """An upload that no message has goes after its time, objects and rows; a sent one stays."""
+    chat, alice, bob, _ = await store.meet()
+    sent = await store.upload(alice, chat, b"sent")
+    unsent = await store.upload(alice, chat, b"unsent")
+    begun = await store.begin(alice, chat, b"begun")
+    assert await store.post(begun, b"begun") == 204
+    ack = await store.send(alice, chat, sent.id)
+    await store.persist()
+    await make_due(store, unsent.id, begun.file.id)
+
+    await Sweeper(store.worker, "test").sweep()
+
+    for gone in (unsent.id, begun.file.id):
+        assert await store.list_keys(gone) == []
+        assert await store.worker.files.find_file(gone) is None
+    with pytest.raises(NotFound):
+        await store.send(alice, chat, unsent.id)
+    assert (await store.load(bob, sent.id, seq=ack.seq))[1] == b"sent"
+    for _ in range(3):  # they no longer count
+        await store.begin(alice, chat, b"more")
+
+
+async def test_sweep_leaves_what_a_message_has_that_is_not_persisted_yet(store: FileWorld) -> None:
+    """However long DynamoDB is away, a file waits for all that was sent in its time."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, b"late")
+    ack = await store.send(alice, chat, file.id)
+    await make_due(store, file.id)
+    # Due now, and committed before: the message waits in the backlog.
+    now = int(store.worker.clock.time())
+    await store.worker.files.change_file(file.id, lambda f: dataclasses.replace(f, due=now + 1))
+    await asyncio.sleep(0)
+
+    await Sweeper(store.worker, "test").sweep()
+    assert await store.worker.files.find_file(file.id) is not None
+    await store.persist()
+    await Sweeper(store.worker, "test").sweep()
+
+    assert (await store.load(bob, file.id, seq=ack.seq))[1] == b"late"
+
+
+async def test_file_goes_with_the_last_message_that_has_it(store: FileWorld) -> None:
+    """Deleted for all: the file is removed, unless another message has it, too."""
+    chat, alice, bob, _ = await store.meet()
+    file = await store.upload(alice, chat, b"twice")
+    first = await store.send(alice, chat, file.id)
+    second = await store.send(alice, chat, file.id)
+    await store.persist()
+    sweeper = Sweeper(store.worker, "test")
+
+    await store.api.amending.change(alice, frames.Delete(0, chat, first.seq, "d1"))
+    await store.persist()
+    await sweeper.sweep()
+    assert (await store.load(bob, file.id, seq=second.seq))[1] == b"twice"
+    await store.api.amending.change(alice, frames.Delete(0, chat, second.seq, "d2"))
+    await store.persist()
+
+    async def is_gone() -> bool:
+        await sweeper.sweep()  # it goes by whole seconds
+        return await store.worker.files.find_file(file.id) is None
+
+    await eventually(is_gone, deadline_s=60, what="the file is removed")
+    assert await store.list_keys(file.id) == []
+
+
+async def test_file_of_a_message_that_expires_goes_with_it(store: FileWorld) -> None:
+    """A file lives as long as the longest of its messages."""
+    chat, alice, _, _ = await store.meet()
+    file = await store.upload(alice, chat, b"short")
+    await store.send(alice, chat, file.id, expires_s=600)
+    await store.persist()
+
+    found = await store.worker.files.find_file(file.id)
+
+    assert found is not None and found.due is not None
+    assert 500 < found.due - store.worker.clock.time() < 700
+
+
+async def test_sweep_that_was_killed_is_finished_by_the_next(store: FileWorld) -> None:
+    """Killed between the objects and the rows: nothing is left over, nothing is lost."""
+    chat, alice, _, _ = await store.meet()
+    files = [(await store.upload(alice, chat, b"x")).id, (await store.upload(alice, chat, b"y")).id]
+    await make_due(store, *files)
+    wait = start(store, "sweep", "sweep.before_rows:kill")
+    assert await asyncio.to_thread(wait) == -signal.SIGKILL
+
+    await Sweeper(store.worker, "test").sweep()
+
+    for file in files:
+        assert await store.list_keys(file) == []
+        assert await store.worker.files.find_file(file) is None
+    for _ in range(3):
+        await store.begin(alice, chat, b"more")

@@ -1,0 +1,39 @@
+"""What tests of companions and their sessions share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from chatserver.domain.clock import SystemClock
+from chatserver.features.companions.model import Changes, Companion
+from chatserver.features.companions.service import Companions
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import CompanionSessions
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.stack import Stack
+
+PROMPT = "You are Ada. The secret word is heliotrope."
+
+
+@contextlib.asynccontextmanager
+async def open_companions(stack: Stack) -> AsyncIterator[Companions]:
+    """The use cases of who manages companions, on the tables of a stack."""
+    async with open_dynamodb(stack.warm) as dynamodb:
+        yield Companions(CompanionRows(dynamodb, stack.warm), SystemClock())
+
+
+@contextlib.asynccontextmanager
+async def open_session_rows(stack: Stack) -> AsyncIterator[CompanionSessions]:
+    """Table `chat_session` of a stack."""
+    async with open_dynamodb(stack.warm) as dynamodb:
+        yield CompanionSessions(dynamodb, stack.warm)
+
+
+async def make_companion(
+    stack: Stack, id_: str, name: str = "Ada", model: str = "echo"
+) -> Companion:
+    """Make a companion that is scripted."""
+    wanted = Changes(name=name, prompt=PROMPT, provider="scripted", model=model)
+    async with open_companions(stack) as companions:
+        return await companions.create(id_, wanted)

@@ -1,0 +1,108 @@
+"""How much a user may have of companions: tokens a day, and turns at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver.domain.ids import ChatId
+from chatserver.errors import RateLimited
+from chatserver.features.companions.hot.token_budget import TooManyTurns
+from tests.integration.features.companions.assistant_support import (
+    AssistantWorld,
+    open_assistant_world,
+)
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import be_on_one_day
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+
+@pytest.fixture
+async def world(redis_url: str, tables: Tables) -> AsyncIterator[AssistantWorld]:
+    """A user, and a process that answers."""
+    async with open_assistant_world(redis_url, tables.settings) as made:
+        yield made
+
+
+async def test_assistant_tokens_of_a_day_are_a_bound(redis_url: str, tables: Tables) -> None:
+    """Who has none left is told until when, before the send and after it."""
+    await be_on_one_day()
+    async with open_assistant_world(redis_url, tables.settings, tokens_per_day=60) as world:
+        chat = await world.session("echo", answer_tokens_max=50)
+        async with world.answering():
+            await world.say(chat, "x" * 240)
+            await world.wait_answers(chat, 1)
+            with pytest.raises(RateLimited) as refused:
+                await world.budgets.check(world.alice, chat)
+            await world.say(chat, "past the gateway")
+            *_, answer = await world.wait_answers(chat, 2)
+
+    wait_s = (refused.value.retry_after_ms or 0) / 1000
+    to_midnight_s = 86_400 - time.time() % 86_400
+    assert abs(wait_s - to_midnight_s) < 60
+    assert answer.ai is not None and answer.ai.code == "rate_limited"
+    assert "00:00 UTC" in answer.body
+
+
+async def test_assistant_another_day_has_tokens_again(world: AssistantWorld) -> None:
+    """The count begins anew at midnight."""
+    chat = ChatId("C")
+    await world.budgets.settle(world.alice, chat, "", 10**9)
+    with pytest.raises(RateLimited):
+        await world.budgets.check(world.alice, chat)
+    await world.hot.call("HINCRBY", world.hot.keys.tokens(world.alice), "day", -1)
+
+    await world.budgets.check(world.alice, chat)
+
+
+async def test_assistant_turns_at_once_are_a_bound(world: AssistantWorld) -> None:
+    """One more waits until another has ended; nothing of it is lost."""
+    chats = [await world.session("stalls:1") for _ in range(3)]
+    quick = await world.session("echo")
+    async with world.answering():
+        for chat in chats:
+            await world.say(chat, "hello")
+        await eventually(lambda: all(len(world.signals(chat)) >= 2 for chat in chats))
+        with pytest.raises(TooManyTurns):
+            await world.budgets.check(world.alice, quick)
+        await world.say(quick, "hello")  # past the gateway, which would have refused it
+        tries = world.hot.keys.asking(quick)
+        await eventually(lambda: world.hot.call("HGET", tries, "tries"))
+        assert await world.answers(quick) == []
+
+        await world.deltas.stop(chats[0])
+
+        async def is_answered() -> bool:
+            return len(await world.answers(quick)) == 1
+
+        await eventually(is_answered)
+
+
+async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> None:
+    """A repeat of the settling costs nothing, and a restart takes its own place."""
+    chat = ChatId("C")
+    for turn in ("one", "two"):
+        await world.budgets.reserve(world.alice, chat, turn, 100)
+
+    assert not await world.budgets.settle(world.alice, chat, "one", 7)
+    assert await world.budgets.settle(world.alice, chat, "two", 7)
+    assert not await world.budgets.settle(world.alice, chat, "two", 7)
+    key = world.hot.keys.tokens(world.alice)
+    assert await world.hot.call("HGET", key, "used") == b"7"
+
+
+async def test_assistant_reservation_of_the_dead_is_counted(redis_url: str, tables: Tables) -> None:
+    """What nobody settled was perhaps used."""
+    async with open_assistant_world(redis_url, tables.settings, answer_s=0.05) as world:
+        chat = ChatId("C")
+        await world.budgets.reserve(world.alice, chat, "one", 100)
+        await asyncio.sleep(0.2)
+        await world.budgets.check(world.alice, ChatId("D"))
+
+        key = world.hot.keys.tokens(world.alice)
+        assert await world.hot.call("HMGET", key, "used", f"t:{chat}") == [b"100", None]

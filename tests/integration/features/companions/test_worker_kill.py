@@ -1,0 +1,110 @@
+"""The worker that answers dies anywhere: each message has one answer all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.integration.features.companions.assistant_support import (
+    AssistantWorld,
+    Turns,
+    joined,
+    open_assistant_world,
+)
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import persister_of, running
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+
+async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -> None:
+    """Run a worker process until it is killed at a place."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "worker", worker,
+        env={**os.environ, **world.variables(CHAT_FAILPOINT=place)},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    assert await asyncio.wait_for(process.wait(), 90) == -signal.SIGKILL
+    await world.end_lease()
+
+
+@pytest.mark.parametrize(
+    ("place", "turns"),
+    [
+        ("assistant.after_note:kill", 1),
+        ("assistant.mid_answer:kill:3", 2),
+        ("assistant.before_commit:kill", 2),
+        ("assistant.after_commit:kill", 1),
+    ],
+)
+async def test_assistant_killed_anywhere_answers_once(
+    redis_url: str, tables: Tables, place: str, turns: int
+) -> None:
+    """One committed answer; devices saw the whole of it, or that it began anew as another turn."""
+    async with open_assistant_world(redis_url, tables.settings) as world:
+        chat = await world.session("story:12")
+        await world.say(chat, "go")
+        await die_at(world, place)
+        async with world.answering("a2"), running(persister_of(world.parts).run()):
+            (answer,) = await world.wait_answers(chat, 1)
+            await world.say(chat, "and on")
+            answers = await world.wait_answers(chat, 2)
+            await eventually(lambda: world.signals(chat)[-1].end)
+
+    assert [one.reply_to for one in answers] == [1, 3]
+    assert answer.body == "".join(f"word{n} " for n in range(1, 13))
+    *before, last = [
+        turn for turn in Turns.of(world.signals(chat)).by_turn.values() if turn[0].seq == 1
+    ]
+    assert len(before) + 1 == turns
+    assert joined(last) == answer.body
+    assert all(answer.body.startswith(joined(turn)) for turn in before)
+    assert all(signal.end == "done" for signal in last[-1:] if turns == 2)
+
+
+async def test_assistant_killed_after_stop_commits_what_was_said(
+    redis_url: str, tables: Tables
+) -> None:
+    """Stop outlives the worker: nobody asks the model again."""
+    async with open_assistant_world(redis_url, tables.settings) as world:
+        chat = await world.session("story:12")
+        await world.say(chat, "go")
+        await die_at(world, "assistant.mid_answer:kill:4")
+        assert await world.deltas.stop(chat) == 1
+        found = await world.deltas.find(chat)
+        async with world.answering("a2"):
+            (answer,) = await world.wait_answers(chat, 1)
+
+    assert found is not None and found.text
+    assert answer.body == found.text
+    assert answer.ai is not None and answer.ai.end == "stopped"
+
+
+@pytest.mark.parametrize(
+    "place", ["persist.before_checkpoint:kill", "persist.after_checkpoint:kill"]
+)
+async def test_assistant_persister_killed_forgets_no_question(
+    redis_url: str, tables: Tables, place: str
+) -> None:
+    """What is trimmed was noted before; what was noted is not answered twice."""
+    async with open_assistant_world(redis_url, tables.settings) as world:
+        chat = await world.session("echo")
+        await world.say(chat, "hello")
+        await die_at(world, place, "persist")
+        await world.hot.call("HSET", world.hot.keys.lease(0, "persist"), "until_ms", 0)
+        async with running(persister_of(world.parts).run()):
+
+            async def is_trimmed() -> bool:
+                return bool(await world.hot.call("XLEN", world.hot.keys.backlog(0)) == 0)
+
+            await eventually(is_trimmed)
+            async with world.answering():
+                answers = await world.wait_answers(chat, 1)
+
+    assert [answer.reply_to for answer in answers] == [1]
+    assert len(Turns.of(world.signals(chat)).by_turn) == 1

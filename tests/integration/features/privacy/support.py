@@ -1,0 +1,166 @@
+"""What the tests of exports and erasures share: a stack with files, and a person in it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import httpx
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.config import Cold
+from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, Server, ministack_launch
+from tests.integration.features.attachments.support import cold_settings
+from tests.support.servers.processes import eventually, free_port
+from tests.support.stack import PATIENT, Stack, open_stack
+
+TIMEOUT_S = 30
+QUICK = {
+    "CHAT_PRIVACY_SETTLE_S": "0.3",
+    "CHAT_PRIVACY_LEASE_S": "1",
+    "CHAT_PRIVACY_POLL_S": "0.1",
+    "CHAT_REPAIR_AFTER_MS": "100",
+    "CHAT_REPAIR_INTERVAL_MS": "100",
+    "CHAT_PERSIST_IDLE_MS": "50",
+    "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
+    "CHAT_AUTH_ARGON2_PASSES": "1",
+    "CHAT_AUTH_COOKIE_SECURE": "false",
+    # Nobody answers there: what was to be told stays in Redis, as dead letters in the end.
+    "CHAT_WEBHOOKS_SECRET": "s" * 32,
+    "CHAT_WEBHOOKS_EVENTS_URL": "http://127.0.0.1:9/events",
+    "CHAT_WEBHOOKS_BEFORE_SEND_URL": "http://127.0.0.1:9/ask",
+    "CHAT_WEBHOOKS_ATTEMPTS_MAX": "2",
+    "CHAT_WEBHOOKS_BACKOFF_S": "0.1",
+    "CHAT_WEBHOOKS_BACKOFF_S_MAX": "0.2",
+    "CHAT_WEBHOOKS_TIMEOUT_S": "0.3",
+    "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
+}
+PASSWORD = "a password of some length"
+
+
+class Vault(NamedTuple):
+    """The stack, its API, and its bucket."""
+
+    stack: Stack
+    api: Server
+    cold: Cold
+
+    def start_worker(self, *names: str, failpoint: str = "") -> Server:
+        """Start a worker; `failpoint`: where it kills itself."""
+        more = {"CHAT_FAILPOINT": f"{failpoint}:kill"} if failpoint else {}
+        return self.stack.start_worker(*names, **more)
+
+    def iter_objects(self) -> Iterator[tuple[str, bytes]]:
+        """All objects of the bucket, read past all code of ours."""
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.cold.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.cold.bucket)
+        for page in pages:
+            for each in page.get("Contents", ()):
+                try:
+                    answer = client.get_object(Bucket=self.cold.bucket, Key=each["Key"])
+                except client.exceptions.NoSuchKey:
+                    continue  # a worker removed it meanwhile
+                yield each["Key"], answer["Body"].read()
+
+
+@contextlib.asynccontextmanager
+async def open_vault(folder: Path, **more: str) -> AsyncIterator[Vault]:
+    """Start a stack with a bucket; exports and erasures are started by the tests.
+
+    `more`: variables for all processes.
+    """
+    s3 = Server(ministack_launch(folder / "s3", free_port(), service="s3"))
+    with contextlib.ExitStack() as servers:
+        servers.callback(s3.kill)
+        s3.start()
+        cold = cold_settings(s3.endpoint)
+        assert cold.secret_key is not None
+        env = {
+            "CHAT_COLD_ENDPOINT": s3.endpoint,
+            "CHAT_COLD_BUCKET": cold.bucket,
+            "CHAT_COLD_ACCESS_KEY": ACCESS_KEY,
+            "CHAT_COLD_SECRET_KEY": SECRET_KEY,
+            **PATIENT,
+            **QUICK,
+            **more,
+        }
+        workers = (("persist", "repair", "rpc", "media", "webhooks"),)
+        stack = servers.enter_context(open_stack(folder, workers=workers, fsync="no", env=env))
+        async with open_s3(cold) as store:
+            await apply_bucket(store, cold)
+        yield Vault(stack, stack.start_api(), cold)
+
+
+class Person:
+    """Somebody with an account, over HTTP."""
+
+    def __init__(self, client: httpx.AsyncClient, user: str) -> None:
+        self.client = client
+        self.user = user
+        self.token = ""
+
+    async def register(self, **more: Any) -> None:
+        """Make the account."""
+        body = {"user": self.user, "password": PASSWORD, **more}
+        granted = await self.ask("POST", "/v1/auth/register", 201, body)
+        self.token = granted["token"]
+
+    async def ask(self, method: str, path: str, status: int = 200, body: Any = None) -> Any:
+        """Make a request that is answered with `status`."""
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        answer = await self.client.request(method, path, json=body, headers=headers)
+        assert answer.status_code == status, (method, path, answer.status_code, answer.text)
+        return answer.json() if answer.content else None
+
+    async def say(self, chat: str, body: str, **more: Any) -> int:
+        """Send a message; return its seq."""
+        sent = await self.ask("POST", f"/v1/chats/{chat}/messages", 201, {"body": body, **more})
+        seq: int = sent["seq"]
+        return seq
+
+    async def upload(self, chat: str, content: bytes, name: str) -> str:
+        """Upload a file; return its id."""
+        digest = hashlib.sha256(content).hexdigest()
+        fields = {"name": name, "size": len(content), "type": "text/plain", "sha256": digest}
+        begun = await self.ask("POST", f"/v1/chats/{chat}/attachments", 201, fields)
+        async with httpx.AsyncClient(timeout=TIMEOUT_S) as s3:
+            answer = await s3.post(begun["url"], data=begun["fields"], files={"file": content})
+            assert answer.status_code == 204, answer.text
+        await self.ask("POST", f"/v1/attachments/{begun['id']}/complete")
+        file: str = begun["id"]
+        return file
+
+    async def open_direct(self, other: str) -> str:
+        """Return the direct chat with somebody."""
+        chat: str = (await self.ask("PUT", f"/v1/direct-chats/{other}"))["chat"]
+        return chat
+
+    async def wait_for_export(self) -> dict[str, Any]:
+        """Return the export when it is finished."""
+
+        async def is_finished() -> dict[str, Any] | None:
+            found: dict[str, Any] = await self.ask("GET", "/v1/me/export")
+            return found if found["state"] in ("ready", "failed") else None
+
+        return await eventually(is_finished, 60, "the export is finished")  # type: ignore[return-value]  # not None
+
+
+async def wait_for_erasure(client: httpx.AsyncClient, receipt: str) -> dict[str, Any]:
+    """Return the receipt when all is done."""
+
+    async def is_done() -> dict[str, Any] | None:
+        found: dict[str, Any] = (await client.get(f"/v1/erasures/{receipt}")).json()
+        return found if found["state"] == "done" else None
+
+    return await eventually(is_done, deadline_s=60, what="the erasure is done")  # type: ignore[return-value]  # not None

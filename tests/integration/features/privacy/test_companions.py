@@ -1,0 +1,88 @@
+"""Sessions with companions in exports and erasures: what was said there is the user's alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import zipfile
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from chatserver.api.container import open_api_parts
+from chatserver.api.message_sending import send_message
+from chatserver.config import load_settings
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.features.companions.model import Memory
+from chatserver.features.companions.warm.summaries import Summaries
+from chatserver.protocol import frames
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.integration.features.companions.support import make_companion
+from tests.integration.features.privacy.support import PASSWORD, Person, Vault, wait_for_erasure
+from tests.support.scan import iter_redis, iter_tables
+
+pytest_plugins = ["tests.integration.features.privacy.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+NewPerson = Callable[[str], Person]
+
+
+async def answer_as(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, companion: str, chat: str, body: str
+) -> None:
+    """Commit what a companion says, as the assistant does."""
+    for name, value in vault.stack.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CHAT_WEBHOOKS_BEFORE_SEND_URL", raising=False)
+    async with open_api_parts(load_settings(), SystemClock()) as parts:
+        frame = frames.Send(0, chat, f"answer-{secrets.token_hex(4)}", body)
+        await send_message(parts, UserId(companion), frame)
+
+
+def find(vault: Vault, mark: str) -> list[str]:
+    """Return where a mark is found in Redis and DynamoDB."""
+    places = (iter_redis(vault.stack), iter_tables(vault.stack))
+    return [name for found in places for name, content in found if mark.encode() in content]
+
+
+async def test_sessions_are_exported_and_erased_with_what_was_answered(
+    vault: Vault, new_person: NewPerson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy has both sides; after the erasure neither tier has a word, and no session is left."""
+    zoe, mark = new_person("zoe"), secrets.token_hex(8)
+    await zoe.register()
+    ada = (await make_companion(vault.stack, f"ai-{secrets.token_hex(4)}")).id
+    path = f"/v1/companions/{ada}/session"
+    chats = [(await zoe.ask("POST", path, 201, {}))["session"]["chat"]]
+    await answer_as(vault, monkeypatch, ada, chats[0], f"first answer {mark}")
+    chats.append((await zoe.ask("POST", f"{path}/renewal", 201, {}))["session"]["chat"])
+    await answer_as(vault, monkeypatch, ada, chats[1], f"second answer {mark}")
+    async with open_dynamodb(vault.stack.warm) as dynamodb:
+        memory = Memory(Seq(1), Seq(1), f"what was said: {mark}", 1)
+        await Summaries(dynamodb, vault.stack.warm).put(ChatId(chats[0]), memory)
+    worker = vault.start_worker("exports", "erasures")
+
+    await zoe.ask("POST", "/v1/me/export", 202)
+    export = await zoe.wait_for_export()
+    async with httpx.AsyncClient(timeout=30) as client:
+        book = zipfile.ZipFile(io.BytesIO((await client.get(export["url"])).content))
+    assert find(vault, mark)
+    receipt = (await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD}))["receipt"]
+    done = await wait_for_erasure(zoe.client, receipt)
+    worker.stop()
+
+    sessions, answers = (book.read(f"{name}.jsonl").decode() for name in ("sessions", "answers"))
+    kept = {line["chat"]: line.get("memory") for line in map(json.loads, sessions.splitlines())}
+    assert kept == {
+        chats[0]: {"first": 1, "upto": 1, "summary": f"what was said: {mark}"},
+        chats[1]: None,
+    }
+    assert answers.count(mark) == 2
+    assert find(vault, mark) == []
+    tables = [(name, content) for name, content in iter_tables(vault.stack) if "session" in name]
+    assert tables and zoe.user.encode() not in b"".join(content for _, content in tables)
+    told = {line["what"]: line["count"] for line in done["steps"]}
+    assert told["sessions with companions"] == 2
+    assert told["answers of companions whose text is gone"] == 2

@@ -1,0 +1,244 @@
+"""Erasing users: what is gone from where, who is let in no more, and what kills do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server
+from tests.integration.features.privacy.support import PASSWORD, Person, Vault, wait_for_erasure
+from tests.security.support.users import bearer, make_key
+from tests.support.rawchat import RawChat
+from tests.support.scan import iter_logs, iter_redis, iter_tables
+from tests.support.servers.processes import eventually, redis_client
+from tests.support.wire import Ended
+
+pytest_plugins = ["tests.integration.features.privacy.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+NewPerson = Callable[[str], Person]
+# One after the other, in the order in which an erasure comes by.
+KILLS = (
+    "erasure.after_chats",
+    "erasure.in_messages",
+    "erasure.in_files",
+    "erasure.in_social",
+    "erasure.after_traces",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def key(vault: Vault) -> str:
+    """An API key of the host application."""
+    return await make_key(vault.stack, "users:write", "users:erase", "chats:read", "act_as")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def helper(vault: Vault) -> AsyncIterator[Server]:
+    """A worker that exports and erases."""
+    worker = vault.start_worker("exports", "erasures")
+    yield worker
+    worker.kill()
+
+
+def find(vault: Vault, mark: str) -> list[str]:
+    """Return where a mark is found: in Redis, DynamoDB, S3 and logs."""
+    places = (
+        iter_logs(vault.stack), iter_redis(vault.stack), iter_tables(vault.stack),
+        vault.iter_objects(),
+    )  # fmt: skip
+    return [name for found in places for name, content in found if mark.encode() in content]
+
+
+async def settle_in(vault: Vault, zoe: Person, bob: Person, key: str, mark: str) -> dict[str, Any]:
+    """Have zoe leave a mark wherever she can; return the ids of what she made."""
+    client = zoe.client
+    made = {"user": zoe.user, "name": f"name {mark}"}
+    headers = {**bearer(key), "Idempotency-Key": "make"}
+    answer = await client.post("/v1/admin/users", json=made, headers=headers)
+    assert answer.status_code == 201, answer.text
+    path, body = f"/v1/admin/users/{zoe.user}/password", {"password": PASSWORD}
+    assert (await client.put(path, json=body, headers=bearer(key))).status_code == 204
+    login = {"user": zoe.user, "password": PASSWORD, "device": f"device {mark}"}
+    zoe.token = (await zoe.ask("POST", "/v1/auth/login", 200, login))["token"]
+    await zoe.ask("PATCH", "/v1/me", 200, {"about": f"about {mark}"})
+    await zoe.ask("POST", "/v1/me/push-subscriptions", 201, {"token": f"token-{mark}"})
+    chat = await zoe.open_direct(bob.user)
+    group = (await zoe.ask("POST", "/v1/chats", 201, {"members": [bob.user]}))["chat"]
+    await bob.say(chat, "bob's own")
+    await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": f"why {mark}"})
+    for where in (chat, group):
+        edited = await zoe.say(where, f"one {mark}")
+        for text in ("two", "three"):
+            change = {"body": f"{text} {mark}"}
+            await zoe.ask("PATCH", f"/v1/chats/{where}/messages/{edited}", 200, change)
+        file = await zoe.upload(where, f"content {mark}".encode(), f"file {mark}.txt")
+        await zoe.say(where, f"file {mark}", attachments=[file])
+        await zoe.say(where, f"for a while {mark}", expires_s=60)
+    fleeting = await say_fleeting(zoe, chat, mark)
+    await zoe.upload(chat, f"never sent {mark}".encode(), f"unsent {mark}.txt")
+    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "bob posts"}))["id"]
+    hers = (await zoe.ask("POST", "/v1/me/posts", 201, {"content": f"post {mark}"}))["id"]
+    await zoe.ask("PATCH", f"/v1/me/posts/{hers}", 200, {"content": f"edited {mark}"})
+    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
+    await bob.ask("PUT", f"/v1/me/following/{zoe.user}", 204)
+    assert (await bob.ask("GET", f"/v1/users/{zoe.user}"))["about"] == f"about {mark}"
+    await zoe.ask("POST", "/v1/me/export", 202)
+    return {"chat": chat, "group": group, "post": theirs, "said": 2 * 3 + fleeting}
+
+
+async def say_fleeting(zoe: Person, chat: str, mark: str) -> int:
+    """Have zoe edit a message that is soon over; return how many it took."""
+    for count, expires_s in enumerate((1, 10, 60), 1):
+        seq = await zoe.say(chat, f"fleeting {mark}", expires_s=expires_s)
+        change, headers = {"body": f"f {mark}"}, bearer(zoe.token)
+        path = f"/v1/chats/{chat}/messages/{seq}"
+        answer = await zoe.client.patch(path, json=change, headers=headers)
+        if answer.status_code == 200:
+            return count
+        # It was over before: the machine was held up.
+        assert answer.status_code == 404, answer.text
+    raise AssertionError("nothing lives long enough to be edited")
+
+
+def signal_to(worker: Server, number: signal.Signals) -> None:
+    """Hold a process, or let it go on."""
+    assert worker.process is not None
+    worker.process.send_signal(number)
+
+
+def bury_one(vault: Vault, user: str, mark: str) -> None:
+    """Leave a message of the user where those are that could not be persisted."""
+    tail = f'"chat":"x","mid":"m","sender":"{user}","body":"{mark}"}}'
+    with redis_client(vault.stack.redis_url) as client:
+        client.xadd("{p0}:dead", {"s": 1, "t": 1, "r": "", "m": tail, "why": "a test"})
+
+
+async def test_erasure_leaves_nothing_of_a_user_wherever_workers_are_killed(
+    vault: Vault, new_person: NewPerson, key: str, helper: Server
+) -> None:
+    """Marks in every field and message are in no store and no log, and places of messages stay."""
+    zoe, bob, mark = new_person("zoe"), new_person("bob"), f"canary{secrets.token_hex(8)}"
+    await bob.register()
+    async with RawChat(bob.user, vault.stack.port, lambda _: bob.token) as device:
+        made = await settle_in(vault, zoe, bob, key, mark)
+        async with RawChat(zoe.user, vault.stack.port, lambda _: zoe.token) as hers:
+            await hers.say(made["chat"], f"by the socket {mark}")
+            await zoe.wait_for_export()
+
+            async def is_given_up() -> bool:
+                return "{p0}:hooks-dead" in await asyncio.to_thread(find, vault, mark)
+
+            await eventually(is_given_up, 60, "an event is a dead letter")
+            signal_to(helper, signal.SIGSTOP)
+            bury_one(vault, zoe.user, mark)
+            before = await asyncio.to_thread(find, vault, mark)
+
+            receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+            await hers.expect_close(3502)
+        for name in KILLS:
+            dying = vault.start_worker("erasures", failpoint=name)
+            await eventually(lambda dying=dying: dying.process.poll() is not None, 60, name)
+        signal_to(helper, signal.SIGCONT)
+        done = await wait_for_erasure(bob.client, receipt["receipt"])
+        after = await asyncio.to_thread(find, vault, mark)
+        await device.ask("chats", limit=10)
+
+    assert {"{p0}:backlog", "{p0}:hooks-dead", "{p0}:dead"} - set(before) <= {"{p0}:backlog"}
+    assert [place for place in before if place.startswith("exports/")]
+    assert after == []
+    page = await bob.ask("GET", f"/v1/chats/{made['chat']}/messages?limit=100")
+    seqs = [each["seq"] for each in page["messages"]]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert page["messages"][0]["body"] == "bob's own"
+    assert {each["sender"] for each in page["messages"] if each.get("deleted")} == {zoe.user}
+    members = await bob.ask("GET", f"/v1/chats/{made['group']}/members")
+    assert [(each["user"], each["role"]) for each in members["items"]] == [(bob.user, "owner")]
+    await bob.ask("GET", f"/v1/users/{zoe.user}", 404)
+    profile = await bob.ask("GET", f"/v1/users/{bob.user}")
+    assert (profile["followers"], profile["following"]) == (0, 0)
+    likes = await bob.ask("GET", f"/v1/users/{bob.user}/posts/{made['post']}/likes")
+    assert likes["items"] == []
+    assert [each["step"] for each in done["steps"]][-1] == "check"
+    counts = {each["what"]: each["count"] for each in done["steps"]}
+    # And the one by the socket.
+    assert counts["messages whose text is gone"] == made["said"] + 1
+
+
+async def test_erased_user_is_let_in_by_nothing_and_by_no_name(
+    vault: Vault, new_person: NewPerson, key: str, helper: Server
+) -> None:
+    """Password, token, refresh token, a key acting as the user and a new registration: refused."""
+    zoe, bob = new_person("zoe"), new_person("bob")
+    await zoe.register()
+    await bob.register()
+    await zoe.open_direct(bob.user)
+    refresh = await zoe.ask("POST", "/v1/auth/login", 200, login_of(zoe))
+    wrong = await zoe.ask("DELETE", "/v1/me", 403, {"password": "another password"})
+
+    receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+    early = await zoe.client.get("/v1/me", headers=bearer(zoe.token))
+    await wait_for_erasure(zoe.client, receipt["receipt"])
+
+    assert wrong["code"] == "forbidden"
+    assert early.status_code == 403
+    await zoe.ask("GET", "/v1/me", 403)
+    vault.stack.forget_marks(zoe.user)
+    await zoe.ask("GET", "/v1/me", 403)  # by a Redis that has lost what it knew, too
+    with pytest.raises(Ended):
+        await RawChat(zoe.user, vault.stack.port, lambda _: zoe.token).start()
+    zoe.token = ""
+    await zoe.ask("POST", "/v1/auth/login", 401, login_of(zoe))
+    body = {"refresh_token": refresh["refresh_token"]}
+    await zoe.ask("POST", "/v1/auth/refresh", 401, body)
+    await zoe.ask("POST", "/v1/auth/register", 409, login_of(zoe))
+    acting = {**bearer(key), "X-Chat-As": zoe.user}
+    assert (await zoe.client.get("/v1/chats", headers=acting)).status_code == 404
+    shown = await zoe.client.delete(f"/v1/admin/users/{zoe.user}/ban", headers=bearer(key))
+    assert shown.status_code == 404
+    await bob.ask("PUT", f"/v1/direct-chats/{zoe.user}", 404)
+    await bob.ask("GET", f"/v1/erasures/{'0' * 48}", 404)
+
+
+async def test_erasure_by_the_application_is_one_however_often_it_is_asked_for(
+    vault: Vault, new_person: NewPerson, key: str, helper: Server
+) -> None:
+    """The same receipt, before and after; a user without a password needs a token that is new."""
+    zoe = new_person("zoe")
+    path, headers = f"/v1/admin/users/{zoe.user}", bearer(key)
+    absent = await zoe.client.delete(path, headers=headers)
+    zoe.token = vault.stack.token(zoe.user)
+    await zoe.ask("GET", "/v1/me")
+
+    first = (await zoe.client.delete(path, headers=headers)).json()
+    again = (await zoe.client.delete(path, headers=headers)).json()
+    await wait_for_erasure(zoe.client, first["receipt"])
+    later = (await zoe.client.delete(path, headers=headers)).json()
+
+    assert absent.status_code == 404
+    assert first["receipt"] == again["receipt"] == later["receipt"]
+    assert later["state"] == "done"
+    yan = new_person("yan")
+    yan.token = vault.stack.token(yan.user)
+    await yan.ask("GET", "/v1/me")
+    await yan.ask("DELETE", "/v1/me", 202, {})
+
+
+def login_of(person: Person) -> dict[str, str]:
+    """What somebody logs in with, or registers."""
+    return {"user": person.user, "password": PASSWORD}
+
+
+async def test_installation_keeps_its_system_user(vault: Vault, key: str) -> None:
+    """Who sends for the host application cannot be erased."""
+    async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=30) as client:
+        answer = await client.delete("/v1/admin/users/system", headers=bearer(key))
+
+    assert answer.status_code == 403

@@ -1,0 +1,112 @@
+"""Copies of what users have: what is in them, who may ask for them, and what a kill does to one."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.features.privacy.support import Person, Vault
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.features.privacy.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+NewPerson = Callable[[str], Person]
+
+
+async def load(export: dict[str, Any]) -> tuple[httpx.Headers, zipfile.ZipFile]:
+    """Follow the link of an export."""
+    async with httpx.AsyncClient(timeout=30) as client:
+        answer = await client.get(export["url"])
+    assert answer.status_code == 200, answer.text
+    assert len(answer.content) == export["size"]
+    return answer.headers, zipfile.ZipFile(io.BytesIO(answer.content))
+
+
+def lines_of(book: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
+    """Read JSON Lines."""
+    return [json.loads(line) for line in book.read(name).splitlines()]
+
+
+def today() -> datetime.date:
+    """The day by which exports are counted."""
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+async def export_until_refused(person: Person) -> tuple[int, dict[str, Any]]:
+    """Have exports made until there are no more of them today; how many, and the refusal."""
+    headers = {"Authorization": f"Bearer {person.token}"}
+    for made in range(10):
+        answer = await person.client.post("/v1/me/export", headers=headers)
+        if answer.status_code != 202:
+            assert answer.status_code == 429, answer.text
+            return made, answer.json()
+        await person.wait_for_export()
+    raise AssertionError("there is no end to it")
+
+
+async def test_export_holds_what_the_user_has_and_nothing_of_others(
+    vault: Vault, new_person: NewPerson
+) -> None:
+    """Its worker killed, it is made again, whole; one at a time, and three a day."""
+    zoe, bob, began_on = new_person("zoe"), new_person("bob"), today()
+    await zoe.register(name="Zoë", device="Zoë's phone")
+    await bob.register()
+    chat = await zoe.open_direct(bob.user)
+    await bob.say(chat, "what bob says")
+    await zoe.say(chat, "first")
+    edited = await zoe.say(chat, "seconnd")
+    await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{edited}", 200, {"body": "second"})
+    file = await zoe.upload(chat, b"a file", "..notes.txt")
+    await zoe.say(chat, "with a file", attachments=[file])
+    await zoe.ask("PUT", f"/v1/chats/{chat}/messages/1/report", 204, {"reason": "rude"})
+
+    theirs = (await bob.ask("POST", "/v1/me/posts", 201, {"content": "what bob says"}))["id"]
+    await zoe.ask("POST", "/v1/me/posts", 201, {"content": "what zoe posts"})
+    await zoe.ask("PUT", f"/v1/users/{bob.user}/posts/{theirs}/like", 204)
+    await zoe.ask("PUT", f"/v1/me/following/{bob.user}", 204)
+
+    await zoe.ask("GET", "/v1/me/export", 404)
+    once = {"Authorization": f"Bearer {zoe.token}", "Idempotency-Key": "once"}
+    begun = await zoe.client.post("/v1/me/export", headers=once)
+    same = await zoe.client.post("/v1/me/export", headers=once)
+    other = await zoe.ask("POST", "/v1/me/export", 409)
+    dying = vault.start_worker("exports", failpoint="export.after_upload")
+    await eventually(lambda: dying.process is None or dying.process.poll() is not None, 60)
+    worker = vault.start_worker("exports")
+    export = await zoe.wait_for_export()
+    headers, book = await load(export)
+    objects = [key for key, _ in vault.iter_objects() if key.startswith("exports/")]
+    made, refused = await export_until_refused(zoe)
+    worker.stop()
+
+    assert (begun.status_code, begun.json()["state"]) == (202, "waiting")
+    assert same.json() == begun.json()
+    assert other["code"] == "conflict"
+    # Three in all; where a day of UTC begins meanwhile, three of that, too.
+    assert 1 + made == 3 or (today() != began_on and 1 + made <= 6)
+    assert refused["retry_after_ms"] > 0
+    assert (export["state"], export["progress"]) == ("ready", 100)
+    assert headers["content-disposition"].startswith("attachment; ")
+    sent = lines_of(book, "messages.jsonl")
+    assert [each["body"] for each in sent] == ["first", "second", "with a file"]
+    assert b"what bob says" not in b"".join(book.read(name) for name in book.namelist())
+    assert json.loads(book.read("profile.json"))["name"] == "Zoë"
+    assert json.loads(book.read("profile.json"))["reports"][0]["reason"] == "rude"
+    assert [each["name"] for each in lines_of(book, "devices.jsonl")] == ["Zoë's phone"]
+    assert [each["chat"] for each in lines_of(book, "chats.jsonl")] == [chat]
+    (line,) = lines_of(book, "attachments.jsonl")
+    assert book.read(line["file"]) == b"a file"
+    assert line["file"] == f"attachments/{file}-notes.txt"
+    assert json.loads(book.read("profile.json"))["social"]["following"] == 1
+    assert [each["content"] for each in lines_of(book, "posts.jsonl")] == ["what zoe posts"]
+    assert [each["user"] for each in lines_of(book, "following.jsonl")] == [bob.user]
+    assert lines_of(book, "likes.jsonl") == [{"post": theirs, "of": bob.user}]
+    assert "messages.jsonl" in book.read("README.txt").decode()
+    assert objects == [f"exports/{export['export']}.zip"]

@@ -1,0 +1,20 @@
+"""Fixtures of APNs: a service of our own, which this process trusts while the test runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers.apns_service import ApnsService, open_apns_service
+
+
+@pytest.fixture
+async def apns_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ApnsService]:
+    """APNs."""
+    async with open_apns_service(tmp_path) as made:
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
+        yield made

@@ -1,0 +1,50 @@
+"""Fixtures of the pushes' tests. Their tables are made once: each test has people of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver.config import Warm
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.features.push.support import PushWorld, open_push_world
+from tests.integration.warm.support import settings_for
+from tests.support.servers.push_service import PushService, open_push_service
+
+_made: dict[str, Warm] = {}
+
+
+@pytest.fixture
+async def push_warm(dynamodb: str) -> Warm:
+    """Tables of these tests."""
+    if dynamodb not in _made:
+        settings = settings_for(dynamodb)
+        async with open_dynamodb(settings) as client:
+            await apply_tables(client, settings, poll_s=0.01)
+        _made[dynamodb] = settings
+    return _made[dynamodb]
+
+
+@pytest.fixture
+async def push_service() -> AsyncIterator[PushService]:
+    """A push service."""
+    async with open_push_service() as made:
+        yield made
+
+
+@pytest.fixture
+async def world(
+    redis_url: str, push_warm: Warm, push_service: PushService
+) -> AsyncIterator[PushWorld]:
+    """People, and a process that may tell them."""
+    async with open_push_world(redis_url, push_warm, push_service) as made:
+        yield made
+
+
+@pytest.fixture
+async def notifier(world: PushWorld) -> AsyncIterator[None]:
+    """A notify worker of that process."""
+    async with world.notifying():
+        yield

@@ -1,0 +1,142 @@
+"""What the tests of pushes build with: a worker that pushes to a service of the test's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+from chatserver import config
+from chatserver.config import Warm
+from chatserver.domain.amendments import Amendment, Outcome
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
+from chatserver.domain.messages import Audience
+from chatserver.domain.presence import GatewayPresence, State
+from chatserver.features.push.hot import PushState
+from chatserver.features.push.worker import run_notify
+from chatserver.hot.chats.amendments import Amendments
+from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.protocol import codec
+from tests.integration.workers.support import (
+    Gateway,
+    make_direct,
+    make_group,
+    open_parts,
+    running,
+    variables_of,
+)
+from tests.support.servers.processes import eventually
+from tests.support.servers.push_service import Browser, PushService
+from workers.container import WorkerContainer
+
+LOOPBACK = ["127.0.0.0/8"]
+
+
+class PushWorld:
+    """Three people nobody else knows, a push service, and a process that tells of messages."""
+
+    def __init__(self, parts: WorkerContainer, service: PushService) -> None:
+        self.parts = parts
+        self.hot = parts.hot
+        self.service = service
+        self.gateway = Gateway(parts.hot)
+        tag = secrets.token_hex(4)
+        self.alice, self.bob, self.carol = (
+            UserId(f"{name}-{tag}") for name in ("alice", "bob", "carol")
+        )
+
+    # doing
+
+    async def direct(self) -> Audience:
+        """The chat of Alice and Bob."""
+        chat = await make_direct(self.parts, self.alice, self.bob)
+        await self.parts.opener.open_direct(self.bob, self.alice)  # else a fan-out would list it
+        return chat
+
+    async def group(self) -> Audience:
+        """A group of all three."""
+        return await make_group(self.parts, self.alice, self.bob, self.carol)
+
+    async def say(self, chat: Audience, *texts: str) -> None:
+        """Let Alice write."""
+        await self.gateway.send(chat, *texts, sender=self.alice)
+
+    async def edit(self, chat: Audience, seq: int, text: str) -> None:
+        """Let Alice change a message of hers: an entry that is none itself."""
+        ref, mid = Ref(f"edit-{seq}"), Mid(f"E{seq}")
+        tail = codec.encode_entry_tail(chat.chat, mid, self.alice, ref, "edit", text, seq)
+        made = Amendment(chat.chat, self.alice, ref, mid, "dd", "edit", Seq(seq), text, tail)
+        amended = await Amendments(self.hot, GatewayId("gw")).amend(made)
+        assert amended.outcome is Outcome.COMMITTED
+
+    async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
+        """Register a new browser of a user, as the API does."""
+        browser = (service or self.service).new_browser()
+        await PushState(self.hot).note_devices(user)
+        subscription = browser.subscription_of(user)
+        await self.parts.subscriptions.put(subscription, SystemClock().time())
+        return browser
+
+    async def appear(self, user: UserId, state: State) -> None:
+        """Be present on a gateway that lives, with a client that is shown or not."""
+        seen = PresenceStates(self.hot, GatewayId("gw1"), 60, 600)
+        await seen.keep_alive()
+        await seen.announce([GatewayPresence(user, state, 0.0)])
+
+    async def read(self, user: UserId, chat: Audience, upto: int) -> None:
+        """Read a chat."""
+        await self.parts.opener.load_user(user)
+        await self.parts.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
+
+    def variables(self) -> dict[str, str]:
+        """The environment of a worker process that may call the service, too."""
+        notify = {f"CHAT_NOTIFY_{k}".upper(): str(v) for k, v in self.service.settings().items()}
+        return {
+            **variables_of(self.parts),
+            **notify,
+            "CHAT_OUTBOUND_ALLOW_PRIVATE": json.dumps(LOOPBACK),
+        }
+
+    def notifying(self, owner: str = "n1") -> contextlib.AbstractAsyncContextManager[Any]:
+        """Run a notify worker."""
+        return running(run_notify(self.parts, owner), "notify")
+
+    # waiting
+
+    async def _has_told(self) -> bool:
+        newest = await self.hot.call("XREVRANGE", self.hot.keys.backlog(0), "+", "-", "COUNT", 1)
+        told = await self.hot.call("HGET", self.hot.keys.checkpoint(0), "told")
+        is_seen = not newest or newest[0][0] == told
+        return bool(is_seen) and await self.hot.call("ZCARD", self.hot.keys.due(0)) == 0
+
+    async def all_told(self) -> None:
+        """Wait until all was looked at and nothing is due: what was not sent then, never is."""
+        await eventually(self._has_told, what="everything told")
+
+    async def wait_until_due(self, chat: Audience) -> None:
+        """Wait until a chat is listed."""
+        due = self.hot.keys.due(0)
+        await eventually(lambda: self.hot.call("ZSCORE", due, chat.chat))
+
+    async def end_delay(self, chat: Audience) -> None:
+        """Let the delay of a chat be over."""
+        await self.hot.call("ZADD", self.hot.keys.due(0), "XX", 1, chat.chat)
+
+
+@contextlib.asynccontextmanager
+async def open_push_world(
+    redis_url: str, warm: Warm, service: PushService, **notify: Any
+) -> AsyncIterator[PushWorld]:
+    """A process that may call the service."""
+    sections = {
+        "notify": config.Notify(**{**service.settings(), **notify}),
+        "outbound": config.Outbound(allow_private=LOOPBACK),
+        # An ended session is known after 2.5 s, a half-open one after 3.2 s.
+        "gateway": config.Gateway(ping_interval_s=0.5, pong_timeout_s=0.1, online_ttl_s=1.1),
+        "presence": config.Presence(offline_grace_s=0.5),
+    }
+    async with open_parts(redis_url, warm, **sections) as parts:
+        yield PushWorld(parts, service)

@@ -1,0 +1,291 @@
+"""APNs against a server of our own: what goes over the wire, what its answers mean, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver import config
+from chatserver.config import Warm
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.features.push.hot import PushState
+from chatserver.features.push.model import Notice, Subscription, subscription_id
+from chatserver.features.push.providers.apns import Apns
+from chatserver.features.push.providers.interface import Outcome
+from chatserver.outbound.http2_client import open_http2
+from chatserver.telemetry.metrics import PUSH_REFUSALS
+from tests.integration.features.push.support import LOOPBACK, PushWorld, open_push_world
+from tests.support.servers.apns_service import RESET, TOPIC, ApnsService
+from tests.support.servers.processes import eventually
+from tests.support.servers.push_service import PushService, Reply
+
+pytest_plugins = [
+    "tests.integration.features.push.apns_fixtures",
+    "tests.integration.features.push.fixtures",
+]
+
+DEVICE = "ab" * 32
+PHONE = Subscription("s", UserId("bob"), "apns", DEVICE)
+NOTICE = Notice(
+    ChatId("c1"), Seq(7), 1, UserId("alice"), "Alice", "Team", "Lunch?", unread=2, badge=5
+)
+
+
+def refused(status: int, reason: str, times: int | None = None, **more: int) -> Reply:
+    """What Apple answers when it does not take a push."""
+    return Reply(status, body=json.dumps({"reason": reason, **more}), times=times)
+
+
+@pytest.fixture
+async def apns(apns_service: ApnsService) -> AsyncIterator[Apns]:
+    """The provider."""
+    settings = config.Notify(**apns_service.settings())
+    outbound = config.Outbound(allow_private=LOOPBACK)
+    async with open_http2(apns_service.url, outbound) as server:
+        yield Apns(server, settings, SystemClock())
+
+
+# over the wire
+
+
+async def test_apns_push_goes_out_as_apple_says(apns: Apns, apns_service: ApnsService) -> None:
+    """Collapsed, with badge and sound, by one connection and one token signed by our key."""
+    for _ in range(2):
+        assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
+
+    assert (len(apns_service.tokens), apns_service.connected) == (1, 1)
+    taken, _ = apns_service.taken_for(DEVICE)
+    headers = taken.headers
+    assert (headers[":method"], headers[":scheme"]) == ("POST", "https")
+    assert headers["apns-topic"] == TOPIC
+    assert (headers["apns-push-type"], headers["apns-priority"]) == ("alert", "10")
+    assert abs(int(headers["apns-expiration"]) - time.time() - 86_400) < 60
+    assert headers["apns-collapse-id"] == NOTICE.topic
+    assert len(NOTICE.topic.encode()) <= 64
+    assert json.loads(taken.body) == {
+        "aps": {
+            "alert": {"title": "Alice in Team", "body": "Lunch?"},
+            "badge": 5,
+            "thread-id": "c1",
+            "sound": "default",
+        },
+        "v": 1,
+        "chat": "c1",
+        "seq": 7,
+        "ts": 1,
+        "sender": "alice",
+        "unread": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "outcome"),
+    [
+        (400, "BadDeviceToken", Outcome.GONE),
+        (410, "Unregistered", Outcome.GONE),
+        (410, "ExpiredToken", Outcome.GONE),
+        (400, "DeviceTokenNotForTopic", Outcome.REFUSED),
+        (400, "TopicDisallowed", Outcome.REFUSED),
+        (403, "InvalidProviderToken", Outcome.REFUSED),
+        (403, "ExpiredProviderToken", Outcome.DOWN),
+        (404, "BadPath", Outcome.REFUSED),
+        (413, "PayloadTooLarge", Outcome.REFUSED),
+        (429, "TooManyRequests", Outcome.BUSY),
+        (429, "TooManyProviderTokenUpdates", Outcome.BUSY),
+        (500, "InternalServerError", Outcome.UNKNOWN),
+        (503, "Shutdown", Outcome.DOWN),
+        (403, "Ünheard", Outcome.REFUSED),
+    ],
+)
+async def test_apns_answer_is_judged_by_its_own_word(
+    apns: Apns, apns_service: ApnsService, status: int, reason: str, outcome: Outcome
+) -> None:
+    """A device is forgotten when Apple says so; what was not taken for sure is tried again."""
+    label = reason if reason.isascii() else "other"
+    before = PUSH_REFUSALS.labels("apns", label)._value.get()
+    apns_service.answer(DEVICE, refused(status, reason))
+
+    verdict = await apns.send(PHONE, NOTICE)
+
+    assert verdict.outcome is outcome
+    assert verdict.why == f"status {status} {label}"
+    assert verdict.is_alone is (reason == "TooManyRequests"), "others may be told meanwhile"
+    assert PUSH_REFUSALS.labels("apns", label)._value.get() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "gone_ms"),
+    [
+        ('{"reason":"Unregistered","timestamp":1700000000000}', 1_700_000_000_000),
+        ('{"reason":"Unregistered","timestamp":"soon"}', None),
+        ('{"reason":"Unregistered","timestamp":true}', None),
+        ('{"reason":7}', None),
+        ("[" * 4000, None),
+        ("", None),
+    ],
+)
+async def test_apns_says_since_when_a_device_is_gone_or_nothing_that_can_be_used(
+    apns: Apns, apns_service: ApnsService, body: str, gone_ms: int | None
+) -> None:
+    """The status is enough, whatever the body is."""
+    apns_service.answer(DEVICE, Reply(410, body=body))
+
+    verdict = await apns.send(PHONE, NOTICE)
+
+    assert (verdict.outcome, verdict.gone_ms) == (Outcome.GONE, gone_ms)
+
+
+async def test_apns_token_that_apple_calls_expired_is_renewed_once(
+    apns: Apns, apns_service: ApnsService
+) -> None:
+    """Apple refuses a token for each push as much as one that is too old."""
+    apns_service.answer(DEVICE, refused(403, "ExpiredProviderToken"))
+
+    first = await asyncio.gather(*(apns.send(PHONE, NOTICE) for _ in range(5)))
+    later = [await apns.send(PHONE, NOTICE) for _ in range(3)]
+
+    assert {verdict.outcome for verdict in [*first, *later]} == {Outcome.DOWN}
+    assert len(apns_service.tokens) == 2
+    apns_service.answer(DEVICE)
+    assert (await apns.send(PHONE, NOTICE)).outcome is Outcome.SENT
+    assert len(apns_service.tokens) == 2
+
+
+async def test_apns_push_that_was_surely_not_taken_is_told_from_one_that_may_have_been(
+    apns: Apns, apns_service: ApnsService
+) -> None:
+    """HTTP/2 says of each request whether it was refused before it was looked at."""
+    apns_service.answer(
+        DEVICE,
+        Reply(RESET, body="REFUSED_STREAM", times=1),
+        Reply(RESET, body="INTERNAL_ERROR", times=1),
+    )
+
+    outcomes = [(await apns.send(PHONE, NOTICE)).outcome for _ in range(3)]
+
+    assert outcomes == [Outcome.DOWN, Outcome.UNKNOWN, Outcome.SENT]
+
+
+# from a message to a device
+
+
+@pytest.fixture
+async def world_with_apns(
+    redis_url: str, push_warm: Warm, push_service: PushService, apns_service: ApnsService
+) -> AsyncIterator[PushWorld]:
+    """People, and a process that tells them by APNs, too."""
+    more = apns_service.settings()
+    async with open_push_world(redis_url, push_warm, push_service, **more) as made:
+        yield made
+
+
+async def register(world: PushWorld, user: UserId, device: str | None = None) -> Subscription:
+    """Register an application of a user, as the API does."""
+    device = device or secrets.token_hex(32)
+    made = Subscription(subscription_id("apns", device), user, "apns", device)
+    await PushState(world.hot).note_devices(user)
+    await world.parts.subscriptions.put(made, time.time())
+    return made
+
+
+async def listed(world: PushWorld, user: UserId) -> list[str]:
+    """The ids of a user's subscriptions."""
+    return [one.id for one in await world.parts.subscriptions.list_of(user, time.time())]
+
+
+async def test_apns_absent_user_is_told_once_on_each_device_of_the_newest_message(
+    world_with_apns: PushWorld, apns_service: ApnsService
+) -> None:
+    """One push for what came within the delay, with all that is unread; the next replaces it."""
+    world = world_with_apns
+    direct, group = await world.direct(), await world.group()
+    phone, pad = await register(world, world.bob), await register(world, world.bob)
+    browser = await world.subscribe(world.bob)
+    await world.say(direct, "One", "Two", "Three")
+
+    async with world.notifying():
+        for one in (phone, pad):
+            (payload,) = await apns_service.wait_for(one.target, 1)
+            aps = payload["aps"]
+            assert aps["alert"] == {"title": world.alice, "body": "Three"}
+            assert (aps["badge"], aps["thread-id"], payload["seq"]) == (3, direct.chat, 3)
+        await browser.wait_for(1)
+        await world.say(direct, "Four")
+        await apns_service.wait_for(phone.target, 2)
+        await world.say(group, "Hello")
+        payloads = await apns_service.wait_for(phone.target, 3)
+        await world.all_told()
+
+    assert [one["aps"]["badge"] for one in payloads] == [3, 4, 5]
+    first, second, third = apns_service.taken_for(phone.target)
+    collapse = "apns-collapse-id"
+    assert first.headers[collapse] == second.headers[collapse] != third.headers[collapse]
+    assert (len(apns_service.taken), apns_service.connected) == (6, 1)
+
+
+async def test_apns_push_that_was_not_taken_is_sent_again_and_one_that_may_have_been_is_not(
+    world_with_apns: PushWorld, apns_service: ApnsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most one push for a message and a device; a provider token is renewed on the way."""
+    monkeypatch.setattr("chatserver.features.push.providers.sender.BACKOFF_S", 0.01)
+    world = world_with_apns
+    direct = await world.direct()
+    busy, away, failing = [await register(world, world.bob) for _ in range(3)]
+    apns_service.answer(busy.target, refused(429, "TooManyRequests", times=2))
+    apns_service.answer(away.target, refused(403, "ExpiredProviderToken", times=1))
+    apns_service.answer(failing.target, refused(500, "InternalServerError", times=1))
+
+    async with world.notifying():
+        await world.say(direct, "Hello")
+        for one, count in ((busy, 3), (away, 2), (failing, 1)):
+            await apns_service.wait_for(one.target, count)
+        await world.all_told()
+        await world.say(direct, "Again")
+        for one, count in ((busy, 4), (away, 3), (failing, 2)):
+            await apns_service.wait_for(one.target, count)
+        await world.all_told()
+
+    assert len(apns_service.taken) == 9
+    assert len(apns_service.tokens) == 2
+    assert sorted(await listed(world, world.bob)) == sorted([busy.id, away.id, failing.id])
+
+
+async def test_apns_device_that_is_gone_is_forgotten_unless_it_was_registered_again(
+    world_with_apns: PushWorld, apns_service: ApnsService
+) -> None:
+    """Apple says since when; an application that came back after that is there."""
+    world = world_with_apns
+    direct, now_ms = await world.direct(), int(time.time() * 1000)
+    bad, gone, back, key = [await register(world, world.bob) for _ in range(4)]
+    returning = await register(world, world.bob)
+    gate = asyncio.Event()
+    apns_service.answer(bad.target, refused(400, "BadDeviceToken"))
+    apns_service.answer(gone.target, refused(410, "Unregistered", timestamp=now_ms + 60_000))
+    apns_service.answer(back.target, refused(410, "Unregistered", timestamp=now_ms - 60_000))
+    apns_service.answer(key.target, refused(403, "InvalidProviderToken"))
+    late = refused(400, "BadDeviceToken")
+    late.gate = gate
+    apns_service.answer(returning.target, late)
+
+    async with world.notifying():
+        await world.say(direct, "Hello")
+        for one in (bad, gone, back, key, returning):
+            await apns_service.wait_for(one.target, 1)
+        # It registers again while Apple has not yet answered.
+        await register(world, world.bob, returning.target)
+        gate.set()
+
+        async def are_forgotten() -> bool:
+            return {bad.id, gone.id}.isdisjoint(await listed(world, world.bob))
+
+        await eventually(are_forgotten, 60)
+        await world.all_told()
+
+    assert sorted(await listed(world, world.bob)) == sorted([back.id, key.id, returning.id])
+    assert len(apns_service.taken) == 5

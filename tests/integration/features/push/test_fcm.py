@@ -1,0 +1,139 @@
+"""FCM against a server of our own: what goes over the wire, and what its answers mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qs
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from chatserver import config
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.errors import ConfigError
+from chatserver.features.push.model import Notice, Subscription
+from chatserver.features.push.providers.fcm import SCOPE, Fcm, ServiceAccount
+from chatserver.features.push.providers.interface import Outcome
+from chatserver.outbound.http_client import open_outbound
+from tests.support.servers.push_service import PushService, Reply
+
+pytest_plugins = ["tests.integration.features.push.fixtures"]
+
+SEND = "/v1/projects/our-project/messages:send"
+KEY = rsa.generate_private_key(65537, 2048)
+PHONE = Subscription("s", UserId("bob"), "fcm", "phone-token")
+NOTICE = Notice(
+    ChatId("c1"), Seq(7), 1, UserId("alice"), "Alice", "Team", "Lunch?", unread=2, badge=5
+)
+
+
+@pytest.fixture
+async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
+    """The provider, with an account whose token server is ours, too."""
+    pem = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    account = {
+        "project_id": "our-project",
+        "client_email": "push@our-project.example",
+        "private_key": pem,
+        "private_key_id": "k1",
+        "token_uri": f"{push_service.url}/token",
+    }
+    granted = json.dumps({"access_token": "granted", "expires_in": 3600})
+    push_service.answer("/token", Reply(200, body=granted))
+    async with open_outbound(config.Outbound(allow_private=["127.0.0.0/8"])) as outbound:
+        yield Fcm(
+            outbound,
+            ServiceAccount(json.dumps(account)),
+            SystemClock(),
+            url=push_service.url,
+            timeout_s=10,
+            ttl_s=86_400,
+        )
+
+
+async def test_fcm_message_goes_out_as_http_v1_says(fcm: Fcm, push_service: PushService) -> None:
+    """Collapsed for both platforms, with the badge, and with a token that is bought once."""
+    for _ in range(2):
+        assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.SENT
+
+    asked, *sent = push_service.taken
+    form = parse_qs(asked.body.decode())
+    assertion = jwt.decode(
+        form["assertion"][0], KEY.public_key(), ["RS256"], audience=f"{push_service.url}/token"
+    )
+    assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert (assertion["iss"], assertion["scope"]) == ("push@our-project.example", SCOPE)
+    assert [one.path for one in sent] == [SEND, SEND]
+    assert sent[0].headers["authorization"] == "Bearer granted"
+    message = json.loads(sent[0].body)["message"]
+    assert message["token"] == "phone-token"
+    assert message["notification"] == {"title": "Alice in Team", "body": "Lunch?"}
+    assert message["data"] == {"chat": "c1", "seq": "7", "sender": "alice"}
+    assert message["android"]["collapse_key"] == NOTICE.topic
+    assert message["android"]["ttl"] == "86400s"
+    assert message["android"]["notification"] == {"tag": "c1", "notification_count": 5}
+    assert message["apns"]["headers"]["apns-collapse-id"] == NOTICE.topic
+    assert message["apns"]["payload"]["aps"]["badge"] == 5
+
+
+async def test_fcm_message_carries_the_beginning_of_a_long_text(
+    fcm: Fcm, push_service: PushService
+) -> None:
+    """FCM takes 4,096 bytes, and what is longer it refuses for good."""
+    long = dataclasses.replace(NOTICE, text="x" * 4000, name="n" * 200)
+
+    await fcm.send(PHONE, long)
+
+    message = json.loads(push_service.taken[-1].body)["message"]
+    assert message["notification"]["body"] == "x" * 199 + "…"
+    assert len(message["notification"]["title"]) < 100
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [
+        (404, "UNREGISTERED", Outcome.GONE),
+        (403, "SENDER_ID_MISMATCH", Outcome.GONE),
+        (404, "", Outcome.REFUSED),
+        (400, "INVALID_ARGUMENT", Outcome.REFUSED),
+        (429, "QUOTA_EXCEEDED", Outcome.BUSY),
+        (503, "UNAVAILABLE", Outcome.DOWN),
+        (500, "INTERNAL", Outcome.UNKNOWN),
+        (401, "", Outcome.DOWN),
+    ],
+)
+async def test_fcm_answer_is_judged_by_its_own_word(
+    fcm: Fcm, push_service: PushService, status: int, code: str, outcome: Outcome
+) -> None:
+    """A device is forgotten when FCM says so, not when an address is wrong."""
+    body = json.dumps({"error": {"details": [{"errorCode": code}]}})
+    push_service.answer(SEND, Reply(status, {"Retry-After": "3"}, body))
+
+    assert (await fcm.send(PHONE, NOTICE)).outcome is outcome
+
+
+async def test_fcm_without_a_token_sends_nothing_and_asks_again(
+    fcm: Fcm, push_service: PushService
+) -> None:
+    """What is wrong with the account is no device's fault."""
+    push_service.answer("/token", Reply(400, body='{"error":"invalid_grant"}'))
+
+    assert (await fcm.send(PHONE, NOTICE)).outcome is Outcome.DOWN
+    assert [one.path for one in push_service.taken] == ["/token"]
+
+
+def test_fcm_account_that_is_none_is_refused_without_being_shown() -> None:
+    """The setting holds a private key."""
+    for text in ("", "[]", '{"project_id": "p", "private_key": "hush"}'):
+        with pytest.raises(ConfigError) as refused:
+            ServiceAccount(text)
+        assert "hush" not in str(refused.value)

@@ -1,0 +1,238 @@
+"""Push subscriptions and quiet chats over HTTP, down to the browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from chatserver import config
+from chatserver.api.app import create_app
+from chatserver.api.container import ApiContainer, open_api_parts
+from chatserver.config import Warm
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from tests.integration.api.support import problem_of
+from tests.integration.features.push.support import LOOPBACK, PushWorld
+from tests.integration.workers.support import settings_of
+from tests.support.servers.push_service import PushService
+
+pytest_plugins = ["tests.integration.features.push.fixtures"]
+
+SUBSCRIPTIONS = "/v1/me/push-subscriptions"
+NO_SUBSCRIPTIONS: list[dict[str, Any]] = [
+    {"endpoint": "http://push.example/x"},
+    {"endpoint": "https://10.0.0.1/x"},
+    {"endpoint": "https://169.254.169.254/latest"},
+    {"endpoint": "https://[::ffff:10.0.0.1]/x"},
+    {"endpoint": "https://user:pass@push.example/x"},
+    {"endpoint": "file:///etc/passwd"},
+    {"endpoint": "https://push.example/" + "x" * 1024},
+    {"keys": {"p256dh": "AAAA", "auth": "AAAA"}},
+    {"keys": {"p256dh": "BA" + "A" * 85, "auth": "A" * 22}},
+    {"keys": None},
+    {"token": "also"},
+    {"endpoint": None, "keys": None, "token": "with space"},
+    {"kind": "apns"},
+    {"endpoint": None, "keys": None, "kind": "apns"},
+    {"endpoint": None, "keys": None, "kind": "web", "token": "ab" * 32},
+    {"endpoint": None, "keys": None, "kind": "sms", "token": "ab" * 32},
+    *(
+        {"endpoint": None, "keys": None, "kind": "apns", "token": token}
+        for token in ("fcm-like:token", "ab" * 31, "ab" * 101, "a" * 65, "../" * 24)
+    ),
+    {"endpoint": None, "keys": None},
+]
+
+
+@dataclasses.dataclass
+class PushApi:
+    """An API, and clients of it."""
+
+    parts: ApiContainer
+    client_of: Callable[[str], httpx.AsyncClient]
+
+
+@pytest.fixture
+async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> AsyncIterator[PushApi]:
+    """An API of the same installation."""
+    settings = settings_of(
+        redis_url,
+        push_warm,
+        auth=config.Auth(secret=SecretStr("0123456789abcdef" * 2)),
+        notify=config.Notify(vapid_public=push_service.vapid_public, subscriptions_max=2),
+        outbound=config.Outbound(allow_private=LOOPBACK),
+    )
+    clock = SystemClock()
+    async with open_api_parts(settings, clock) as parts:
+        transport = httpx.ASGITransport(create_app(settings, clock, parts))
+
+        def client_of(user: str) -> httpx.AsyncClient:
+            headers = {"Authorization": f"Bearer {parts.tokens.mint(UserId(user), 600)}"}
+            return httpx.AsyncClient(
+                transport=transport, base_url="http://127.0.0.1", headers=headers
+            )
+
+        yield PushApi(parts, client_of)
+
+
+def form_of(browser: Any) -> dict[str, Any]:
+    """What a browser hands to the page, and the page to the API."""
+    return {"endpoint": browser.endpoint, "expirationTime": None, "keys": browser.keys}
+
+
+async def test_push_subscription_made_over_http_is_pushed_to_until_it_is_removed(
+    world: PushWorld, api: PushApi, push_service: PushService
+) -> None:
+    """From the page's request to what the browser decrypts; then no more."""
+    direct, bob = await world.direct(), api.client_of(world.bob)
+    browser = push_service.new_browser()
+
+    made = await bob.post(SUBSCRIPTIONS, json=form_of(browser))
+    assert made.status_code == 201, made.text
+    again = await bob.post(SUBSCRIPTIONS, json=form_of(browser))
+    assert again.json()["id"] == made.json()["id"]
+    listed = (await bob.get(SUBSCRIPTIONS)).json()
+    assert [(one["id"], one["kind"]) for one in listed["items"]] == [(made.json()["id"], "web")]
+    assert browser.endpoint not in str(listed), "an endpoint is a secret"
+    assert browser.keys["auth"] not in str(listed)
+
+    async with world.notifying():
+        await world.say(direct, "Over HTTP")
+        assert (await browser.wait_for(1))[0]["text"] == "Over HTTP"
+        removed = await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}")
+        assert removed.status_code == 204
+        await world.say(direct, "Too late")
+        await world.all_told()
+    assert len(browser.taken) == 1
+    assert problem_of(await bob.delete(f"{SUBSCRIPTIONS}/{made.json()['id']}"))[0] == 404
+
+
+async def test_push_subscription_of_an_application_is_of_fcm_or_of_apns(
+    world: PushWorld, api: PushApi
+) -> None:
+    """The same token is another device for another service; of APNs it has one spelling."""
+    bob, token = api.client_of(world.bob), secrets.token_hex(32)
+    forms: list[dict[str, str]] = [
+        {"token": token},
+        {"token": token, "kind": "apns"},
+        {"token": token.upper(), "kind": "apns"},
+    ]
+
+    made = [(await bob.post(SUBSCRIPTIONS, json=form)).json() for form in forms]
+
+    assert [one["kind"] for one in made] == ["fcm", "apns", "apns"]
+    assert made[1]["id"] == made[2]["id"] != made[0]["id"]
+    answer = await bob.get(SUBSCRIPTIONS)
+    assert [(one["kind"], one["service"]) for one in answer.json()["items"]] == [
+        ("fcm", "fcm"),
+        ("apns", "apns"),
+    ]
+    assert token not in answer.text.lower(), "a token is a secret"
+    stored = await api.parts.subscriptions.list_of(world.bob, api.parts.clock.time())
+    assert [one.target for one in stored] == [token, token]
+
+
+async def test_push_subscription_belongs_to_who_registered_it_last(
+    world: PushWorld, api: PushApi, push_service: PushService
+) -> None:
+    """A browser that another user logs in with shows nothing of the one before."""
+    direct, browser = await world.direct(), push_service.new_browser()
+    bob, carol = api.client_of(world.bob), api.client_of(world.carol)
+
+    await bob.post(SUBSCRIPTIONS, json=form_of(browser))
+    assert (await carol.post(SUBSCRIPTIONS, json=form_of(browser))).status_code == 201
+
+    assert (await bob.get(SUBSCRIPTIONS)).json()["items"] == []
+    assert len((await carol.get(SUBSCRIPTIONS)).json()["items"]) == 1
+    async with world.notifying():
+        await world.say(direct, "For Bob alone")
+        await world.all_told()
+    assert browser.taken == []
+
+
+async def test_push_subscriptions_are_bounded_and_go_with_their_device(
+    world: PushWorld, api: PushApi, push_service: PushService
+) -> None:
+    """The one registered longest ago makes room; who logs out on a device is not reached there."""
+    bob, subscriptions = api.client_of(world.bob), api.parts.subscriptions
+    names = []
+    for _ in range(3):
+        made = await bob.post(SUBSCRIPTIONS, json=form_of(push_service.new_browser()))
+        names.append(made.json()["id"])
+    listed = (await bob.get(SUBSCRIPTIONS)).json()["items"]
+    assert [one["id"] for one in listed] == names[1:]
+
+    now = api.parts.clock.time()
+    phone = push_service.new_browser().subscription_of(world.carol, "phone")
+    await subscriptions.put(phone, now)
+    desk = push_service.new_browser().subscription_of(world.carol, "desk")
+    await subscriptions.put(desk, now)
+    assert await subscriptions.remove_of_device(world.carol, "phone", now) == 1
+    assert [one.id for one in await subscriptions.list_of(world.carol, now)] == [desk.id]
+    assert await subscriptions.remove_all(world.bob, now) == 2
+
+
+async def test_push_subscription_that_is_none_is_refused(
+    api: PushApi, push_service: PushService
+) -> None:
+    """Nothing that is stored can make the server call itself, or fail to encrypt."""
+    mallory = api.client_of("mallory")
+    for change in NO_SUBSCRIPTIONS:
+        form = form_of(push_service.new_browser()) | change
+        answer = await mallory.post(SUBSCRIPTIONS, json=form)
+        assert problem_of(answer) == (400, "bad_request"), change
+
+
+async def test_push_subscriptions_go_with_the_login_that_made_them(
+    world: PushWorld, api: PushApi, push_service: PushService
+) -> None:
+    """Who logs out is told nothing there any more; who logs out everywhere, nowhere."""
+    account = {"user": f"dora-{world.bob}", "password": "correct horse battery"}
+    nobody = api.client_of("mallory")
+    grants = [(await nobody.post("/v1/auth/register", json=account)).json()]
+    for _ in range(2):
+        grants.append((await nobody.post("/v1/auth/login", json=account)).json())
+    headers = [{"Authorization": f"Bearer {grant['token']}"} for grant in grants]
+    names = []
+    for one in headers[:2]:
+        form = form_of(push_service.new_browser())
+        made = await nobody.post(SUBSCRIPTIONS, json=form, headers=one)
+        names.append(made.json()["id"])
+
+    async def listed() -> list[str]:
+        answer = await nobody.get(SUBSCRIPTIONS, headers=headers[2])
+        return [one["id"] for one in answer.json()["items"]]
+
+    assert await listed() == names
+    assert (await nobody.post("/v1/auth/logout", json={}, headers=headers[0])).status_code == 204
+    assert await listed() == names[1:]
+    await api.parts.people.revoking.end_all(
+        UserId(account["user"]), "test", but=grants[2]["device"]
+    )
+    assert await listed() == []
+
+
+async def test_quiet_chat_over_http_is_the_members_own(world: PushWorld, api: PushApi) -> None:
+    """A member sets it for himself; to others there is no such chat."""
+    direct = await world.direct()
+    bob, alice = api.client_of(world.bob), api.client_of(world.alice)
+    place = f"/v1/chats/{direct.chat}/notifications"
+
+    assert (await bob.get(place)).json() == {"quiet": False, "until": None}
+    assert (await bob.put(place, json={"quiet": True})).json() == {"quiet": True, "until": None}
+    assert (await bob.get(place)).json() == {"quiet": True, "until": None}
+    assert (await alice.get(place)).json()["quiet"] is False
+    assert (await bob.put(place, json={"quiet": True, "until": 9_999_999_999})).status_code == 200
+    assert (await bob.get(place)).json() == {"quiet": True, "until": 9_999_999_999}
+    assert (await bob.put(place, json={"quiet": False})).json()["quiet"] is False
+    assert (await bob.get(place)).json()["quiet"] is False
+    stranger = api.client_of("mallory")
+    assert problem_of(await stranger.get(place))[0] == 404
+    assert problem_of(await stranger.put(place, json={"quiet": True}))[0] == 404
+    assert problem_of(await bob.put(place, json={"quiet": True, "until": -1}))[0] == 400

@@ -1,0 +1,153 @@
+"""What the tests of the social graph build with: its rows, and use cases on real servers."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from chatserver.api.social_container import SocialApi, make_social
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.features.social.like_counter import CountersWorker
+from chatserver.features.social.model import Line, Post, PostId, PostIds
+from chatserver.features.social.timeline_worker import SHARDS, TimelineWorker
+from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.profiles import SocialProfiles
+from chatserver.features.social.warm.timelines import SocialTimelines
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.blocks import Blocks
+from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from tests.integration.warm.support import Tables
+from workers.container import WorkerContainer
+
+Row = dict[str, str | int]
+
+
+@dataclasses.dataclass
+class SocialRows:
+    """All that reads and writes table `social`, and the table as it is."""
+
+    tables: Tables
+    profiles: SocialProfiles
+    graph: SocialGraph
+    posts: SocialPosts
+    likes: SocialLikes
+    timelines: SocialTimelines
+    fanouts: Fanouts
+
+    async def all(self, table: str = "social") -> dict[tuple[str, str], Row]:
+        """Return all rows by key, read past all code of ours."""
+        found: dict[tuple[str, str], Row] = {}
+        for item in await scan_all(self.tables, table):
+            row = {name: _plain(value) for name, value in item.items()}
+            found[str(row.pop("PK")), str(row.pop("SK"))] = row
+        return found
+
+    async def make_users(self, *users: str) -> None:
+        """Make accounts."""
+        directory = Directory(self.tables.client, self.tables.settings)
+        for user in users:
+            await directory.put_user_if_absent(user, f"Name of {user}", 1.0)
+
+    async def post(
+        self,
+        author: str,
+        content: str = "hello",
+        id_: str = "",
+        created_ms: int = 1_795_000_000_000,
+    ) -> Post:
+        """Post something."""
+        made = Post(PostId(id_) if id_ else IDS.next(), author, content, created_ms)
+        await self.posts.create_post(made)
+        return made
+
+
+IDS = PostIds(SystemClock())
+_numbers = itertools.count(1)
+
+
+async def scan_all(tables: Tables, table: str) -> list[Item]:
+    """Return all items of a table, over all pages."""
+    request = {"TableName": tables.settings.table_prefix + table, "ConsistentRead": True}
+    found: list[Item] = []
+    while True:
+        answer = await tables.client.call("scan", request)
+        found += answer["Items"]
+        if (last := answer.get("LastEvaluatedKey")) is None:
+            return found
+        request["ExclusiveStartKey"] = last
+
+
+def _plain(value: dict[str, str]) -> str | int:
+    ((kind, text),) = value.items()
+    return int(text) if kind == "N" else text
+
+
+def social_rows_of(tables: Tables) -> SocialRows:
+    """The rows of some tables."""
+    how = tables.client, tables.settings
+    return SocialRows(
+        tables,
+        SocialProfiles(*how),
+        SocialGraph(*how),
+        SocialPosts(*how),
+        SocialLikes(*how),
+        SocialTimelines(*how),
+        Fanouts(*how),
+    )
+
+
+def line_of(post: Post) -> Line:
+    """The line of a post."""
+    return Line(post.id, post.author)
+
+
+def social_of(hot: HotClient, dynamodb: DynamoClient, parts: WorkerContainer) -> SocialApi:
+    """The use cases as the API has them, without its HTTP."""
+    rows = Moderation(dynamodb, parts.settings.warm)
+    return make_social(
+        parts.settings,
+        SystemClock(),
+        hot,
+        dynamodb,
+        parts.social.graph,
+        BlockPolicy(rows, Blocks(hot)),
+        parts.objects,
+        parts.sendable,
+    )
+
+
+def counter_of(parts: WorkerContainer, owner: str = "w1") -> CountersWorker:
+    """The worker that counts the likes of the only partition."""
+    return CountersWorker(parts, 0, owner)
+
+
+async def do_jobs(parts: WorkerContainer, owner: str = "w1") -> None:
+    """Do the jobs of all shards that there are."""
+    for shard in range(SHARDS):
+        while await TimelineWorker(parts, shard, owner).step():
+            pass
+
+
+def users_named(stem: str, count: int) -> list[UserId]:
+    """So many users."""
+    return [UserId(f"{stem}{n:03d}") for n in range(count)]
+
+
+def edges_of(rows: dict[tuple[str, str], Row]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Who follows whom, by what stands on either side."""
+    followers, following = set(), set()
+    for partition, sort in rows:
+        other = sort.removeprefix("u#")
+        match partition.split("#"):
+            case ["u", user, "follower"]:
+                followers.add((other, user))
+            case ["u", user, "following"]:
+                following.add((user, other))
+    return followers, following

@@ -1,0 +1,245 @@
+"""The seven access patterns: what each writes and reads, key by key, looked at past our code."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.config import Warm
+from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.social.model import Line, PostId
+from chatserver.warm.chats.moderation import Moderation
+from tests.integration.features.social.support import SocialRows, line_of, social_rows_of
+from tests.integration.warm.support import Tables
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+P1, P2, P3 = (f"01JD000000000000000000000{n}" for n in (1, 2, 3))
+NOW_MS = 1_795_000_000_000
+
+
+@pytest.fixture
+def social_rows(tables: Tables) -> SocialRows:
+    """The rows of the test's own tables."""
+    return social_rows_of(tables)
+
+
+async def test_user_info_is_one_query_of_info_and_count(
+    social_rows: SocialRows, tables: Tables
+) -> None:
+    """`u#<id>` / `info` and `count`; the name is the account's, and changes with it."""
+    await social_rows.make_users("alice", "bob")
+    await social_rows.graph.follow("bob", "alice", NOW_MS)
+    await social_rows.post("alice", id_=P1)
+    assert (await social_rows.profiles.find_profile("alice"))[0] is None  # nobody has looked yet
+    await social_rows.profiles.make_info("alice")
+    accounts = AccountRows(tables.client, tables.settings)
+    await accounts.put_profile("alice", {"about": "Hi", "name": "Alice"})
+    await social_rows.profiles.put_avatar("alice", "f-1")
+
+    tables.faults.requests.clear()
+    info, counts = await social_rows.profiles.find_profile("alice")
+
+    assert [name for name, _ in tables.faults.requests] == ["Query"]
+    assert info is not None
+    assert (info.name, info.about, info.avatar) == ("Alice", "Hi", "f-1")
+    assert (counts.followers, counts.following, counts.posts) == (1, 0, 1)
+    rows = await social_rows.all()
+    assert rows["u#alice", "info"] == {"name": "Alice", "about": "Hi", "avatar": "f-1"}
+    assert rows["u#alice", "count"] == {"follower#": 1, "post#": 1}
+    assert rows["u#bob", "count"] == {"following#": 1}
+
+
+async def test_user_info_of_before_is_whole_whatever_is_changed_first(
+    social_rows: SocialRows, tables: Tables
+) -> None:
+    """A change of the one text does not lose the other; who does not exist gets none."""
+    await social_rows.make_users("alice")
+    accounts = AccountRows(tables.client, tables.settings)
+
+    await accounts.put_profile("alice", {"about": "Hi"})
+
+    rows = await social_rows.all()
+    assert rows["u#alice", "info"] == {"name": "Name of alice", "about": "Hi"}
+    with pytest.raises(NotFound):
+        await accounts.put_profile("nobody", {"about": "Hi"})
+    with pytest.raises(NotFound):
+        await social_rows.profiles.make_info("nobody")
+    assert ("u#nobody", "info") not in await social_rows.all()
+
+
+async def test_followers_and_following_are_two_edges_and_two_counts(
+    social_rows: SocialRows, tables: Tables
+) -> None:
+    """One transaction of four items; a repeat changes nothing; pages go on behind the last."""
+    for user in ("bob", "carol", "dave"):
+        assert await social_rows.graph.follow(user, "alice", NOW_MS)
+    assert not await social_rows.graph.follow("bob", "alice", NOW_MS + 1)
+    (first, *_) = tables.faults.bodies("TransactWriteItems")
+
+    page = await social_rows.graph.list_followers("alice", None, 2)
+    rest = await social_rows.graph.list_followers("alice", page.next, 2)
+    mine = await social_rows.graph.list_following("bob", None, 2)
+
+    assert sum("ConditionCheck" not in action for action in first["TransactItems"]) == 4
+    assert [edge.user for edge in page.items] == ["bob", "carol"]
+    assert [edge.user for edge in rest.items] == ["dave"] and rest.next is None
+    assert [(edge.user, edge.since_ms) for edge in mine.items] == [("alice", NOW_MS)]
+    rows = await social_rows.all()
+    assert rows["u#alice#follower", "u#bob"] == {"since": NOW_MS}
+    assert rows["u#bob#following", "u#alice"] == {"since": NOW_MS}
+    assert rows["u#alice", "count"] == {"follower#": 3}
+    assert await social_rows.graph.unfollow("bob", "alice")
+    assert not await social_rows.graph.unfollow("bob", "alice")
+    rows = await social_rows.all()
+    assert rows["u#alice", "count"] == {"follower#": 2}
+    assert rows["u#bob", "count"] == {"following#": 0}
+    assert not {("u#alice#follower", "u#bob"), ("u#bob#following", "u#alice")} & rows.keys()
+
+
+async def test_follow_of_who_is_apart_or_beyond_the_bound_writes_nothing(
+    social_rows: SocialRows, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks and the bound are looked at by the transaction itself."""
+    blocks = Moderation(tables.client, tables.settings)
+    await blocks.put_block("alice", "bob", 1.0)
+
+    with pytest.raises(Forbidden, match="alice: you and this user cannot be brought together"):
+        await social_rows.graph.follow("bob", "alice", NOW_MS)
+    with pytest.raises(Forbidden):
+        await social_rows.graph.follow("alice", "bob", NOW_MS)
+    assert await social_rows.all() == {}
+    await blocks.delete_block("alice", "bob")
+    monkeypatch.setattr("chatserver.features.social.warm.graph.FOLLOWING_MAX", 1)
+    assert await social_rows.graph.follow("bob", "alice", NOW_MS)
+    with pytest.raises(Conflict, match="a user follows at most 1"):
+        await social_rows.graph.follow("bob", "carol", NOW_MS)
+    assert not await social_rows.graph.follow("bob", "alice", NOW_MS)
+
+
+@pytest.mark.usefixtures("no_backoff")
+async def test_follow_that_collides_is_tried_again_within_bounds(
+    social_rows: SocialRows, tables: Tables, warm_settings: Warm
+) -> None:
+    """A cancelled transaction whose reason passes is repeated, with the same token."""
+    conflict = (
+        400,
+        {
+            "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+            "CancellationReasons": [{"Code": "None"}, {"Code": "TransactionConflict"}],
+        },
+    )
+    tables.faults.add("TransactWriteItems", lambda _: conflict, lambda _: conflict)
+
+    assert await social_rows.graph.follow("bob", "alice", NOW_MS)
+
+    tokens = [body["ClientRequestToken"] for body in tables.faults.bodies("TransactWriteItems")]
+    assert len(tokens) == 3 and len(set(tokens)) == 1
+    tables.faults.lose_answers("TransactWriteItems", 1)
+    assert await social_rows.graph.follow("carol", "alice", NOW_MS)
+    assert (await social_rows.all())["u#alice", "count"] == {"follower#": 2}
+    tables.faults.requests.clear()
+    tables.faults.add("TransactWriteItems", *[lambda _: conflict] * 99)
+    with pytest.raises(Unavailable, match="TransactionConflict"):
+        await social_rows.graph.follow("dave", "alice", NOW_MS)
+    assert len(tables.faults.requests) == warm_settings.attempts_max
+
+
+async def test_posts_are_listed_newest_first_and_counted(
+    social_rows: SocialRows, tables: Tables
+) -> None:
+    """`u#<id>#post` / `p#<ulid>`; the count and the count of likes come with the post."""
+    for id_ in (P1, P3, P2):
+        await social_rows.post("alice", f"text {id_[-1]}", id_)
+    await social_rows.posts.create_post(await social_rows.posts.get_post("alice", PostId(P1)))
+    (first, *_) = tables.faults.bodies("TransactWriteItems")
+
+    page = await social_rows.posts.list_posts("alice", None, 2)
+    rest = await social_rows.posts.list_posts("alice", page.next, 2)
+
+    assert [post.id for post in page.items + rest.items] == [P3, P2, P1]
+    assert len(first["TransactItems"]) == 4
+    rows = await social_rows.all()
+    assert rows["u#alice#post", f"p#{P1}"] == {"content": "text 1", "created": NOW_MS}
+    assert rows["u#alice", "count"] == {"post#": 3}
+    assert rows[f"p#{P1}#likecount", "count"] == {"n": 0}
+    with pytest.raises(Conflict):
+        await social_rows.post("alice", "another", P1)
+    assert (await social_rows.all())["u#alice", "count"] == {"post#": 3}
+
+
+async def test_post_is_edited_and_deleted_once(social_rows: SocialRows) -> None:
+    """An edit keeps the place; a deletion takes the counts along, and says so once."""
+    await social_rows.post("alice", "first", P1)
+
+    changes: dict[str, str | None] = {"content": "second", "image": "f-1"}
+    before, after = await social_rows.posts.edit_post("alice", PostId(P1), changes, NOW_MS + 5)
+    assert (before.content, after.content, after.image) == ("first", "second", "f-1")
+    assert after == await social_rows.posts.get_post("alice", PostId(P1))
+    _, bare = await social_rows.posts.edit_post("alice", PostId(P1), {"image": None}, NOW_MS + 6)
+    assert (await social_rows.all())["u#alice#post", f"p#{P1}"] == {
+        "content": "second",
+        "created": NOW_MS,
+        "edited": NOW_MS + 6,
+    }
+    assert bare.image is None
+    assert await social_rows.posts.delete_post("alice", PostId(P1), NOW_MS)
+    assert not await social_rows.posts.delete_post("alice", PostId(P1), NOW_MS)
+    assert await social_rows.all() == {("u#alice", "count"): {"post#": 0}}
+    with pytest.raises(NotFound):
+        await social_rows.posts.edit_post("alice", PostId(P1), {"content": "x"}, NOW_MS)
+
+
+async def test_likes_are_edges_with_a_link_to_erase_them_by(social_rows: SocialRows) -> None:
+    """`p#<id>#likelist` / `u#<id>`; in the directory the user has a link to each."""
+    post = await social_rows.post("alice", id_=P1)
+    for user in ("bob", "carol", "dave"):
+        assert await social_rows.likes.like(user, line_of(post), NOW_MS)
+    assert not await social_rows.likes.like("bob", line_of(post), NOW_MS + 1)
+    assert await social_rows.likes.unlike("dave", line_of(post))
+    assert not await social_rows.likes.unlike("dave", line_of(post))
+
+    page = await social_rows.likes.list_likes(post.id, None, 1)
+    rest = await social_rows.likes.list_likes(post.id, page.next, 1)
+
+    assert [edge.user for edge in page.items + rest.items] == ["bob", "carol"]
+    assert await social_rows.likes.find_liked("bob", [post.id]) == {post.id}
+    rows = await social_rows.all()
+    assert rows[f"p#{P1}#likelist", "u#bob"] == {"at": NOW_MS}
+    assert (f"p#{P1}#likelist", "u#dave") not in rows
+    links = [key for key in await social_rows.all("directory") if key[1].startswith("liked#")]
+    assert sorted(links) == [("u#bob", f"liked#{P1}#alice"), ("u#carol", f"liked#{P1}#alice")]
+
+
+async def test_like_count_takes_each_batch_once(social_rows: SocialRows) -> None:
+    """`p#<id>#likecount` / `count`: `n`, and the newest entry that is in it."""
+    post = await social_rows.post("alice", id_=P1)
+    fold = social_rows.likes.fold
+
+    assert (await fold(post.id, 3, "0001", "0003")).outcome == "counted"
+    assert await fold(post.id, 3, "0001", "0003") == ("known", "0003")
+    assert await fold(post.id, 5, "0002", "0006") == ("known", "0003")
+    assert (await fold(post.id, -1, "0004", "0006")).outcome == "counted"
+
+    assert await social_rows.likes.get_counts([post.id]) == {post.id: 2}
+    assert (await social_rows.all())[f"p#{P1}#likecount", "count"] == {"n": 2, "batch": "0006"}
+    await social_rows.posts.delete_post("alice", post.id, NOW_MS)
+    assert (await fold(post.id, 1, "0007", "0007")).outcome == "gone"
+    assert (f"p#{P1}#likecount", "count") not in await social_rows.all()
+
+
+async def test_timeline_lines_are_keys_with_a_ttl(social_rows: SocialRows) -> None:
+    """`u#<id>#timeline` / `p#<ulid>#u#<author>`: newest first, ended ones filtered."""
+    for id_, author, ttl in ((P1, "alice", 100), (P2, "carol", 2000), (P3, "alice", 3000)):
+        await social_rows.timelines.put_lines(["bob", "dave"], Line(PostId(id_), author), ttl)
+
+    lines, is_more = await social_rows.timelines.list_lines("bob", None, 1000.0, 1)
+    rest, _ = await social_rows.timelines.list_lines("bob", lines[-1], 1000.0, 5)
+
+    assert is_more and [*lines, *rest] == [Line(PostId(P3), "alice"), Line(PostId(P2), "carol")]
+    rows = await social_rows.all()
+    assert rows["u#bob#timeline", f"p#{P2}#u#carol"] == {"ttl": 2000}
+    assert rows["u#dave#timeline", f"p#{P1}#u#alice"] == {"ttl": 100}
+    await social_rows.timelines.remove_lines("bob", lines)
+    assert ("u#bob#timeline", f"p#{P3}#u#alice") not in await social_rows.all()
+    assert await social_rows.timelines.remove_all("dave") == 3

@@ -1,0 +1,263 @@
+"""Bringing posts to timelines: to every follower once, whatever is killed, and read as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.features.social.model import Line
+from chatserver.features.social.timeline_worker import run_timeline
+from chatserver.features.social.timelines import Timelines
+from chatserver.hot.bus.mailbox import SignalMail
+from tests.integration.features.social.support import (
+    SocialRows,
+    do_jobs,
+    line_of,
+    social_of,
+    social_rows_of,
+    users_named,
+)
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    Gateway,
+    make_users,
+    open_parts,
+    running,
+    variables_of,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+PLACES = ("timeline.before_page", "timeline.after_page", "timeline.after_note")
+
+
+class Killed(Exception):
+    """A worker died here."""
+
+
+async def lines_in(rows: SocialRows) -> list[tuple[str, str]]:
+    """Return all lines: whose timeline it is, and the line."""
+    found = await rows.all()
+    return [
+        (partition.split("#")[1], sort)
+        for partition, sort in found
+        if partition.endswith("#timeline")
+    ]
+
+
+async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
+    redis_url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a page's rows, after them, and after the note, again and again."""
+    dice, deaths = random.Random(7), []
+
+    def die(name: str) -> None:
+        if dice.random() < 0.4:
+            deaths.append(name)
+            raise Killed
+
+    monkeypatch.setattr("chatserver.features.social.timeline_worker.failpoint", die)
+    async with open_parts(redis_url, tables.settings, timeline={"page": 4}) as parts:
+        rows = social_rows_of(tables)
+        fans = users_named("fan", 30)
+        await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
+        post = await rows.post("alice")
+        is_done = False
+        while not is_done:
+            with contextlib.suppress(Killed):
+                await do_jobs(parts)
+                is_done = True
+
+    assert set(deaths) == set(PLACES)
+    line = f"p#{post.id}#u#alice"
+    assert sorted(await lines_in(rows)) == [(user, line) for user in sorted(["alice", *fans])]
+    jobs = [key for key in await rows.all("directory") if key[0].startswith("fanout#")]
+    assert jobs == []
+
+
+@pytest.mark.timeout(300)
+async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_there(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """Real processes; what was noted is not read again."""
+    rows = social_rows_of(tables)
+    fans = users_named("fan", 12)
+    await asyncio.gather(*(rows.graph.follow(fan, "alice", 1) for fan in fans))
+    post = await rows.post("alice")
+
+    def run(place: str) -> int:
+        env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
+        more = {"CHAT_TIMELINE_LEASE_S": "1", "CHAT_TIMELINE_PAGE": "4"}
+        command = [sys.executable, "-m", "chatserver.cli.main", "worker", "timeline"]
+        return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
+
+    assert await asyncio.to_thread(run, PLACES[1]) == -9
+    assert len(await lines_in(rows)) == 1 + 4
+    assert await asyncio.to_thread(run, PLACES[2]) == -9
+    (job,) = [row for key, row in (await rows.all("directory")).items() if key[0][:6] == "fanout"]
+    assert job["place"] == str(fans[3])
+
+    async def is_done() -> bool:
+        return len(await lines_in(rows)) == 1 + len(fans)
+
+    async with running(run_timeline(parts, "w3")):
+        await eventually(is_done, what="every follower has the post")
+    assert {line for _, line in await lines_in(rows)} == {f"p#{post.id}#u#alice"}
+
+
+async def test_timeline_shows_posts_as_they_are_of_those_who_are_followed(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """Newest first; edits show, deleted ones lose their row, who is not followed is left out."""
+    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
+    await make_users(parts, ALICE, BOB, CAROL)
+    for author in (ALICE, CAROL):
+        await social.graph.follow(BOB, author)
+    made = [
+        (await social.graph.create_post(author, f"post {n}", None)).post
+        for n, author in enumerate((ALICE, CAROL, ALICE, ALICE))
+    ]
+    await do_jobs(parts)
+    await social.graph.edit_post(ALICE, made[0].id, {"content": "edited"})
+    await social.graph.like(BOB, line_of(made[0]))
+    await social.graph.delete_post(ALICE, made[2].id)
+
+    page, after = await social.timelines.read(BOB, None, 2)
+    rest, end = await social.timelines.read(BOB, after, 2)
+
+    assert [seen.post.content for seen in page + rest] == ["post 3", "post 1", "edited"]
+    assert (rest[0].name, rest[0].is_liked, rest[0].post.edited_ms is None) == (None, True, False)
+    assert end is None
+    assert ("bob", f"p#{made[2].id}#u#alice") not in await lines_in(rows)
+    await social.graph.unfollow(BOB, ALICE)
+    assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 3
+    page, after = await social.timelines.read(BOB, None, 5)
+    assert [seen.post.content for seen in page] == ["post 1"] and after is None
+    own, _ = await social.timelines.read(ALICE, None, 5)
+    assert [seen.post.content for seen in own] == ["post 3", "edited"]
+
+
+async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
+    redis_url: str, tables: Tables
+) -> None:
+    """No row is written; each post is there once, in order, of who crossed the bound, too."""
+    bound = {"fanout_followers_max": 2}
+    async with open_parts(redis_url, tables.settings, timeline=bound) as parts:
+        rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
+        fans = [BOB, *users_named("fan", 2)]
+        await make_users(parts, ALICE, CAROL, *fans)
+        await social.graph.follow(BOB, CAROL)
+        await social.graph.follow(BOB, ALICE)
+        contents = []
+        for number in range(9):
+            if number == 2:
+                for fan in fans:
+                    await social.graph.follow(fan, ALICE)
+            author = CAROL if number % 3 == 1 else ALICE
+            contents.append(f"post {number}")
+            await social.graph.create_post(author, contents[-1], None)
+            await do_jobs(parts)
+
+        read: list[str] = []
+        after: Line | None = None
+        while True:
+            page, after = await social.timelines.read(BOB, after, 2)
+            read += [seen.post.content for seen in page]
+            if after is None:
+                break
+
+        assert read == contents[::-1]
+        brought = [line.split("#")[3] for user, line in await lines_in(rows) if user == BOB]
+        assert sorted(brought) == ["alice", "carol", "carol", "carol"]
+        assert (await rows.all("directory"))["merged", "merged#alice"].keys() == {"last"}
+        await social.graph.unfollow(BOB, ALICE)
+        page, _ = await social.timelines.read(BOB, None, 9)
+        assert [seen.post.author for seen in page] == ["carol"] * 3
+
+
+async def test_followers_who_are_online_are_told(
+    parts: WorkerContainer, tables: Tables, gateway: Gateway
+) -> None:
+    """A signal with author and id goes to where they are; who does not follow hears nothing."""
+    social = social_of(parts.hot, tables.client, parts)
+    await make_users(parts, ALICE, BOB, CAROL)
+    await gateway.announce(BOB, CAROL)
+    await social.graph.follow(BOB, ALICE)
+
+    async with running(run_timeline(parts, "w1")):
+        seen = await social.graph.create_post(ALICE, "hello", None)
+        await eventually(lambda: gateway.received(SignalMail), what="a signal")
+
+    (mail,) = gateway.received(SignalMail)
+    assert mail.user == BOB
+    assert mail.frame == (
+        b'{"type":"signal","kind":"post","from":"alice","post":"%s"}' % seen.post.id.encode()
+    )
+
+
+async def test_likes_of_a_deleted_post_go_with_their_links(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """A job of the deletion's own transaction takes them."""
+    rows = social_rows_of(tables)
+    post = await rows.post("alice")
+    for fan in users_named("fan", 5):
+        await rows.likes.like(fan, line_of(post), 1)
+    await rows.posts.delete_post("alice", post.id, 1)
+
+    await do_jobs(parts)
+
+    assert await rows.all() == {("u#alice", "count"): {"post#": 0}}
+    assert [key for key in await rows.all("directory") if "#" in key[0]] == []
+
+
+async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """A page may end short; the next one goes on, and what is gone is not met again."""
+    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts)
+    timelines: Timelines = social.timelines
+    await make_users(parts, ALICE, BOB)
+    await social.graph.follow(BOB, ALICE)
+    # Of now: lines of a fixed day would end some day, and be read no more.
+    kept = await rows.post("alice", created_ms=int(SystemClock().time() * 1000))
+    await do_jobs(parts)
+    ttl = int(SystemClock().time()) + 1000
+    for _ in range(60):
+        gone = await rows.post("alice")
+        await rows.timelines.put_lines(["bob"], line_of(gone), ttl)
+        await rows.posts.delete_post("alice", gone.id, 1)
+
+    found, after = await timelines.read(UserId("bob"), None, 1)
+
+    assert [seen.post.id for seen in found] == [kept.id] and after is None
+    assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 1
+
+
+async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
+    """The first by id of those whom he follows; the others are seen where they are."""
+    bounds = {"fanout_followers_max": 0, "merged_max": 1}
+    async with open_parts(redis_url, tables.settings, timeline=bounds) as parts:
+        social = social_of(parts.hot, tables.client, parts)
+        await make_users(parts, ALICE, BOB, CAROL)
+        for author in (ALICE, CAROL):
+            await social.graph.follow(BOB, author)
+            await social.graph.create_post(author, "hello", None)
+        await do_jobs(parts)
+
+        page, _ = await social.timelines.read(BOB, None, 5)
+
+        assert [seen.post.author for seen in page] == ["alice"]

@@ -1,0 +1,30 @@
+"""A push that was lost, and was the last one: found without another message (I18, F19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.servers.processes import redis_client
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+
+async def test_lost_last_push_is_found_by_comparing_heads(
+    stack: Stack, new_name: Callable[[str], str]
+) -> None:
+    """The mailbox is gone while the message is posted: nothing tells of it but the inbox itself."""
+    server = stack.start_gateway(CHAT_GATEWAY_ONLINE_TTL_S="3")  # it compares each second
+    alice = stack.chat_of(new_name("alice"))
+    bob = stack.chat_of(new_name("bob"), port=server.port)
+    async with alice, bob:
+        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        await bob.ask("open_direct", user=alice.user)
+        with redis_client(stack.redis_url) as client:
+            client.unlink(f"{{gw:{bob.gateway}}}:mail")  # what is posted now goes nowhere
+
+        await alice.say(chat, "the last one")
+
+        await bob.expect_bodies(chat, ["the last one"], deadline_s=20)
+    server.stop()
+    stack.gateways.remove(server)

@@ -1,0 +1,355 @@
+"""chat.v1: edit, delete and react, as two people see them: live, after being away, in each tier."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import apply_entry, is_message
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers.processes import eventually, redis_client
+from tests.support.stack import Stack, read_partition
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def read(chat: RawChat, where: str, **window: Any) -> dict[int, dict[str, Any]]:
+    """Read a page of history, by seq."""
+    page = await chat.ask("history", chat=where, **window)
+    return {message["seq"]: message for message in page["messages"]}
+
+
+async def change(chat: RawChat, type_: str, where: str, seq: int, **fields: Any) -> dict[str, Any]:
+    """Ask for a change under a new ref; return the ack."""
+    ref = fields.pop("ref", f"{chat.device}-{type_}-{len(chat.frames)}")
+    return await chat.ask(type_, chat=where, seq=seq, ref=ref, **fields)
+
+
+async def refused(chat: RawChat, type_: str, where: str, seq: int, **fields: Any) -> Failed:
+    """Ask for a change that is refused; return the refusal."""
+    with pytest.raises(Failed) as caught:
+        await change(chat, type_, where, seq, **fields)
+    return caught.value
+
+
+def replay(device: RawChat, chat: str) -> dict[int, frames.Message]:
+    """Apply the events that a device was sent, as a client does; return the messages."""
+    kept: dict[int, frames.Message] = {}
+    for event in device.of_type("event", chat=chat):
+        if "message" in event:
+            entry = codec.decode_message(json.dumps(event["message"]).encode())
+            assert event["cs"] == entry.seq
+            assert event["kind"] == ("message" if is_message(entry) else entry.kind)
+            if is_message(entry):
+                kept[entry.seq] = entry
+            elif entry.target in kept:
+                kept[entry.target] = apply_entry(kept[entry.target], entry)
+    return kept
+
+
+# what the others see
+
+
+async def test_changes_reach_both_sides_live(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """An edit, a reaction and a delete come as events with places of their own."""
+    one, two = [(await alice.say(pair, text))["seq"] for text in ("one", "two")]
+
+    edit = await change(alice, "edit", pair, one, body="uno")
+    react = await change(bob, "react", pair, one, emoji="👍")
+    gone = await change(alice, "delete", pair, two)
+
+    assert [edit["seq"], react["seq"], gone["seq"]] == [3, 4, 5]
+    assert not edit["dup"] and edit["durability"] == "hot"
+    for side in (alice, bob):
+        event = await side.expect_frame("event", kind="delete", chat=pair)
+        assert (event["cs"], event["message"]["target"]) == (5, two)
+        kinds = [event["kind"] for event in side.of_type("event", chat=pair) if "cs" in event]
+        assert kinds == ["message", "message", "edit", "reaction", "delete"]
+        kept = replay(side, pair)
+        assert (kept[one].body, kept[one].reactions) == ("uno", {bob.user: "👍"})
+        assert (kept[two].body, kept[two].deleted) == ("", True)
+
+
+async def test_changes_missed_come_with_resume(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Who was away ends up with the same messages, and is not sent a deleted text (I15)."""
+    one = (await alice.say(pair, "one"))["seq"]
+    await bob.expect_bodies(pair, ["one"])
+    await bob.abort()
+    secret = (await alice.say(pair, "secret-1"))["seq"]
+    await change(alice, "edit", pair, one, body="uno")
+    await change(alice, "edit", pair, secret, body="secret-2")
+    await change(alice, "delete", pair, secret)
+    await change(alice, "react", pair, one, emoji="🎉")
+
+    await bob.reconnect()
+    await bob.expect_frame("event", kind="reaction", chat=pair)
+
+    kept = replay(bob, pair)
+    assert (kept[one].body, kept[one].reactions) == ("uno", {alice.user: "🎉"})
+    assert kept[secret].deleted
+    assert "secret" not in str(bob.frames)
+    seqs = [event["cs"] for event in bob.of_type("event", chat=pair) if "cs" in event]
+    assert seqs == list(range(1, 7))
+
+
+async def test_history_shows_messages_as_they_are_now(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """From the hot tier: edited, with reactions, and without what was deleted."""
+    one, secret = [(await alice.say(pair, text))["seq"] for text in ("one", "secret-1")]
+    edit = await change(alice, "edit", pair, secret, body="secret-2")
+    await change(alice, "edit", pair, one, body="uno")
+    react = await change(bob, "react", pair, one, emoji="👍")
+    gone = await change(alice, "delete", pair, secret)
+
+    for window in ({}, {"after": 0}, {"before": 7}, {"limit": 6}):
+        rows = await read(bob, pair, **window)
+
+        assert sorted(rows) == [1, 2, 3, 4, 5, 6]
+        assert rows[one]["body"] == "uno"
+        assert (rows[one]["rev"], rows[one]["reactions"]) == (react["seq"], {bob.user: "👍"})
+        assert (rows[secret]["body"], rows[secret]["deleted"]) == ("", True)
+        assert rows[secret]["rev"] == gone["seq"]
+        assert (rows[edit["seq"]]["body"], rows[edit["seq"]]["deleted"]) == ("", True)
+        assert "secret" not in str(rows)
+    assert (await read(bob, pair, before=secret, limit=1)).keys() == {one}
+    assert (await read(bob, pair, after=one, limit=1))[secret]["deleted"]
+
+
+# who may
+
+
+async def test_changes_of_others_messages_are_forbidden(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """In a direct chat each may change his own messages only; both may react to all."""
+    seq = (await alice.say(pair, "mine"))["seq"]
+
+    assert (await refused(bob, "edit", pair, seq, body="yours")).code == "forbidden"
+    assert (await refused(bob, "delete", pair, seq)).code == "forbidden"
+    assert (await change(bob, "react", pair, seq, emoji="👍"))["seq"] == 2
+
+
+async def test_owner_of_a_group_deletes_what_others_say(alice: RawChat, bob: RawChat) -> None:
+    """Whoever made the group keeps order in it."""
+    made = await alice.ask("create_chat", ref="g1", members=[bob.user], name="Team")
+    chat = made["chat"]["chat"]
+    mine, yours = (await alice.say(chat, "a"))["seq"], (await bob.say(chat, "b"))["seq"]
+
+    assert (await refused(bob, "delete", chat, mine)).code == "forbidden"
+    await change(alice, "delete", chat, yours)
+
+    assert (await read(bob, chat))[yours]["deleted"]
+
+
+async def test_changes_by_strangers_find_nothing(
+    alice: RawChat, pair: str, stack: Stack, new_name: NewName
+) -> None:
+    """Who is no member does not learn that the chat is there (promise P7)."""
+    seq = (await alice.say(pair, "mine"))["seq"]
+    async with stack.chat_of(new_name("carol")) as carol:
+        for type_, fields in (
+            ("edit", {"body": "x"}),
+            ("delete", {}),
+            ("delete", {"for": "me"}),
+            ("react", {"emoji": "👍"}),
+        ):
+            failed = await refused(carol, type_, pair, seq, **fields)
+            assert (failed.code, failed.message) == (
+                "not_found",
+                "chat: no such chat, or you are not a member",
+            )
+        assert (await refused(carol, "edit", "nowhere", 1, body="x")).code == "not_found"
+
+
+async def test_changes_that_make_no_sense_are_refused(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Each with the reason."""
+    seq = (await alice.say(pair, "one"))["seq"]
+    react = (await change(bob, "react", pair, seq, emoji="👍"))["seq"]
+
+    assert (await refused(alice, "edit", pair, 99, body="x")).code == "not_found"
+    assert (await refused(alice, "delete", pair, 99, **{"for": "me"})).code == "not_found"
+    assert (await refused(alice, "delete", pair, react)).code == "not_found"
+    assert (await refused(alice, "edit", pair, seq, body="")).code == "bad_request"
+    assert (await refused(alice, "edit", pair, seq, body="x" * 4001)).code == "too_large"
+    assert (await refused(alice, "react", pair, seq, emoji="👍" * 17)).code == "too_large"
+    assert (await refused(alice, "react", pair, seq, emoji="a b")).code == "bad_request"
+    await change(alice, "delete", pair, seq)
+    for type_, fields in (("edit", {"body": "x"}), ("react", {"emoji": "👍"}), ("delete", {})):
+        failed = await refused(alice, type_, pair, seq, **fields)
+        assert (failed.code, failed.message) == ("conflict", "seq: the message is deleted")
+
+
+@pytest.mark.parametrize("kind", frames.RESERVED_KINDS)
+async def test_send_of_a_reserved_kind_is_refused(alice: RawChat, pair: str, kind: str) -> None:
+    """A message cannot pass for a change, nor for what stands in for one."""
+    with pytest.raises(Failed) as caught:
+        await alice.ask_send(pair, "r", "x", kind=kind)
+
+    assert caught.value.code == "bad_request"
+    assert caught.value.message.startswith("kind: expected a lower-case word")
+
+
+# refs
+
+
+async def test_change_again_under_its_ref_is_the_same_change(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A retry has the first one's place and changes nothing (promise P2)."""
+    seq = (await alice.say(pair, "one"))["seq"]
+    for type_, fields in (
+        ("edit", {"body": "two"}),
+        ("react", {"emoji": "👍"}),
+        ("delete", {}),
+    ):
+        first = await change(alice, type_, pair, seq, ref=f"r-{type_}", **fields)
+        again = await change(alice, type_, pair, seq, ref=f"r-{type_}", **fields)
+
+        names = ("seq", "ts", "mid", "ref")
+        assert [again[name] for name in names] == [first[name] for name in names]
+        assert (first["dup"], again["dup"]) == (False, True)
+    assert sorted(await read(bob, pair)) == [1, 2, 3, 4]
+
+
+async def test_change_under_a_ref_of_something_else_is_a_conflict(
+    alice: RawChat, pair: str
+) -> None:
+    """One space of refs for messages and changes of a sender in a chat."""
+    seq = (await alice.say(pair, "one", ref="r1"))["seq"]
+    await change(alice, "edit", pair, seq, ref="r2", body="two")
+
+    for ref in ("r1", "r2"):
+        failed = await refused(alice, "edit", pair, seq, ref=ref, body="three")
+        assert failed.code == "conflict"
+    assert (await refused(alice, "react", pair, seq, ref="r2", emoji="🎉")).code == "conflict"
+    with pytest.raises(Failed) as caught:
+        await alice.ask_send(pair, "r2", "two")
+    assert caught.value.code == "conflict"
+
+
+# for oneself
+
+
+async def test_delete_for_me_hides_from_me_alone(
+    alice: RawChat, bob: RawChat, pair: str, stack: Stack
+) -> None:
+    """On all devices of one user, live, in history and after coming back; nobody else notices."""
+    one, two = [(await alice.say(pair, text))["seq"] for text in ("secret", "two")]
+    await bob.expect_bodies(pair, ["secret", "two"])
+    async with stack.chat_of(bob.user, device="bob-late") as other:
+        ack = await change(bob, "delete", pair, one, ref="h", **{"for": "me"})
+        again = await change(bob, "delete", pair, one, ref="h", **{"for": "me"})
+
+        for device in (bob, other):
+            event = await device.expect_frame("event", kind="hidden", chat=pair)
+            assert event["hidden"] == [one]
+        assert (ack["seq"], ack["mid"], ack["dup"], again["dup"]) == (one, "", False, True)
+        await change(alice, "edit", pair, one, body="secret-2")
+        assert (await read(other, pair))[one]["deleted"]
+        cursor = {"epoch": bob.welcome["epoch"], "seq": 0}
+        missed = (await other.ask("sync", cursor=cursor))["events"]
+        assert "secret" not in str((await read(other, pair), missed))
+    assert (await read(alice, pair))[one]["body"] == "secret-2"
+    assert (await read(bob, pair))[two]["body"] == "two"
+    assert not alice.of_type("event", kind="hidden")
+
+
+async def test_delete_for_me_reaches_the_directory(
+    alice: RawChat, bob: RawChat, pair: str, stack: Stack
+) -> None:
+    """So that it outlives the hot tier."""
+    for number in range(3):
+        await alice.say(pair, f"m{number}")
+    for seq in (1, 3):
+        await change(bob, "delete", pair, seq, **{"for": "me"})
+
+    async def is_there() -> bool:
+        place = (stack.dynamodb.endpoint, "chat_directory", "PK", f"c#{pair}")
+        rows = await asyncio.to_thread(read_partition, *place)
+        hidden = {row["SK"]["S"]: set(row["hidden"]["NS"]) for row in rows if "hidden" in row}
+        return hidden == {f"m#{bob.user}": {"1", "3"}}
+
+    await eventually(is_there)
+
+
+# the warm tier
+
+
+async def fill(alice: RawChat, chat: str, count: int = 45) -> None:
+    """Send so much that what was there has left the shallow hot tier."""
+    for number in range(count - 1):
+        await alice.post(chat, f"filler {number}")
+    await alice.say(chat, "last filler", durability="stored")
+
+
+async def test_changes_of_messages_in_the_warm_tier(shallow: Stack, new_name: NewName) -> None:
+    """What has long left Redis is edited, reacted to and deleted like anything else."""
+    bob = await shallow.chat_of(new_name("bob")).start()
+    async with shallow.chat_of(new_name("alice")) as alice:
+        chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+        one, secret = [(await alice.say(chat, text))["seq"] for text in ("one", "secret-1")]
+        old_edit = (await change(alice, "edit", chat, secret, body="secret-2"))["seq"]
+        await fill(alice, chat)
+        page = await alice.ask("history", chat=chat, after=0, limit=5)
+        assert page["tier"] == "warm"
+        assert [message["body"] for message in page["messages"][:2]] == ["one", "secret-2"]
+
+        react = await change(bob, "react", chat, one, emoji="👍")
+        await change(alice, "edit", chat, one, body="uno")
+        await change(alice, "delete", chat, secret)
+
+        # At once by the overlay, for good when it is applied.
+        rows = await read(bob, chat, after=0, limit=5)
+        assert (rows[one]["body"], rows[one]["reactions"]) == ("uno", {bob.user: "👍"})
+        assert (rows[secret]["body"], rows[secret]["deleted"]) == ("", True)
+        assert rows[old_edit]["deleted"]
+        await fill(alice, chat)
+        await bob.stop()
+        assert await read(alice, chat, after=0, limit=5) == rows
+        with redis_client(shallow.redis_url) as client:
+            assert list(client.scan_iter(f"*:over:{chat}")) == []
+        items = {int(item["seq"]["N"]): item for item in await shallow.read_items(chat)}
+        assert "secret" not in str(items)
+        assert items[secret]["status"]["S"] == "deleted"
+        assert items[secret]["status_ts"]["S"].startswith("deleted#")
+        assert items[one]["status_ts"]["S"].startswith("active#")
+        assert int(items[one]["rev"]["N"]) == react["seq"] + 1
+        assert sorted(items) == list(range(1, len(items) + 1))
+
+
+async def test_chat_list_previews_the_newest_message_as_it_is_now(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """An edit or a reaction is no message; what was edited shows its new text."""
+    seq = (await alice.say(pair, "helo"))["seq"]
+    await change(alice, "edit", pair, seq, body="hello")
+    await change(bob, "react", pair, seq, emoji="👍")
+
+    line = (await bob.ask("chats"))["chats"][0]
+
+    assert line["top"] == 3
+    assert (line["last"]["seq"], line["last"]["body"]) == (seq, "hello")
+
+
+async def test_change_moves_no_read_mark(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Only who writes a message has read those before it; clients count with that."""
+    one = (await alice.say(pair, "one"))["seq"]
+    await alice.say(pair, "two")
+
+    await change(bob, "react", pair, one, emoji="👍")
+    line = (await bob.ask("chats"))["chats"][0]
+    await bob.say(pair, "three")
+    after = (await bob.ask("chats"))["chats"][0]
+
+    assert (line["top"], line.get("read", 0), line["unread"]) == (3, 0, 2)
+    assert (after["top"], after["read"], after.get("unread", 0)) == (4, 4, 0)

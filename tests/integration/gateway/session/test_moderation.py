@@ -1,0 +1,370 @@
+"""chat.v1: blocking, muting, banning, slow mode and reports, on real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from chatserver.domain.moderation import BLOCKED, MUTE_OVER, MUTED
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers.processes import eventually, redis_client
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+_refs = itertools.count(1)
+
+
+async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+    """Ask for a change of a chat; return what the chat is then."""
+    answer = await who.ask(type_, chat=chat, **{"ref": f"m-{next(_refs)}", **fields})
+    info: dict[str, Any] = answer["chat"]
+    return info
+
+
+async def refused(who: RawChat, type_: str, **fields: Any) -> tuple[str, str]:
+    """Return code and words of the error that a request is answered with."""
+    with pytest.raises(Failed) as caught:
+        await who.ask(type_, **fields)
+    return caught.value.code, caught.value.message
+
+
+async def send_refused(who: RawChat, chat: str, body: str = "hello?") -> Failed:
+    """Return the error that a message is answered with."""
+    with pytest.raises(Failed) as caught:
+        await who.ask_send(chat, f"m-{next(_refs)}", body)
+    return caught.value
+
+
+@pytest.fixture
+async def group(alice: RawChat, bob: RawChat) -> str:
+    """A group that alice owns and bob is in."""
+    answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    chat: str = answer["chat"]["chat"]
+    await bob.expect_frame("event", kind="chat", chat=chat)
+    return chat
+
+
+# blocking
+
+
+async def test_block_ends_direct_messages_both_ways_until_unblocked(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Neither is told who blocks whom; what was said stays readable."""
+    await bob.say(pair, "before")
+
+    await alice.ask("block", user=bob.user)
+    both = [await send_refused(who, pair) for who in (alice, bob)]
+    page = await bob.ask("history", chat=pair)
+    listed = await alice.ask("blocks")
+    await alice.ask("block", user=bob.user)
+    await alice.ask("unblock", user=bob.user)
+    ack = await bob.say(pair, "after")
+
+    assert [(each.code, each.message) for each in both] == [("forbidden", BLOCKED)] * 2
+    assert [each["body"] for each in page["messages"]] == ["before"]
+    assert [each["user"] for each in listed["blocked"]] == [bob.user]
+    assert not listed["more"]
+    assert ack["seq"] == 2
+    for who in (alice, bob):  # what was told before is there before it
+        await who.expect_bodies(pair, ["before", "after"])
+    # The device of who blocked hears of it, that of the other one does not.
+    flags = [event["info"].get("blocked", False) for event in alice.of_type("event", kind="chat")]
+    assert flags == [False, True, False]
+    assert len(bob.of_type("event", kind="chat")) == 1
+
+
+async def test_block_of_both_holds_until_both_unblock(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Each ends his own block, and nothing of the other's."""
+    await alice.ask("block", user=bob.user)
+    await bob.ask("block", user=alice.user)
+
+    await alice.ask("unblock", user=bob.user)
+    still = await send_refused(alice, pair)
+    await bob.ask("unblock", user=alice.user)
+    ack = await alice.say(pair, "at last")
+
+    assert still.code == "forbidden"
+    assert ack["seq"] == 1
+
+
+async def test_block_before_they_ever_talked_opens_no_chat_and_brings_nobody_together(
+    alice: RawChat, bob: RawChat, new_name: NewName
+) -> None:
+    """No new direct chat, no group with the other one, no invitation: either way."""
+    await alice.ask("block", user=bob.user)
+    own = (await bob.ask("create_chat", ref=new_name("g"), members=[await _third(bob, alice)]))[
+        "chat"
+    ]["chat"]
+
+    assert await refused(bob, "open_direct", user=alice.user) == ("forbidden", BLOCKED)
+    assert await refused(alice, "open_direct", user=bob.user) == ("forbidden", BLOCKED)
+    assert (await refused(bob, "create_chat", ref=new_name("g"), members=[alice.user]))[
+        0
+    ] == "forbidden"
+    invited = await refused(bob, "invite", chat=own, ref="i", users=[alice.user])
+    assert invited == ("forbidden", f"{alice.user}: you and this user cannot be brought together")
+
+
+async def _third(who: RawChat, other: RawChat) -> str:
+    """Return a user who is neither of the two and exists."""
+    name = f"{other.user}-friend"
+    async with RawChat(name, who.port, who._token_of):
+        return name
+
+
+async def test_block_survives_the_loss_of_redis(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Whoever opens the chat again reads of the block in the directory."""
+    await alice.ask("block", user=bob.user)
+    with redis_client(stack.redis_url) as client:
+        names = [*client.scan_iter(f"*:{pair}"), *client.scan_iter(f"*:blocks:{bob.user}")]
+        client.delete(*names)
+        client.hdel(f"{{p0}}:box:{bob.user}", "known")
+
+    failed = await send_refused(bob, pair)
+    async with stack.chat_of(bob.user, device="bob-2"):
+        with redis_client(stack.redis_url) as client:
+            apart = client.smembers(f"{{p0}}:blocks:{bob.user}")
+
+    assert failed.code == "forbidden"
+    assert apart == {alice.user.encode()}
+
+
+async def test_block_lets_no_typing_no_marks_and_no_presence_across(
+    alice: RawChat, bob: RawChat, pair: str, group: str
+) -> None:
+    """In the direct chat and in a group that both are in (security list, row 19)."""
+    await alice.ask("block", user=bob.user)
+    await alice.say(group, "to all")
+    await bob.expect(lambda me: me.messages(group))
+
+    await bob.tell("typing", chat=group, on=True)
+    await bob.ask("mark", chat=group, read=1)
+    await bob.tell("watch", users=[alice.user])
+    await alice.tell("watch", users=[bob.user])
+    page = await alice.ask("history", chat=group)
+    # What was sent before these two is there before them.
+    await bob.say(group, "end")
+    await alice.expect(lambda me: len(me.messages(group)) == 2)
+    await bob.ask("chats")
+
+    assert not alice.of_type("signal")
+    assert not bob.of_type("signal")
+    assert not alice.of_type("event", kind="read", chat=group)
+    assert [marks["user"] for marks in page["marks"]] == [alice.user]
+
+
+async def test_block_of_oneself_or_of_nobody_is_refused(alice: RawChat) -> None:
+    """There is nobody to block."""
+    assert (await refused(alice, "block", user=alice.user))[0] == "bad_request"
+    assert (await refused(alice, "block", user="nobody-there"))[0] == "not_found"
+
+
+async def test_blocks_are_listed_by_page(stack: Stack, alice: RawChat, new_name: NewName) -> None:
+    """Each once, in one order, and the list ends."""
+    users = sorted(new_name("foe") for _ in range(5))
+    await stack.add_users(users)
+    for user in users:
+        await alice.ask("block", user=user)
+
+    found: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        page = await alice.ask("blocks", limit=2, **after)
+        found += [each["user"] for each in page["blocked"]]
+        if not page["more"]:
+            break
+        after = {"after": page["next"]}
+
+    assert found == users
+
+
+# muting, slow mode, banning
+
+
+async def test_mute_member_may_read_and_not_write_until_unmuted(
+    alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """All members see the entry that says so; the mute is in what the chat is."""
+    await bob.say(group, "one")
+
+    info = await change(alice, "mute_member", group, user=bob.user)
+    failed = await send_refused(bob, group)
+    edit = await refused(bob, "edit", chat=group, ref="e", seq=1, body="sneaky")
+    react = await refused(bob, "react", chat=group, ref="r", seq=1, emoji="👍")
+    await bob.ask("delete", chat=group, ref="d", seq=1)
+    await change(alice, "mute_member", group, user=bob.user, mute_s=0)
+    ack = await bob.say(group, "two")
+
+    assert info["muted"] == {bob.user: 0}
+    assert (failed.code, failed.message) == ("forbidden", MUTED)
+    assert edit == react == ("forbidden", MUTED)
+    assert ack["seq"] == 5
+    await bob.expect(lambda me: len(me.of_type("event", kind="member", chat=group)) == 2)
+    entries = [each["message"] for each in bob.of_type("event", kind="member", chat=group)]
+    assert [each["muted_until"] for each in entries] == [0, MUTE_OVER]
+    assert {each["role"] for each in entries} == {"member"}
+
+
+async def test_mute_for_a_time_survives_the_loss_of_redis_and_a_change_of_role(
+    stack: Stack, alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """The directory keeps it; who is made an admin may write, and may not when it is undone."""
+    info = await change(alice, "mute_member", group, user=bob.user, mute_s=3600)
+    with redis_client(stack.redis_url) as client:
+        head = f"{{p0}}:chat:{group}"
+        await eventually(
+            lambda: client.hget(head, "stored") == client.hget(head, "seq"), what="persisted"
+        )
+        client.delete(*client.scan_iter(f"*:{group}"))
+
+    failed = await send_refused(bob, group)
+    await change(alice, "set_role", group, user=bob.user, role="admin")
+    await bob.say(group, "as an admin")
+    await change(alice, "set_role", group, user=bob.user, role="member")
+    again = await send_refused(bob, group)
+
+    assert info["muted"][bob.user] > 1_700_000_000
+    assert failed.fields["retry_after_ms"] > 3_000_000
+    assert again.message == MUTED
+
+
+async def test_slow_mode_holds_members_back_and_not_who_moderates(
+    alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """The second message is told how long to wait; its retry later is a message of its own."""
+    info = await change(alice, "update_chat", group, slow_s=600)
+    await bob.say(group, "one")
+    failed = await send_refused(bob, group)
+    for body in ("a", "b"):
+        await alice.say(group, body)
+    await change(alice, "update_chat", group, slow_s=0)
+    await bob.say(group, "two")
+
+    assert info["slow_s"] == 600
+    assert failed.code == "rate_limited"
+    assert 0 < failed.fields["retry_after_ms"] <= 600_000
+    await bob.expect(lambda me: len(me.messages(group)) == 4)
+    bodies = [each["body"] for each in (await bob.ask("history", chat=group))["messages"]]
+    assert [body for body in bodies if body in ("one", "a", "b", "two")] == ["one", "a", "b", "two"]
+
+
+async def test_ban_removes_and_keeps_out_until_unbanned(
+    alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """Neither an invitation nor an open door brings him back."""
+    await change(alice, "update_chat", group, joining="open")
+
+    await change(alice, "ban_member", group, user=bob.user)
+    failed = await send_refused(bob, group)
+    join = await refused(bob, "join", chat=group, ref="j")
+    invite = await refused(alice, "invite", chat=group, ref="i", users=[bob.user])
+    await change(alice, "ban_member", group, user=bob.user)
+    await change(alice, "unban_member", group, user=bob.user)
+    info = await change(bob, "join", group)
+
+    assert (failed.code, join[0], invite[0]) == ("not_found", "not_found", "forbidden")
+    assert info["count"] == 2
+    entry = (await bob.expect_frame("event", kind="member", chat=group))["message"]
+    assert (entry["user"], entry["role"], entry["banned"]) == (bob.user, "", True)
+
+
+async def test_ban_of_one_who_never_was_a_member_tells_him_nothing(
+    stack: Stack, alice: RawChat, bob: RawChat, group: str, new_name: NewName
+) -> None:
+    """Nothing of the chat reaches one who was never in it (promise P7)."""
+    async with stack.chat_of(new_name("carol")) as carol:
+        await alice.say(group, "secret")
+        await change(alice, "ban_member", group, user=carol.user)
+        await bob.expect(lambda me: me.of_type("event", kind="member", chat=group))
+        assert (await refused(alice, "invite", chat=group, ref="i", users=[carol.user]))[
+            0
+        ] == "forbidden"
+        await carol.ask("chats")
+
+        assert not carol.of_type("event", chat=group)
+    assert (await change(alice, "update_chat", group, name="Still two"))["count"] == 2
+
+
+@pytest.mark.parametrize("type_", ["mute_member", "ban_member", "unban_member"])
+async def test_moderation_by_one_who_is_no_more_than_a_member_is_refused(
+    alice: RawChat, bob: RawChat, group: str, type_: str
+) -> None:
+    """Members do not moderate, nobody moderates the owner, strangers learn nothing."""
+    assert (await refused(bob, type_, chat=group, ref="x", user=alice.user))[0] == "forbidden"
+    assert (await refused(bob, type_, chat="no-such-chat", ref="x", user=alice.user))[
+        0
+    ] == "not_found"
+    if type_ != "unban_member":
+        await change(alice, "set_role", group, user=bob.user, role="admin")
+        assert (await refused(bob, type_, chat=group, ref="y", user=alice.user))[0] == "forbidden"
+
+
+# reports
+
+
+async def test_report_of_a_message_is_kept_once_and_resolved(
+    stack: Stack, alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """A second report of the same reader is the first one; a stranger cannot report."""
+    await alice.say(group, "rude")
+
+    for reason in ("rude", "again"):
+        await bob.ask("report", chat=group, seq=1, reason=reason)
+    beyond = await refused(bob, "report", chat=group, seq=99)
+    stranger = await refused(bob, "report", chat="no-such-chat", seq=1)
+
+    async with open_dynamodb(stack.warm) as client:
+        rows = Moderation(client, stack.warm)
+        (report,) = await rows.list_reports(group, None, 10)
+        assert (report.reporter, report.seq, report.reason) == (bob.user, 1, "rude")
+        found, _ = await rows.list_open_reports(None, 200)
+        places = [each for each in found if each == report]
+        assert len(places) == 1
+        await rows.resolve(report, "user:alice", 1_800_000_000.0)
+        await rows.resolve(report, "user:later", 1_800_000_000.0)
+        found, _ = await rows.list_open_reports(None, 200)
+        assert not [each for each in found if each.chat == group]
+        (done,) = await rows.list_reports(group, None, 10)
+        assert (done.state, done.resolved_by) == ("resolved", "user:alice")
+    assert beyond[0] == stranger[0] == "not_found"
+
+
+async def test_messages_that_race_a_block_are_before_it_or_refused(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """After the answer to `block` nothing of the other one comes any more."""
+
+    async def talk() -> AsyncIterator[Any]:
+        for number in itertools.count():
+            try:
+                yield (await bob.ask_send(pair, f"r{number}", "x"))["seq"]
+            except Failed as exc:
+                yield exc.code
+                return
+
+    async def listen() -> list[Any]:
+        return [each async for each in talk()]
+
+    talking = asyncio.create_task(listen())
+    await alice.expect(lambda me: me.messages(pair))
+    await alice.ask("block", user=bob.user)
+    newest = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
+    outcome = await asyncio.wait_for(talking, 30)
+    later = (await alice.ask("history", chat=pair))["messages"][-1]["seq"]
+
+    assert later == newest
+    assert outcome[-1] == "forbidden"
+    assert outcome[:-1] == list(range(1, newest + 1))

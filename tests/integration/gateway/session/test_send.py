@@ -1,0 +1,368 @@
+"""chat.v1: `send`, its ack, the events, and every way in which a send is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chatserver.dev.servers import Server
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers.processes import eventually
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+
+
+async def refusal(chat: RawChat, *args: Any, **extra: Any) -> Failed:
+    """Return the error that a send is answered with."""
+    with pytest.raises(Failed) as caught:
+        await chat.say(*args, **extra)
+    return caught.value
+
+
+async def test_send_is_acked_and_shown_to_every_device(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The ack names the place; each device of both, the sender's too, gets the message once."""
+    second = await stack.chat_of(alice.user, device="tablet").start()
+
+    ack = await alice.say(pair, "Hello", ref="r-1")
+
+    assert (ack["seq"], ack["dup"], ack["durability"], ack["ref"]) == (1, False, "hot", "r-1")
+    for device in (alice, second, bob):
+        event = await device.expect_frame("event", kind="message", chat=pair)
+        assert event["cs"] == 1
+        assert event["message"] == {
+            "seq": 1,
+            "ts": ack["ts"],
+            "chat": pair,
+            "mid": ack["mid"],
+            "sender": alice.user,
+            "ref": "r-1",
+            "kind": "text",
+            "body": "Hello",
+        }
+    await second.stop()
+
+
+async def test_sends_of_both_sides_have_one_order(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Both see the same messages at the same places, whoever sent them."""
+    await asyncio.gather(
+        *(side.say(pair, f"{side.user} {n}") for n in range(20) for side in (alice, bob))
+    )
+    for side in (alice, bob):
+        await side.expect(lambda me: len(me.messages(pair)) == 40)
+
+    assert alice.messages(pair) == bob.messages(pair)
+    seqs = [message["seq"] for message in alice.messages(pair)]
+    stamps = [message["ts"] for message in alice.messages(pair)]
+    assert seqs == list(range(1, 41))
+    assert stamps == sorted(set(stamps))
+
+
+async def test_pipelined_sends_keep_their_order(alice: RawChat, bob: RawChat, pair: str) -> None:
+    """Sends of one connection get places in sending order, without waiting for acks."""
+    bodies = [f"m{number}" for number in range(60)]
+    for body in bodies:
+        await alice.post(pair, body)
+
+    await bob.expect_bodies(pair, bodies)
+
+
+async def test_send_again_with_the_same_ref_is_the_same_message(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A repeat is acked as one, and nobody sees a second message."""
+    first = await alice.say(pair, "once", ref="r-1")
+
+    again = await alice.say(pair, "once", ref="r-1")
+
+    assert again["dup"]
+    for name in ("seq", "ts", "mid", "ref"):
+        assert again[name] == first[name]
+    await alice.say(pair, "next")
+    await bob.expect_bodies(pair, ["once", "next"])
+
+
+async def test_repeats_in_one_packet_are_one_message(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Repeats that race each other commit once."""
+    answers = await asyncio.gather(*(alice.ask_send(pair, "r-1", "once") for _ in range(10)))
+
+    assert {answer["seq"] for answer in answers} == {1}
+    assert sorted(answer["dup"] for answer in answers) == [False] + [True] * 9
+    await alice.say(pair, "next")
+    await bob.expect_bodies(pair, ["once", "next"])
+
+
+async def test_repeat_on_another_connection_is_the_same_message(
+    stack: Stack, alice: RawChat, pair: str
+) -> None:
+    """A ref belongs to the user, not to the connection."""
+    first = await alice.say(pair, "once", ref="r-1")
+    second = await stack.chat_of(alice.user, device="tablet").start()
+
+    again = await second.say(pair, "once", ref="r-1")
+
+    assert (again["dup"], again["seq"]) == (True, first["seq"])
+    await second.stop()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"body": "else"}, {"kind": "markdown"}, {"reply_to": 1}, {"expires_s": 60}],
+    ids=str,
+)
+async def test_same_ref_for_another_message_is_a_conflict(
+    alice: RawChat, bob: RawChat, pair: str, other: dict[str, Any]
+) -> None:
+    """A ref stands for one message; another one under it is refused."""
+    await alice.say(pair, "zero")
+    await alice.say(pair, "once", ref="r-1")
+
+    body = other.pop("body", "once")
+    failed = await refusal(alice, pair, body, ref="r-1", **other)
+
+    assert (failed.code, failed.is_temporary) == ("conflict", False)
+    await alice.say(pair, "next")
+    await bob.expect_bodies(pair, ["zero", "once", "next"])
+
+
+async def test_same_ref_of_another_user_is_another_message(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """Users do not share refs."""
+    mine = await alice.say(pair, "mine", ref="r-1")
+
+    yours = await bob.say(pair, "yours", ref="r-1")
+
+    assert not yours["dup"]
+    assert yours["seq"] == mine["seq"] + 1
+
+
+async def test_same_ref_in_another_chat_is_another_message(
+    stack: Stack, alice: RawChat, pair: str, new_name: NewName
+) -> None:
+    """Chats do not share refs."""
+    async with stack.chat_of(new_name("carol")) as carol:
+        other = (await alice.ask("open_direct", user=carol.user))["chat"]["chat"]
+    await alice.say(pair, "here", ref="r-1")
+
+    there = await alice.say(other, "there", ref="r-1")
+
+    assert (there["dup"], there["seq"]) == (False, 1)
+
+
+async def test_send_with_kind_and_reply_carries_them(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """What the sender said of a message reaches the others."""
+    await alice.say(pair, "question?")
+
+    await bob.say(pair, "*answer*", kind="markdown", reply_to=1)
+
+    event = await alice.expect_frame("event", cs=2)
+    assert (event["message"]["kind"], event["message"]["reply_to"]) == ("markdown", 1)
+
+
+async def test_reply_to_a_message_that_does_not_exist_is_refused_by_name(
+    alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """A reply names an earlier message; the refused one takes no place, and its ref stays free."""
+    await alice.say(pair, "question?")
+
+    failed = await refusal(bob, pair, "answer", ref="r-1", reply_to=2)
+    ack = await bob.say(pair, "answer", ref="r-1", reply_to=1)
+    again = await bob.say(pair, "answer", ref="r-1", reply_to=1)
+
+    assert (failed.code, failed.is_temporary) == ("bad_request", False)
+    assert failed.message.startswith("reply_to: ")
+    assert (ack["seq"], ack["dup"], again["seq"], again["dup"]) == (2, False, 2, True)
+
+
+# ── texts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "stored"),
+    [
+        ("x" * 4000, None),
+        ("\U0001f600" * 4000, None),  # 16,000 bytes
+        ("tab\tand\nnewline", None),
+        ("one\r\ntwo\rthree\r\n", "one\ntwo\nthree\n"),
+        ("e\u0301", "\u00e9"),
+        ("a" + "\u0316" * 8, None),
+        ('quotes " \\ / and {"json":1}', None),
+        ("\u2028\u2029\u200f<script>", None),
+    ],
+    ids=[
+        "longest",
+        "widest",
+        "white space",
+        "line breaks",
+        "composed",
+        "marks",
+        "quotes",
+        "separators",
+    ],
+)
+async def test_body_arrives_as_it_was_sent(
+    alice: RawChat, bob: RawChat, pair: str, body: str, stored: str | None
+) -> None:
+    """Any allowed text comes through unharmed, in NFC."""
+    await alice.say(pair, body)
+
+    await bob.expect_bodies(pair, [body if stored is None else stored])
+    page = await bob.ask("history", chat=pair)
+    assert page["messages"][0]["body"] == (body if stored is None else stored)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("", "bad_request", "empty"),
+        ("x" * 4001, "too_large", "4000"),
+        ("\U0001f600" * 4001, "too_large", "4000"),
+        ("nul \x00", "bad_request", "control"),
+        ("escape \x1b[2J", "bad_request", "control"),
+        ("c1 \x85", "bad_request", "control"),
+        ("a" + "\u0316" * 9, "bad_request", "8"),
+    ],
+    ids=["empty", "long", "wide", "nul", "escape", "c1", "marks"],
+)
+async def test_body_beyond_its_bounds_is_refused_by_name(
+    alice: RawChat, bob: RawChat, pair: str, body: str, code: str, words: str
+) -> None:
+    """The error names the field and the limit; nothing is sent, and the connection lives."""
+    failed = await refusal(alice, pair, body)
+
+    assert failed.code == code
+    assert not failed.is_temporary
+    assert failed.message.startswith("body:")
+    assert words in failed.message
+    await alice.say(pair, "after")
+    await bob.expect_bodies(pair, ["after"])
+
+
+# ── who may send ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_send_to_a_foreign_or_absent_chat_is_refused_alike(
+    stack: Stack, alice: RawChat, pair: str, new_name: NewName
+) -> None:
+    """A non-member cannot tell a chat that exists from one that does not."""
+    await alice.say(pair, "secret")
+    async with stack.chat_of(new_name("mallory")) as mallory:
+        foreign = await refusal(mallory, pair, "let me in")
+        absent = await refusal(mallory, "d-nosuch", "let me in")
+
+        assert foreign.code == absent.code == "not_found"
+        assert foreign.message == absent.message
+        assert mallory.messages() == []
+    page = await alice.ask("history", chat=pair)
+    assert [message["body"] for message in page["messages"]] == ["secret"]
+
+
+async def test_send_of_a_non_member_reaches_nobody(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str, new_name: NewName
+) -> None:
+    """A refused send costs no seq and shows nowhere."""
+    async with stack.chat_of(new_name("mallory")) as mallory:
+        await asyncio.gather(*(refusal(mallory, pair, f"no {n}") for n in range(5)))
+
+    ack = await alice.say(pair, "yes")
+
+    assert ack["seq"] == 1
+    await bob.expect_bodies(pair, ["yes"])
+
+
+async def test_sends_beyond_the_bound_in_flight_are_refused_for_now(
+    stack: Stack, narrow: Server, new_name: NewName
+) -> None:
+    """A client that does not wait for acks is told to; what was taken is in order."""
+    alice = await stack.chat_of(new_name("alice"), port=narrow.port).start()
+    bob = await stack.chat_of(new_name("bob"), port=narrow.port).start()
+    chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]
+    assert alice.welcome["limits"]["sends_in_flight_max"] == 4
+
+    await alice.burst([(chat, f"r-{number}", f"m{number}") for number in range(40)])
+
+    answers = await alice.expect(
+        lambda me: (
+            len(me.of_type("ack")) + len(me.of_type("error")) == 40
+            and (me.of_type("ack"), me.of_type("error"))
+        )
+    )
+    acks, errors = answers
+    assert len(acks) >= 4
+    assert errors, "all 40 were taken"
+    for error in errors:
+        assert (error["code"], error["temporary"]) == ("rate_limited", True)
+        assert error["retry_after_ms"] > 0
+    taken = [f"m{ack['ref'].removeprefix('r-')}" for ack in acks]
+    await bob.expect_bodies(chat, taken)
+    await alice.stop()
+    await bob.stop()
+
+
+# ── durability ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_send_to_be_stored_is_acked_when_the_warm_tier_has_it(
+    stack: Stack, alice: RawChat, pair: str
+) -> None:
+    """`stored` in an ack means that DynamoDB has the message at that moment."""
+    ack = await alice.say(pair, "keep this", durability="stored")
+
+    assert ack["durability"] == "stored"
+    assert [row.body for row in await stack.read_warm(pair)] == ["keep this"]
+
+
+async def test_send_to_be_stored_again_is_acked_at_once(alice: RawChat, pair: str) -> None:
+    """A repeat of a message that is stored need not wait for anything."""
+    first = await alice.say(pair, "keep this", ref="r-1", durability="stored")
+
+    again = await alice.say(pair, "keep this", ref="r-1", durability="stored")
+
+    assert (again["dup"], again["durability"]) == (True, "stored")
+    assert again["seq"] == first["seq"]
+
+
+async def test_stored_watermark_follows_every_ack(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """The sender learns when a message is in DynamoDB; the one who did not send is not told."""
+    for number in range(5):
+        ack = await alice.say(pair, f"m{number}")
+
+    await alice.expect(
+        lambda me: any(frame["upto"] >= ack["seq"] for frame in me.of_type("stored", chat=pair))
+    )
+
+    assert len(await stack.read_warm(pair)) == 5
+    levels = [frame["upto"] for frame in alice.of_type("stored", chat=pair)]
+    assert levels == sorted(levels)
+    assert bob.of_type("stored") == []
+
+
+async def test_rows_of_the_warm_tier_are_the_messages(
+    stack: Stack, alice: RawChat, bob: RawChat, pair: str
+) -> None:
+    """What DynamoDB holds is, message by message, what the devices were shown."""
+    await asyncio.gather(
+        *(side.say(pair, f"{side.user} {n}") for n in range(30) for side in (alice, bob))
+    )
+    await alice.expect(lambda me: len(me.messages(pair)) == 60)
+
+    async def rows_are_there() -> bool:
+        return len(await stack.read_warm(pair)) == 60
+
+    await eventually(rows_are_there)
+    shown = [(m["seq"], m["ts"], m["mid"], m["body"]) for m in alice.messages(pair)]
+    assert [(r.seq, r.ts, r.mid, r.body) for r in await stack.read_warm(pair)] == shown

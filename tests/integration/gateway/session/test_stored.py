@@ -1,0 +1,101 @@
+"""`stored` after a break: a device that comes back learns what the warm tier has by now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.rawchat import RawChat
+from tests.support.servers.processes import eventually
+from tests.support.stack import PATIENT, Stack, open_stack
+
+pytest_plugins = ["tests.support.stack_fixtures"]
+
+NewName = Callable[[str], str]
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def resumable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Two gateways, and no persist worker until a test starts it."""
+    folder = tmp_path_factory.mktemp("stored")
+    with open_stack(
+        folder, gateways=2, workers=(("repair", "rpc"),), fsync="no", env=PATIENT
+    ) as made:
+        yield made
+
+
+def stop_persist(stack: Stack) -> None:
+    """Stop the persist worker if another test started it: the order of tests is random."""
+    if (persist := stack.workers.pop("persist", None)) is not None:
+        persist.stop()
+
+
+def stored_upto(device: RawChat, chat: str) -> int:
+    """The seq up to which the device knows a chat to be stored."""
+    return max((frame["upto"] for frame in device.of_type("stored", chat=chat)), default=0)
+
+
+async def test_device_that_resumes_elsewhere_learns_what_is_stored_without_asking(
+    resumable: Stack, new_name: NewName
+) -> None:
+    """Persisted after it came back to another gateway, or before: the device learns of both."""
+    east, west = resumable.ports()
+    bob, mallory = new_name("bob"), new_name("mallory")
+    await resumable.add_users([bob])
+    stop_persist(resumable)
+    async with resumable.chat_of(new_name("alice"), port=east) as alice:
+        answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
+        chat = answer["chat"]["chat"]
+        for number in range(3):
+            await alice.say(chat, f"m{number}")
+        await alice.abort()
+        await alice.start(port=west)
+        assert stored_upto(alice, chat) == 0
+
+        resumable.start_worker("persist")
+        await alice.expect(lambda me: stored_upto(me, chat) == 3, DEADLINE_S, "stored")
+        assert alice.unstored == {}
+
+        await alice.abort()
+        alice.frames.clear()
+        await alice.start(port=east, unstored={chat: 3, "nowhere": 5})
+        await alice.expect(lambda me: stored_upto(me, chat) == 3, DEADLINE_S, "stored again")
+        async with resumable.chat_of(mallory, port=east) as stranger:
+            await stranger.abort()
+            await stranger.start(unstored={chat: 3})
+            await stranger.ask("chats", deadline_s=DEADLINE_S)
+            assert stranger.of_type("stored") == []
+
+
+async def test_repeat_of_what_is_stored_is_followed_by_stored(
+    resumable: Stack, new_name: NewName
+) -> None:
+    """The first `stored` may have been lost: a repeat under the same ref brings it again."""
+    bob = new_name("bob")
+    await resumable.add_users([bob])
+    if not resumable.workers.get("persist"):
+        resumable.start_worker("persist")
+    async with resumable.chat_of(new_name("alice")) as alice:
+        answer = await alice.ask("open_direct", user=bob, deadline_s=DEADLINE_S)
+        chat = answer["chat"]["chat"]
+        send = {"chat": chat, "ref": "r1", "body": "hello"}
+        edit = {"chat": chat, "ref": "r2", "seq": 1, "body": "bye"}
+        hide = {"chat": chat, "ref": "r3", "seq": 1, "for": "me"}
+        await alice.ask("send", **send, deadline_s=DEADLINE_S)
+        await alice.ask("edit", **edit, deadline_s=DEADLINE_S)
+        await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+        await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, "stored")
+
+        for kind, fields in (("send", send), ("edit", edit)):
+            alice.frames.clear()
+            again = await alice.ask(kind, **fields, deadline_s=DEADLINE_S)
+            assert again["dup"], kind
+            await alice.expect(lambda me: stored_upto(me, chat) == 2, DEADLINE_S, f"of {kind}")
+
+        async def is_hide_stored() -> bool:
+            ack = await alice.ask("delete", **hide, deadline_s=DEADLINE_S)
+            return bool(ack["dup"] and ack["durability"] == "stored")
+
+        await eventually(is_hide_stored, DEADLINE_S, "the hide is stored")

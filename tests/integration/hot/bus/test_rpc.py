@@ -1,0 +1,409 @@
+"""Calls to the warm tier through Redis: answered once, mapped back, never waited for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.errors import (
+    BadRequest,
+    ChatError,
+    Conflict,
+    CorruptData,
+    LostRace,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    TooLarge,
+    Unavailable,
+)
+from chatserver.hot.bus import rpc
+from chatserver.hot.bus.mailbox import Answer, Mailbox
+from chatserver.hot.bus.rpc import Call, CallQueue, TakenCall, WarmCalls, WarmPage
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.protocol import frames
+from tests.integration.hot.support import ALICE, BOB, CHAT, patient
+from tests.support.servers.processes import StartRedis, eventually, redis_url_of
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+GATEWAY = GatewayId("gw1")
+INFO = frames.ChatInfo(CHAT, "direct", [ALICE, BOB])
+_encode = msgspec.msgpack.Encoder().encode
+
+Perform = Callable[[Call, CallQueue], Awaitable[None]]
+
+
+class Caller:
+    """A gateway: its calls, and the mailbox that brings the answers."""
+
+    def __init__(self, hot: HotClient, timeout_s: float) -> None:
+        self.calls = WarmCalls(hot, GATEWAY, timeout_s)
+        self.answers: list[Answer] = []
+        self._mailbox = Mailbox(hot, GATEWAY)
+        self.is_listening = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Take answers from the mailbox until cancelled."""
+        async for records in self._mailbox.iter_records():
+            self.is_listening.set()
+            for record in records or ():
+                assert isinstance(record, Answer)
+                self.answers.append(record)
+                self.calls.answered(record)
+
+
+async def end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task for good."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.2)
+
+
+@contextlib.asynccontextmanager
+async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[Caller]:
+    """A gateway that can be answered."""
+    caller = Caller(hot, timeout_s)
+    task = asyncio.create_task(caller.listen())
+    try:
+        await asyncio.wait_for(caller.is_listening.wait(), 20)
+        yield caller
+    finally:
+        await end(task)
+
+
+@contextlib.asynccontextmanager
+async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
+    """A worker that does this with each call."""
+    queue = CallQueue(hot, name, SystemClock())
+
+    async def work() -> None:
+        async for taken in queue.iter_calls():
+            await perform(taken.call, queue)
+
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        await end(task)
+
+
+def answering(payload: Any) -> Perform:
+    """Answer every call with this."""
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        queue.answer(call, _encode(payload))
+
+    return perform
+
+
+async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> None:
+    """Operation and answer survive the way through Redis."""
+    seen: list[Any] = []
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        seen.append(call.operation)
+        is_page = isinstance(call.operation, rpc.ReadHistory)
+        queue.answer(call, _encode(WarmPage([]) if is_page else INFO))
+
+    async with open_caller(hot) as caller, open_worker(hot, perform):
+        calls = caller.calls
+        await calls.load_user(ALICE)
+        await calls.load_chat(CHAT)
+        assert await calls.open_direct(ALICE, BOB) == INFO
+        assert await calls.create_chat(ALICE, Ref("r"), [BOB], "Näme") == INFO
+        assert await calls.read_history(CHAT, 9, None, 50, 12) == []
+
+    assert seen == [
+        rpc.LoadUser(ALICE),
+        rpc.LoadChat(CHAT),
+        rpc.OpenDirect(ALICE, BOB),
+        rpc.CreateChat(ALICE, "r", [BOB], "Näme"),
+        rpc.ReadHistory(CHAT, 9, None, 50, 12),
+    ]
+
+
+async def test_call_history_comes_back_as_messages(hot: HotClient) -> None:
+    """Every field of a message survives."""
+    message = frames.Message(4, 40, CHAT, "m", ALICE, "r", "text", "näive 🙂", reply_to=2)
+
+    async with open_caller(hot) as caller, open_worker(hot, answering(WarmPage([message]))):
+        assert await caller.calls.read_history(CHAT, None, 3, 50, None) == [message]
+
+
+async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:
+    """Answers come in any order, some of many calls in one entry of mail."""
+    held: list[tuple[Call, CallQueue]] = []
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        held.append((call, queue))
+        if len(held) == 40:
+            for each, through in reversed(held):
+                assert isinstance(each.operation, rpc.LoadChat)
+                info = frames.ChatInfo(each.operation.chat, "group", [])
+                through.answer(each, _encode(info))
+
+    async with open_caller(hot) as caller, open_worker(hot, perform):
+        payloads = await asyncio.gather(
+            *(caller.calls._call(rpc.LoadChat(f"c{n}")) for n in range(40))
+        )
+
+    chats = [msgspec.msgpack.decode(each, type=frames.ChatInfo).chat for each in payloads]
+    assert chats == [f"c{n}" for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFound("carol: there is no such user"),
+        Conflict("chat c1: exists"),
+        BadRequest("members: too many"),
+        TooLarge("name: too long"),
+        RateLimited("too many groups", retry_after_ms=5_000),
+        Unavailable("DynamoDB: throttled"),
+        Overloaded("too much"),
+        CorruptData("directory: row"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_call_that_failed_raises_the_worker_s_error(hot: HotClient, error: ChatError) -> None:
+    """Kind and words are those of the worker."""
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        queue.fail(call, error)
+
+    async with open_caller(hot) as caller, open_worker(hot, perform):
+        with pytest.raises(type(error)) as caught:
+            await caller.calls.load_chat(CHAT)
+
+    assert type(caught.value) is type(error)
+    assert caught.value.message == error.message
+    assert caught.value.retry_after_ms == error.retry_after_ms
+
+
+async def test_lost_race_at_the_worker_is_temporary_at_the_gateway(hot: HotClient) -> None:
+    """The client learns that the same call may work, and when."""
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        queue.fail(call, LostRace("session: another request changed it at the same moment"))
+
+    async with open_caller(hot) as caller, open_worker(hot, perform):
+        with pytest.raises(Conflict) as caught:
+            await caller.calls.load_chat(CHAT)
+
+    assert (caught.value.temporary, caught.value.retry_after_ms) == (True, 100)
+
+
+async def test_call_without_a_worker_is_given_up_in_time_and_says_why(hot: HotClient) -> None:
+    """Nobody waits longer than the deadline; the text says what to start."""
+    async with open_caller(hot, timeout_s=0.1) as caller:
+        with pytest.raises(Unavailable, match=r"0\.1 s; is 'chatserver worker rpc' running"):
+            await caller.calls.load_chat(CHAT)
+
+
+async def test_call_answered_too_late_is_dropped(hot: HotClient) -> None:
+    """An answer that nobody waits for disturbs no later call."""
+    may_answer = asyncio.Event()
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        assert isinstance(call.operation, rpc.LoadChat)
+        if call.operation.chat == "slow":
+            await may_answer.wait()
+        queue.answer(call, b"")
+
+    async with open_caller(hot, timeout_s=0.2) as caller, open_worker(hot, perform):
+        with pytest.raises(Unavailable):
+            await caller.calls.load_chat(ChatId("slow"))
+        may_answer.set()
+        await eventually(lambda: len(caller.answers) == 1)
+
+        caller.calls._timeout_s = 30.0  # this one may take its time
+        await caller.calls.load_chat(CHAT)
+
+
+async def test_call_made_before_the_first_worker_is_answered(hot: HotClient) -> None:
+    """A gateway may be faster to start than the workers."""
+    async with open_caller(hot) as caller:
+        waiting = asyncio.create_task(caller.calls.load_chat(CHAT))
+        await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+
+        async with open_worker(hot, answering(None)):
+            await asyncio.wait_for(waiting, 20)
+
+
+async def test_calls_go_to_one_worker_each(hot: HotClient) -> None:
+    """Several workers share the work and never do it twice."""
+    done: list[tuple[str, str]] = []
+
+    def by(name: str) -> Perform:
+        async def perform(call: Call, queue: CallQueue) -> None:
+            done.append((name, call.id))
+            queue.answer(call, b"")
+
+        return perform
+
+    async with (
+        open_caller(hot) as caller,
+        open_worker(hot, by("w1"), "w1"),
+        open_worker(hot, by("w2"), "w2"),
+    ):
+        for _ in range(20):
+            await asyncio.gather(*(caller.calls.load_chat(CHAT) for _ in range(5)))
+
+    assert len({call for _, call in done}) == len(done) == 100
+
+
+async def test_call_that_is_too_old_is_answered_and_not_executed(hot: HotClient) -> None:
+    """Whoever still waits learns it at once, and the log names the operation."""
+    done: list[str] = []
+
+    async def perform(call: Call, queue: CallQueue) -> None:
+        done.append(call.id)
+
+    async with open_caller(hot, timeout_s=0.01) as caller:
+        with pytest.raises(Unavailable):
+            await caller.calls.load_chat(CHAT)
+        async with open_worker(hot, perform):
+            with structlog.testing.capture_logs() as logs:
+                await eventually(lambda: caller.answers)
+
+    assert not done
+    (answer,) = caller.answers
+    assert answer.code == "unavailable" and b"waited too long" in answer.payload
+    assert [(each["event"], each["operation"]) for each in logs] == [
+        ("rpc.call_expired", "LoadChat")
+    ]
+
+
+async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
+    hot: HotClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for the warm tier is bounded; what ended, however, is not counted."""
+    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    async with open_caller(hot, timeout_s=0.3) as caller:
+        waiting = [asyncio.create_task(caller.calls.load_chat(CHAT)) for _ in range(5)]
+        await asyncio.sleep(0)
+
+        with pytest.raises(Overloaded):
+            await caller.calls.load_chat(CHAT)
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, Unavailable)
+        with pytest.raises(Unavailable, match="did not answer"):
+            await caller.calls.load_chat(CHAT)
+
+
+async def test_call_given_up_by_its_caller_is_not_counted(
+    hot: HotClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that ends takes its calls with it."""
+    monkeypatch.setattr(rpc, "WAITING_MAX", 1)
+    async with open_caller(hot) as caller:
+        first = asyncio.create_task(caller.calls.load_chat(CHAT))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+
+        async with open_worker(hot, answering(None)):
+            await caller.calls.load_chat(CHAT)
+
+
+async def test_call_while_redis_is_away_fails_at_once(start_redis: StartRedis) -> None:
+    """It is not asked, so there is nothing to wait for."""
+    server = start_redis("no")
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        calls = WarmCalls(hot, GATEWAY, 60.0)
+        server.kill()
+        await eventually(lambda: not hot.is_up)
+
+        with pytest.raises(Unavailable, match="not asked"):
+            await asyncio.wait_for(calls.load_chat(CHAT), 20)
+
+
+async def test_call_that_waits_while_redis_is_restarted_fails_at_once(
+    start_redis: StartRedis,
+) -> None:
+    """The call or its answer may be lost: whoever asked asks again, and not after the deadline."""
+    server = start_redis("no")
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        waiting = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60.0).load_chat(CHAT))
+        await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+
+        server.kill()
+        server.start()
+
+        with pytest.raises(Unavailable, match="restarted"):
+            await asyncio.wait_for(waiting, 30)
+
+
+async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis) -> None:
+    """Whoever runs it starts it again."""
+    server = start_redis("no")
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+        waiting = asyncio.ensure_future(anext(calls))
+        await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+
+        server.kill()
+
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{server.port}"):
+            await asyncio.wait_for(waiting, 30)
+
+
+async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
+    """A consumer group that is gone is made again by the next start."""
+    calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+    waiting = asyncio.ensure_future(anext(calls))
+    await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+
+    await hot.call("UNLINK", hot.keys.rpc_calls())
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(waiting, 30)
+
+    async with open_caller(hot) as caller, open_worker(hot, answering(None)):
+        await caller.calls.load_user(UserId("alice"))
+
+
+async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without workers the stream of calls does not grow without end."""
+    monkeypatch.setattr(rpc, "CALLS_MAX", 100)
+    calls = WarmCalls(hot, GATEWAY, 0.01)
+
+    for _ in range(20):
+        await asyncio.gather(*(calls.load_chat(CHAT) for _ in range(50)), return_exceptions=True)
+
+    assert await hot.call("XLEN", hot.keys.rpc_calls()) <= 200
+
+
+@pytest.mark.parametrize("ticks", range(8))
+async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
+    """A worker that is told to stop does stop, however busy it is."""
+    queue = CallQueue(hot, "w1", SystemClock())
+    taken: list[TakenCall] = []
+
+    async def work() -> None:
+        async for call in queue.iter_calls():
+            taken.append(call)
+
+    task = asyncio.create_task(work())
+    await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
+    calling = asyncio.create_task(WarmCalls(hot, GATEWAY, 9).load_chat(CHAT))
+    while not taken:
+        await asyncio.sleep(0)
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=20)
+    await end(task)
+    await end(calling)
+
+    assert done, "the cancellation was swallowed"

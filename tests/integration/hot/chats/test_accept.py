@@ -1,0 +1,323 @@
+"""accept.lua: places in a chat, references, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chatserver.domain.ids import ChatId, UserId
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAT,
+    CHAT_FULL,
+    CLOSED,
+    COMMITTED,
+    EPOCH,
+    FULL,
+    GATE,
+    GATEWAY,
+    KNOWN,
+    NOT_MEMBER,
+    UNDELIVERED,
+    Answer,
+    Scripts,
+    Sending,
+)
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+OTHER = ChatId("c2")
+
+
+def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
+    """Messages of one sender under refs of their own."""
+    return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
+
+
+# place in the chat
+
+
+def test_accept_first_messages_number_from_one_without_gap(scripts: Scripts) -> None:
+    """A chat's seqs are 1, 2, 3 over batches of any size."""
+    scripts.open_chat(ALICE, BOB)
+
+    answers = scripts.accept(*sends(3)) + scripts.accept(*sends(2, BOB))
+
+    assert [answer.seq for answer in answers] == [1, 2, 3, 4, 5]
+    assert {answer.code for answer in answers} == {COMMITTED}
+    assert [seq for seq, _, _ in scripts.log()] == [1, 2, 3, 4, 5]
+    assert scripts.head()["seq"] == "5"
+
+
+def test_accept_batch_of_two_chats_numbers_each_by_itself(scripts: Scripts) -> None:
+    """Chats that share a batch do not share a count."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER, seq=41)
+
+    answers = scripts.accept(
+        Sending(ALICE, "a"),
+        Sending(ALICE, "a", chat=OTHER),
+        Sending(BOB, "b"),
+        Sending(BOB, "b", chat=OTHER),
+    )
+
+    assert [answer.seq for answer in answers] == [1, 42, 2, 43]
+    assert (scripts.head()["seq"], scripts.head(OTHER)["seq"]) == ("2", "43")
+    assert (scripts.head()["done"], scripts.head(OTHER)["done"]) == ("2", "43")
+
+
+def test_accept_timestamps_rise_and_follow_the_clock(scripts: Scripts) -> None:
+    """Messages of one instant still have timestamps of their own, in microseconds."""
+    scripts.open_chat(ALICE, BOB)
+    before = time.time()
+
+    answers = scripts.accept(*sends(20))
+
+    stamps = [answer.ts for answer in answers]
+    assert stamps == sorted(set(stamps))
+    assert before - 1 < stamps[0] / 1e6 < time.time() + 1
+    assert [ts for _, ts, _ in scripts.log()] == stamps
+    assert scripts.head()["ts"] == str(stamps[-1])
+
+
+def test_accept_clock_behind_the_chat_still_gives_rising_timestamps(scripts: Scripts) -> None:
+    """A Redis whose clock is behind goes on one microsecond above the last timestamp."""
+    ahead = int((time.time() + 86_400) * 1e6)
+    scripts.open_chat(ALICE, BOB, ts=ahead)
+
+    answers = scripts.accept(*sends(2)) + scripts.accept(*sends(1, BOB))
+
+    assert [answer.ts for answer in answers] == [ahead + 1, ahead + 2, ahead + 3]
+
+
+def test_accept_keeps_blob_under_seq_and_timestamp(scripts: Scripts) -> None:
+    """The log holds what was sent, byte for byte."""
+    scripts.open_chat(ALICE, BOB)
+
+    (answer,) = scripts.accept(Sending(ALICE, "r", receiver="bob", tail='"body":"näive 🙂\\n"}'))
+
+    assert scripts.log() == [(1, answer.ts, 'bob\n"body":"näive 🙂\\n"}')]
+
+
+def test_accept_batch_makes_one_backlog_entry_of_what_it_committed(scripts: Scripts) -> None:
+    """What is new goes to the backlog with the gateway's name, in order; a repeat does not."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1", tail="one"))
+
+    answers = scripts.accept(
+        Sending(ALICE, "r2", tail="two"), Sending(ALICE, "r1"), Sending(BOB, "r3", tail="three")
+    )
+
+    entries = scripts.redis.xrange(scripts.keys.backlog(0))
+    assert len(entries) == 2
+    assert list(entries[1][1].items()) == [
+        (b"g", GATEWAY.encode()),
+        (b"2:%d" % answers[0].ts, b"\ntwo"),
+        (b"3:%d" % answers[2].ts, b"\nthree"),
+    ]
+    assert scripts.waiting() == 3
+
+
+# references
+
+
+def test_accept_same_ref_in_later_batch_returns_its_place(scripts: Scripts) -> None:
+    """A retry finds seq, timestamp, mid and digest of the first time, and changes nothing."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r", mid="M1", digest="abcd"))
+
+    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2", digest="abcd"))
+
+    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:abcd")
+    assert len(scripts.log()) == len(scripts.inbox(BOB)) == 1
+    assert scripts.waiting() == 1
+
+
+def test_accept_same_ref_twice_in_one_batch_commits_once(scripts: Scripts) -> None:
+    """A client that sends twice in one tick has one message."""
+    scripts.open_chat(ALICE, BOB)
+
+    first, again, later = scripts.accept(
+        Sending(ALICE, "r"), Sending(ALICE, "r", mid="M2"), Sending(ALICE, "r2")
+    )
+
+    assert (first.code, again.code, later.code) == (COMMITTED, KNOWN, COMMITTED)
+    assert again.place == f"1:{first.ts}:M1:d1"
+    assert later.seq == 2
+
+
+def test_accept_same_ref_with_another_body_returns_the_digest_of_the_first(
+    scripts: Scripts,
+) -> None:
+    """The place carries the digest by which the caller sees a conflict."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r", digest="f1"))
+
+    (again,) = scripts.accept(Sending(ALICE, "r", digest="f2"))
+
+    assert again.place.endswith(":f1")
+
+
+def test_accept_same_ref_of_other_sender_or_chat_is_another_message(scripts: Scripts) -> None:
+    """A ref belongs to one sender in one chat."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+    scripts.accept(Sending(ALICE, "r"))
+
+    answers = scripts.accept(Sending(BOB, "r"), Sending(ALICE, "r", chat=OTHER))
+
+    assert [answer.code for answer in answers] == [COMMITTED, COMMITTED]
+
+
+def test_accept_ref_of_the_generation_before_is_known(scripts: Scripts) -> None:
+    """A retry is recognized in the next generation, too."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r"))
+    (refs,) = [key.decode() for key in scripts.redis.keys("{p0}:refs-*:c1")]
+    other = {scripts.keys.refs_even(CHAT), scripts.keys.refs_odd(CHAT)} - {refs}
+
+    scripts.redis.rename(refs, other.pop())
+
+    (again,) = scripts.accept(Sending(ALICE, "r", mid="M2"))
+    assert again == Answer(KNOWN, place=f"1:{first.ts}:M1:d1")
+
+
+def test_accept_ref_expires_after_its_time(scripts: Scripts) -> None:
+    """References expire together, after at least their time and at most twice that."""
+    scripts.open_chat(ALICE, BOB)
+
+    scripts.accept(Sending(ALICE, "r"), ref_ttl_s=500)
+
+    ttls = [scripts.redis.ttl(key) for key in scripts.redis.keys("{p0}:refs-*:c1")]
+    assert all(500 < ttl <= 1000 for ttl in ttls), ttls
+    assert len(ttls) == 1
+
+
+# refusals
+
+
+def test_accept_chat_that_is_not_open_is_closed(scripts: Scripts) -> None:
+    """A chat that Redis does not have has to be loaded; nothing is written for it."""
+    answers = scripts.accept(*sends(2))
+
+    assert answers == [Answer(CLOSED), Answer(CLOSED)]
+    assert scripts.waiting() == 0
+    assert set(scripts.redis.keys()) == {scripts.keys.checkpoint(0).encode()}
+
+
+@pytest.mark.parametrize("gate", [GATE, "E2:1"])
+def test_accept_chat_of_another_epoch_is_closed(scripts: Scripts, gate: str) -> None:
+    """A chat has to be opened again in each epoch, whatever the sender's audience says."""
+    scripts.open_chat(ALICE, BOB, epoch=EPOCH)
+
+    answers = scripts.accept(Sending(ALICE, "r", gate=gate), epoch="E2")
+
+    assert answers == [Answer(CLOSED)]
+    assert scripts.log() == []
+
+
+def test_accept_epoch_that_only_begins_alike_is_closed(scripts: Scripts) -> None:
+    """E1 is not E10."""
+    scripts.open_chat(ALICE, BOB, epoch="E10")
+
+    assert scripts.accept(Sending(ALICE, "r"), epoch="E1") == [Answer(CLOSED)]
+
+
+def test_accept_stale_gate_member_is_committed_and_left_undelivered(scripts: Scripts) -> None:
+    """With recipients that are out of date nobody is served, and the chat is noted."""
+    scripts.open_chat(ALICE, BOB, version=2)
+    before_ms = time.time() * 1000
+
+    (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1"))
+
+    assert (answer.code, answer.seq) == (UNDELIVERED, 1)
+    assert scripts.inbox(ALICE) == scripts.inbox(BOB) == []
+    ((name, score),) = scripts.redis.zrange(scripts.keys.undelivered(0), 0, -1, withscores=True)
+    assert name == CHAT.encode()
+    assert before_ms - 1000 < score < time.time() * 1000 + 1000
+
+
+@pytest.mark.parametrize("to", [(), (ALICE, BOB)])
+def test_accept_stale_gate_non_member_is_refused(scripts: Scripts, to: tuple[UserId, ...]) -> None:
+    """Who left since the audience was taken does not get in (promise P7)."""
+    scripts.open_chat(BOB, CAROL, version=2)
+
+    (answer,) = scripts.accept(Sending(ALICE, "r", gate=f"{EPOCH}:1", to=to))
+
+    assert answer == Answer(NOT_MEMBER)
+    assert scripts.log() == []
+    assert scripts.waiting() == 0
+
+
+def test_accept_sender_outside_the_audience_is_looked_up(scripts: Scripts) -> None:
+    """A fitting gate is no ticket for one who is not on its list."""
+    scripts.open_chat(ALICE, BOB)
+
+    (answer,) = scripts.accept(Sending(CAROL, "r", to=(ALICE, BOB)))
+
+    assert answer == Answer(NOT_MEMBER)
+    assert scripts.inbox(ALICE) == []
+
+
+def test_accept_retry_of_a_former_member_finds_what_was_committed(scripts: Scripts) -> None:
+    """The ack was lost before the sender left: refusing the retry would deny a message (P2)."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r"))
+    scripts.redis.hdel(scripts.keys.members(CHAT), ALICE)
+    scripts.redis.hset(scripts.keys.chat(CHAT), "gate", f"{EPOCH}:2")
+
+    again, other = scripts.accept(Sending(ALICE, "r"), Sending(ALICE, "r2"))
+
+    assert (again.code, again.place) == (KNOWN, f"1:{first.ts}:M1:d1")
+    assert other == Answer(NOT_MEMBER)
+    assert len(scripts.log()) == 1
+
+
+def test_accept_full_backlog_refuses_and_counts_right_afterwards(scripts: Scripts) -> None:
+    """What is refused is not counted; when there is room again, sends go on."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(*sends(3), backlog_max=5)
+
+    refused = scripts.accept(*sends(3, BOB), backlog_max=5)
+    taken = scripts.accept(*sends(2, BOB), backlog_max=5)
+
+    assert refused == [Answer(FULL)] * 3
+    assert [answer.code for answer in taken] == [COMMITTED, COMMITTED]
+    assert [answer.seq for answer in taken] == [4, 5]
+    assert scripts.waiting() == 5
+
+
+def test_accept_full_chat_refuses_its_messages_only(scripts: Scripts) -> None:
+    """One chat cannot fill the backlog; when some of it is stored, its sends go on."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+
+    first = scripts.accept(*sends(5), chat_backlog_max=3)
+    other = scripts.accept(Sending(ALICE, "x", chat=OTHER), chat_backlog_max=3)
+    scripts.redis.hset(scripts.keys.chat(CHAT), "stored", 1)
+    later = scripts.accept(*sends(2, BOB), chat_backlog_max=3)
+
+    assert [answer.code for answer in first] == [COMMITTED] * 3 + [CHAT_FULL] * 2
+    assert [answer.code for answer in other] == [COMMITTED]
+    assert [answer.code for answer in later] == [COMMITTED, CHAT_FULL]
+    assert [answer.seq for answer in later[:1]] == [4]
+    assert scripts.waiting() == 5
+
+
+def test_accept_mixed_batch_counts_only_what_it_committed(scripts: Scripts) -> None:
+    """Repeats, strangers and closed chats leave the count of the backlog as it was."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r"))
+
+    answers = scripts.accept(
+        Sending(ALICE, "r"),
+        Sending(CAROL, "x"),
+        Sending(ALICE, "y", chat=OTHER),
+        Sending(ALICE, "r2"),
+    )
+
+    assert [answer.code for answer in answers] == [KNOWN, NOT_MEMBER, CLOSED, COMMITTED]
+    assert scripts.waiting() == 2

@@ -1,0 +1,322 @@
+"""accept.lua: inboxes that the commit serves, gateways it names, and what it leaves to others."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from chatserver.domain.ids import ChatId, UserId
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAT,
+    COMMITTED,
+    EPOCH,
+    GATE,
+    GATEWAY,
+    KNOWN,
+    NOT_MEMBER,
+    UNDELIVERED,
+    Inboxed,
+    Scripts,
+    Sending,
+)
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+OTHER = ChatId("c2")
+
+
+def sends(count: int, sender: UserId = ALICE, stem: str = "r") -> list[Sending]:
+    """Messages of one sender under refs of their own."""
+    return [Sending(sender, f"{stem}{n}", mid=f"M{n}") for n in range(1, count + 1)]
+
+
+# inboxes
+
+
+def test_accept_puts_reference_into_every_inbox(scripts: Scripts) -> None:
+    """Each member's inbox counts for itself and names chat and seq."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(BOB, chat=OTHER)
+    scripts.accept(Sending(BOB, "alone", chat=OTHER, to=(BOB,)))
+
+    (answer,) = scripts.accept(Sending(ALICE, "r"))
+
+    assert answer.inboxes == (Inboxed(1, ""), Inboxed(2, ""))
+    assert scripts.inbox(ALICE) == [(1, CHAT, "1")]
+    assert scripts.inbox(BOB) == [(1, OTHER, "1"), (2, CHAT, "1")]
+    assert scripts.seqs() == {ALICE: 1, BOB: 2}
+    assert scripts.undelivered() == []
+
+
+def test_accept_notes_in_the_chat_what_is_served_and_who_sent_last(scripts: Scripts) -> None:
+    """What one sends one has read; boxes are left alone."""
+    scripts.open_chat(ALICE, BOB)
+
+    scripts.accept(*sends(2), Sending(BOB, "r"))
+
+    head = scripts.head()
+    assert (head["seq"], head["done"]) == ("3", "3")
+    assert (head[f"s:{ALICE}"], head[f"s:{BOB}"]) == ("2", "3")
+    assert scripts.box(ALICE) == scripts.box(BOB) == {}
+
+
+def test_accept_left_undelivered_notes_who_sent_and_not_that_it_is_served(
+    scripts: Scripts,
+) -> None:
+    """`done` waits for the fan-out; what was sent is read all the same."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1"))
+
+    scripts.accept(Sending(BOB, "r2", to=()))
+
+    head = scripts.head()
+    assert (head["seq"], head["done"], head[f"s:{BOB}"]) == ("2", "1", "2")
+
+
+def test_accept_chats_in_turns_reach_inboxes_chat_by_chat(scripts: Scripts) -> None:
+    """Chats that alternate within a batch keep their own order, and do not mix up their state."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+    turns = [
+        Sending(sender, f"r{n}", chat=chat)
+        for n, (sender, chat) in enumerate(
+            [(ALICE, CHAT), (ALICE, OTHER), (BOB, CHAT), (ALICE, CHAT), (BOB, OTHER), (BOB, CHAT)]
+        )
+    ]
+
+    answers = scripts.accept(*turns)
+
+    assert [answer.seq for answer in answers] == [1, 1, 2, 3, 2, 4]
+    assert [answer.inboxes[0].seq for answer in answers] == [1, 5, 2, 3, 6, 4]
+    assert scripts.seqs() == {ALICE: 6, BOB: 6}
+    assert (scripts.head()[f"s:{ALICE}"], scripts.head(OTHER)[f"s:{ALICE}"]) == ("3", "1")
+    assert scripts.inbox(ALICE) == scripts.inbox(BOB)
+    assert [f"{chat} {cs}" for _, chat, cs in scripts.inbox(BOB)] == [
+        f"{CHAT} 1",
+        f"{CHAT} 2",
+        f"{CHAT} 3",
+        f"{CHAT} 4",
+        f"{OTHER} 1",
+        f"{OTHER} 2",
+    ]
+
+
+def test_accept_chats_that_share_some_recipients_place_each_copy(scripts: Scripts) -> None:
+    """Repeats and strangers between them shift no place; who shares no chat sees none of it."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(BOB, CAROL, chat=OTHER)
+    scripts.accept(Sending(BOB, "early", chat=OTHER, to=(BOB, CAROL)))
+    scripts.place(CAROL, "gw-far")
+
+    def to_other(sender: UserId, ref: str) -> Sending:
+        return Sending(sender, ref, chat=OTHER, to=(BOB, CAROL), is_member=sender != ALICE)
+
+    answers = scripts.accept(
+        Sending(ALICE, "a1"),
+        to_other(CAROL, "o1"),
+        Sending(BOB, "a2"),
+        Sending(ALICE, "a1"),
+        to_other(BOB, "early"),
+        to_other(ALICE, "o2"),
+        to_other(BOB, "o3"),
+        Sending(BOB, "a3"),
+    )
+
+    assert [answer.code for answer in answers] == [
+        COMMITTED, COMMITTED, COMMITTED, KNOWN, KNOWN, NOT_MEMBER, COMMITTED, COMMITTED,
+    ]  # fmt: skip
+    assert [answer.seq for answer in answers if answer.code == COMMITTED] == [1, 2, 2, 3, 3]
+    assert answers[3].place.startswith(f"1:{answers[0].ts}:")
+    assert [answer.inboxes for answer in answers if answer.code == COMMITTED] == [
+        (Inboxed(1, ""), Inboxed(2, "")),
+        (Inboxed(5, ""), Inboxed(2, "gw-far")),
+        (Inboxed(2, ""), Inboxed(3, "")),
+        (Inboxed(6, ""), Inboxed(3, "gw-far")),
+        (Inboxed(3, ""), Inboxed(4, "")),
+    ]
+    assert scripts.inbox(ALICE) == [(n, CHAT, str(n)) for n in (1, 2, 3)]
+    assert scripts.inbox(BOB) == [
+        (1, OTHER, "1"),
+        *((n + 1, CHAT, str(n)) for n in (1, 2, 3)),
+        *((n + 3, OTHER, str(n)) for n in (2, 3)),
+    ]
+    assert scripts.inbox(CAROL) == [(n, OTHER, str(n)) for n in (1, 2, 3)]
+    assert scripts.seqs() == {ALICE: 3, BOB: 6, CAROL: 3}
+    assert scripts.undelivered() == [OTHER]
+    assert scripts.waiting() == 6
+
+
+def test_accept_more_recipients_than_lua_unpacks_at_once_serves_each(scripts: Scripts) -> None:
+    """A call of many chats may have more recipients than one HMGET can be given (8,000)."""
+    users = [UserId(f"u{n}") for n in range(9_000)]
+    chats = {ChatId(f"chat{n}"): tuple(users[n * 300 : n * 300 + 350]) for n in range(30)}
+    for chat, members in chats.items():
+        scripts.open_chat(*members, chat=chat)
+    scripts.place(users[4_100], "gw-far")
+
+    batch = [
+        Sending(members[0], ref, chat=chat, to=members)
+        for ref in ("r1", "r2")
+        for chat, members in chats.items()
+    ]
+    answers = scripts.accept(*batch)
+
+    assert {answer.code for answer in answers} == {COMMITTED}
+    # The last 50 of a chat are the first 50 of the next.
+    expected: dict[UserId, list[tuple[str, str]]] = {user: [] for user in users}
+    for chat, members in chats.items():
+        for user in members:
+            expected[user] += [(chat, "1"), (chat, "2")]
+    assert scripts.seqs() == {user: len(entries) for user, entries in expected.items()}
+    for user in users[::37]:
+        assert [entry[1:] for entry in scripts.inbox(user)] == expected[user]
+    for sending, answer in zip(batch, answers, strict=True):
+        places = {user: place.seq for user, place in zip(sending.to, answer.inboxes, strict=True)}
+        for user, place in places.items():
+            assert expected[user][place - 1] == (sending.chat, str(answer.seq))
+    far = [answer.inboxes[200].far for answer in answers if answer.inboxes[200].far]
+    assert far == ["gw-far", "gw-far"]
+    assert scripts.undelivered() == ["chat13"]
+
+
+def test_accept_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
+    """An inbox holds its newest events, at most 15 more than its bound, and never fewer."""
+    scripts.open_chat(ALICE, BOB)
+
+    for start in range(0, 100, 10):
+        scripts.accept(*sends(10, stem=f"r{start}-"), inbox_max=20)
+        held = [seq for seq, _, _ in scripts.inbox(BOB)]
+        top = start + 10
+        assert held == list(range(top - len(held) + 1, top + 1))
+        assert min(20, top) <= len(held) <= 35
+
+
+def test_accept_names_other_gateways_and_notes_the_chat(scripts: Scripts) -> None:
+    """Who is online elsewhere has to be told; until that is done the chat is listed."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.place(ALICE, GATEWAY)
+    scripts.place(BOB, f"{GATEWAY},gw-far")
+
+    (answer,) = scripts.accept(Sending(ALICE, "r"))
+
+    assert answer.inboxes == (Inboxed(1, ""), Inboxed(1, f"{GATEWAY},gw-far"))
+    assert scripts.undelivered() == [CHAT]
+    assert scripts.head()["gate"] == GATE
+
+
+def test_accept_everyone_here_or_offline_is_not_noted(scripts: Scripts) -> None:
+    """The caller serves its own sessions: nobody else has to be told."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.place(ALICE, GATEWAY)
+
+    scripts.accept(Sending(ALICE, "r"))
+
+    assert scripts.undelivered() == []
+
+
+def test_accept_pending_fan_out_blocks_delivery_until_settled(scripts: Scripts) -> None:
+    """No inbox may get a later message before an earlier one that is not delivered yet."""
+    scripts.open_chat(ALICE, BOB, version=2)
+    fresh = f"{EPOCH}:2"
+    scripts.accept(Sending(ALICE, "r1", gate=f"{EPOCH}:1"))
+
+    (blocked,) = scripts.accept(Sending(ALICE, "r2", gate=fresh))
+    assert scripts.head()["gate"] == f"{fresh}:p"
+    for user in (ALICE, BOB):
+        scripts.deliver(user, 2)
+    scripts.settle((CHAT, 2))
+    (free,) = scripts.accept(Sending(ALICE, "r3", gate=fresh))
+
+    assert (blocked.code, free.code) == (UNDELIVERED, COMMITTED)
+    assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
+
+
+def test_accept_pending_blocks_all_of_a_later_batch(scripts: Scripts) -> None:
+    """One mark behind the gate, however many messages pend; another chat goes on."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+    scripts.accept(*[dataclasses.replace(each, to=()) for each in sends(2)])
+
+    answers = scripts.accept(*sends(2, BOB), Sending(BOB, "o", chat=OTHER))
+
+    assert [answer.code for answer in answers] == [UNDELIVERED, UNDELIVERED, COMMITTED]
+    assert scripts.inbox(ALICE) == [(1, OTHER, "1")]
+    assert scripts.head()["gate"] == f"{GATE}:p"
+    assert scripts.head(OTHER)["gate"] == GATE
+
+
+def test_accept_pending_fan_out_reaches_what_followed_it_too(scripts: Scripts) -> None:
+    """Who delivers late brings all that was left, and nothing that the commit brought before."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1"))
+    scripts.accept(Sending(ALICE, "r2", to=()))
+    scripts.accept(Sending(BOB, "r3"))
+
+    done = int(scripts.head()["done"])
+    delivered = [scripts.deliver(user, 3, after=done) for user in (ALICE, BOB)]
+
+    assert delivered == [(2, 3, ""), (2, 3, "")]
+    assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3"]
+
+
+def test_accept_chat_noted_before_keeps_its_first_time(scripts: Scripts) -> None:
+    """The list says since when the oldest fan-out is unfinished."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 5})
+
+    scripts.accept(Sending(ALICE, "r", to=()))
+
+    assert scripts.redis.zscore(scripts.keys.undelivered(0), CHAT) == 5
+
+
+def test_accept_batch_as_large_as_allowed_is_committed(scripts: Scripts) -> None:
+    """1,024 messages, the most that a batch may be set to, fit into one call."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+    batch = [Sending(ALICE, f"r{n}", chat=(CHAT, OTHER)[n % 2]) for n in range(1024)]
+
+    answers = scripts.accept(*batch, backlog_max=10_000)
+
+    assert {answer.code for answer in answers} == {COMMITTED}
+    assert [answer.inboxes[1].seq for answer in answers[:2] + answers[-2:]] == [1, 513, 512, 1024]
+    assert scripts.inbox(BOB)[-1] == (1024, OTHER, "512")
+    assert scripts.seqs()[BOB] == 1024
+
+
+# large chats
+
+
+def test_accept_in_large_chat_reaches_no_inbox_and_names_who_watches(scripts: Scripts) -> None:
+    """Its log is what is read; it is noted while another gateway has to be told."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.open_chat(ALICE, BOB, chat=OTHER)
+    later, before = time.time() * 1000 + 60_000, time.time() * 1000 - 1
+    watchers = {GATEWAY: later, "gw-far": later, "gw-dead": before}
+    scripts.redis.zadd(scripts.keys.watchers(CHAT), watchers)
+
+    answers = scripts.accept(
+        Sending(ALICE, "r1", is_large=True),
+        Sending(BOB, "o1", chat=OTHER),
+        Sending(BOB, "r2", is_large=True),
+    )
+
+    assert [(answer.code, answer.seq) for answer in answers] == [(1, 1), (1, 1), (1, 2)]
+    assert [answer.watching for answer in answers] == ["gw-far", "", "gw-far"]
+    assert scripts.inbox(ALICE) == scripts.inbox(BOB) == [(1, OTHER, "1")]
+    assert [seq for seq, _, _ in scripts.log()] == [1, 2]
+    assert scripts.undelivered() == [CHAT]
+    assert (scripts.head()["done"], scripts.head()["gate"]) == ("2", GATE)
+
+
+def test_accept_in_large_chat_without_other_watchers_is_not_noted(scripts: Scripts) -> None:
+    """The caller serves its own sessions."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.redis.zadd(scripts.keys.watchers(CHAT), {GATEWAY: time.time() * 1000 + 60_000})
+
+    (answer,) = scripts.accept(Sending(ALICE, "r1", is_large=True))
+
+    assert (answer.code, answer.watching) == (COMMITTED, "")
+    assert scripts.undelivered() == []

@@ -1,0 +1,445 @@
+"""amend.lua: a change of a message gets its place, if its sender may make it, and is laid over."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chatserver.domain.amendments import Outcome
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_place, reference_key
+from chatserver.protocol import codec, frames
+from chatserver.protocol.entry_rules import AMENDING, apply_entry
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAT,
+    COMMITTED,
+    GATE,
+    KNOWN,
+    Scripts,
+    Sending,
+)
+from tests.integration.workers.amend_support import Chat
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+FULL = 6  # what amend.lua answers
+DONE = Outcome.COMMITTED.value
+
+
+@pytest.fixture
+def chat(scripts: Scripts) -> Chat:
+    """An open chat."""
+    return Chat(scripts)
+
+
+# what it does
+
+
+def test_amend_edit_has_a_place_and_lies_over_the_message(chat: Chat) -> None:
+    """The log has the entry, the overlay the message as it is now."""
+    target = chat.say(body="one")
+
+    code, seq, ts, _ = chat.amend(ALICE, "edit", target, "two")
+
+    assert (code, seq) == (DONE, target + 1)
+    assert [row[0] for row in chat.scripts.log()] == [target, seq]
+    over = chat.over(target)
+    assert over is not None
+    assert (over.body, over.rev, over.edited_ts, over.edited_seq) == ("two", seq, ts, seq)
+    assert chat.scripts.head()["seq"] == str(seq)
+    assert chat.scripts.head()["ts"] == str(ts)
+
+
+def test_amend_entry_waits_for_fan_out_and_persistence(chat: Chat) -> None:
+    """It is marked as the commit marks a message that nobody has delivered yet."""
+    target = chat.say()
+    waiting = chat.scripts.waiting()
+
+    _, seq, ts, _ = chat.amend(BOB, "reaction", target, "👍")
+
+    assert chat.scripts.undelivered() == [CHAT]
+    assert chat.scripts.head()["gate"] == f"{GATE}:p"
+    assert chat.scripts.waiting() == waiting + 1
+    target_ts = chat.scripts.log()[0][1]
+    place, blob = chat.backlog()[-1]
+    assert place == f"{seq}:{ts}".encode()
+    assert blob.startswith(f' {target_ts} 0\n"chat":'.encode())
+
+
+def test_amend_timestamps_are_exact(chat: Chat) -> None:
+    """Lua's way with large numbers never rounds a timestamp."""
+    target = chat.say()
+    _, first, edited_ts, _ = chat.amend(ALICE, "edit", target, "two")
+    chat.amend(BOB, "reaction", target, "👍")
+
+    over = chat.over(target)
+
+    log = {seq: ts for seq, ts, _ in chat.scripts.log()}
+    assert over is not None
+    assert (over.ts, over.edited_ts, log[first]) == (log[target], edited_ts, edited_ts)
+
+
+@pytest.mark.parametrize(
+    "body", ['"quoted" \\ /', "line\nbreak\ttab", "\U0001f600 ünï", "x" * 4000]
+)
+def test_amend_keeps_every_text_as_it_is(chat: Chat, body: str) -> None:
+    """A text that the script has to encode again is the same text."""
+    target = chat.say(body=body)
+    chat.amend(BOB, "reaction", target, "👍")
+    over = chat.over(target)
+
+    chat.amend(ALICE, "edit", target, body + "!")
+
+    edited = chat.over(target)
+    assert over is not None and edited is not None
+    assert (over.body, edited.body) == (body, body + "!")
+
+
+def test_amend_of_message_whose_edit_was_lost_leaves_the_entry_that_has_its_seq(chat: Chat) -> None:
+    """After a loss of Redis the seq of a lost edit may be another entry's; its ts tells."""
+    target = chat.say(body="one")
+    other = chat.say(BOB, body="other")
+    chat.amend(ALICE, "edit", target, "two")
+    keys, lost_ts = chat.scripts.keys, 77
+    stale = json.loads(chat.scripts.redis.hget(keys.over(CHAT), str(target)))
+    stale |= {"edited_seq": other, "edited_ts": lost_ts}
+    chat.scripts.redis.hset(keys.over(CHAT), str(target), json.dumps(stale))
+
+    assert chat.amend(ALICE, "edit", target, "three")[0] == DONE
+
+    assert chat.over(other) is None
+    assert other in [row[0] for row in chat.scripts.log()]
+    assert f" {lost_ts}\n".encode() not in chat.backlog()[-1][1]
+
+
+def test_amend_delete_leaves_a_tombstone_and_no_text(chat: Chat) -> None:
+    """Of a deleted message and its edits nothing is left in the log or the overlay (I15)."""
+    target = chat.say(body="secret one")
+    chat.amend(ALICE, "edit", target, "secret two")
+    edit = chat.amend(ALICE, "edit", target, "secret three")[1]
+    chat.amend(BOB, "reaction", target, "👍")
+
+    seq = chat.amend(ALICE, "delete", target)[1]
+
+    over = chat.over(target)
+    assert over is not None
+    assert (over.body, over.deleted, over.rev, over.reactions) == ("", True, seq, {})
+    assert (over.sender, over.seq, over.kind) == (ALICE, target, "text")
+    blanked = chat.over(edit)
+    assert blanked is not None
+    assert (blanked.body, blanked.deleted, blanked.kind, blanked.target) == (
+        "",
+        True,
+        "edit",
+        target,
+    )
+    keys = chat.scripts.keys
+    left = str(chat.scripts.redis.xrange(keys.log(CHAT))) + str(
+        chat.scripts.redis.hgetall(keys.over(CHAT))
+    )
+    assert "secret" not in left
+
+
+def test_amend_second_edit_takes_the_text_of_the_first(chat: Chat) -> None:
+    """Only the newest edit carries a text; the backlog says where the older one is stored."""
+    target = chat.say()
+    _, first, first_ts, _ = chat.amend(ALICE, "edit", target, "two")
+
+    seq = chat.amend(ALICE, "edit", target, "three")[1]
+
+    blanked = chat.over(first)
+    assert blanked is not None
+    assert (blanked.deleted, blanked.body, blanked.rev) == (True, "", seq)
+    assert chat.backlog()[-1][1].split(b"\n")[0].split() == [
+        str(chat.scripts.log()[0][1]).encode(),
+        str(first_ts).encode(),
+    ]
+
+
+def test_amend_reaction_is_one_for_each_user(chat: Chat) -> None:
+    """Another one replaces it, an empty one takes it away."""
+    target = chat.say()
+    for user, emoji in ((BOB, "👍"), (CAROL, "🎉"), (BOB, "👎"), (CAROL, "")):
+        chat.amend(user, "reaction", target, emoji)
+
+    over = chat.over(target)
+
+    assert over is not None
+    assert over.reactions == {BOB: "👎"}
+    chat.amend(BOB, "reaction", target, "")
+    assert b"reactions" not in chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), target)
+
+
+def test_amend_edit_of_an_expiring_message_expires_with_it(chat: Chat) -> None:
+    """A text is not kept by its edit for longer than it was to live."""
+    ends = int(time.time()) + 100
+    target = chat.say(expires_at=ends)
+
+    chat.amend(ALICE, "edit", target, "two")
+
+    entry = json.loads("{" + chat.scripts.log()[-1][2].partition("\n")[2])
+    over = chat.over(target)
+    assert entry["expires_at"] == ends
+    assert over is not None and over.expires_at == ends
+
+
+# who may, and what not
+
+
+@pytest.mark.parametrize(
+    ("sender", "kind", "role", "outcome"),
+    [
+        (ALICE, "edit", "member", Outcome.COMMITTED),
+        (BOB, "edit", "owner", Outcome.FORBIDDEN),
+        (ALICE, "delete", "member", Outcome.COMMITTED),
+        (BOB, "delete", "member", Outcome.FORBIDDEN),
+        (BOB, "delete", "admin", Outcome.COMMITTED),
+        (BOB, "delete", "owner", Outcome.COMMITTED),
+        (BOB, "reaction", "member", Outcome.COMMITTED),
+    ],
+)
+def test_amend_by_role(chat: Chat, sender: UserId, kind: str, role: str, outcome: Outcome) -> None:
+    """Its sender edits; its sender, an owner or an admin deletes; any member reacts."""
+    target = chat.say(ALICE)
+    chat.set_role(sender, role, 0)
+
+    assert chat.amend(sender, kind, target, "x")[0] == outcome.value
+
+
+def test_amend_that_is_refused_changes_nothing(chat: Chat) -> None:
+    """No seq, no overlay, no reference, no backlog."""
+    target = chat.say(ALICE)
+    before = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
+
+    assert chat.amend(BOB, "edit", target, "two", ref="r")[0] == Outcome.FORBIDDEN.value
+
+    after = (chat.scripts.head(), chat.scripts.log(), chat.scripts.waiting(), chat.backlog())
+    assert after == before
+    keys = chat.scripts.keys
+    assert not chat.scripts.redis.exists(keys.over(CHAT), keys.revs(CHAT))
+    for refs in (keys.refs_even(CHAT), keys.refs_odd(CHAT)):
+        assert not chat.scripts.redis.hexists(refs, reference_key(BOB, "r"))
+
+
+def test_amend_by_nobody_s_member_is_refused(chat: Chat) -> None:
+    """Membership is checked where the entry is placed (promise P7)."""
+    target = chat.say()
+
+    assert chat.amend(UserId("dave"), "reaction", target, "x") == [Outcome.NOT_MEMBER.value]
+
+
+@pytest.mark.parametrize("kind", sorted(AMENDING))
+def test_amend_of_a_deleted_message_is_refused(chat: Chat, kind: str) -> None:
+    """What is gone does not change."""
+    target = chat.say()
+    chat.amend(ALICE, "delete", target)
+
+    assert chat.amend(ALICE, kind, target, "x") == [Outcome.DELETED.value]
+
+
+def test_amend_of_an_expired_message_is_refused(chat: Chat) -> None:
+    """Its time is over, whatever a tier still holds."""
+    target = chat.say(expires_at=int(time.time()) - 1)
+
+    assert chat.amend(BOB, "reaction", target, "x") == [Outcome.DELETED.value]
+
+
+def test_amend_of_what_is_no_message_is_refused(chat: Chat) -> None:
+    """Neither what does not exist yet nor a change can be changed."""
+    target = chat.say()
+    entry = chat.amend(BOB, "reaction", target, "x")[1]
+
+    assert chat.amend(ALICE, "delete", entry) == [Outcome.NO_MESSAGE.value]
+    assert chat.amend(ALICE, "edit", entry + 1, "x") == [Outcome.NO_MESSAGE.value]
+
+
+@pytest.mark.parametrize(
+    ("history", "outcome"), [("joined", Outcome.NO_MESSAGE), ("all", Outcome.COMMITTED)]
+)
+def test_amend_of_before_one_joined(chat: Chat, history: str, outcome: Outcome) -> None:
+    """Who may not read a message cannot react to it."""
+    target = chat.say()
+    chat.scripts.redis.hset(chat.scripts.keys.chat(CHAT), "history", history)
+    chat.set_role(BOB, "member", target + 1)
+
+    assert chat.amend(BOB, "reaction", target, "x")[0] == outcome.value
+
+
+def test_amend_reactions_are_bounded(chat: Chat) -> None:
+    """One more user is refused; those who react already may change their mind."""
+    target = chat.say()
+    for user in (ALICE, BOB):
+        chat.amend(user, "reaction", target, "1", reactions_max=2)
+
+    assert chat.amend(CAROL, "reaction", target, "1", reactions_max=2) == [10]
+    assert chat.amend(CAROL, "reaction", target, "", reactions_max=2)[0] == DONE
+    assert chat.amend(BOB, "reaction", target, "2", reactions_max=2)[0] == DONE
+
+
+def test_amend_closed_chat_or_full_backlog_is_refused(chat: Chat) -> None:
+    """As a send would be."""
+    target = chat.say()
+
+    assert chat.amend(ALICE, "edit", target, "x", epoch="E2") == [Outcome.CLOSED.value]
+    assert chat.amend(ALICE, "edit", target, "x", backlog_max=1) == [FULL]
+
+
+# references
+
+
+def test_amend_again_under_the_same_ref_finds_its_place(chat: Chat) -> None:
+    """A retry changes nothing and hears what the first try did (promise P2)."""
+    target = chat.say()
+    _, seq, ts, _ = chat.amend(ALICE, "edit", target, "two", ref="r")
+    chat.amend(ALICE, "delete", target)
+
+    code, place = chat.amend(ALICE, "edit", target, "two", ref="r")
+
+    assert (code, place) == (Outcome.KNOWN.value, format_place(seq, ts, "M2", "d2"))
+
+
+def test_amend_and_send_share_one_space_of_refs(chat: Chat) -> None:
+    """The ref of a message is known to the next change, and the other way round."""
+    target = chat.say()  # its ref is s1
+
+    assert chat.amend(ALICE, "edit", target, "x", ref="s1")[0] == Outcome.KNOWN.value
+    chat.amend(ALICE, "edit", target, "x", ref="taken")
+    (answer,) = chat.scripts.accept(Sending(ALICE, "taken", to=()))
+    assert answer.code == KNOWN
+
+
+# of what the hot tier does not hold
+
+
+def base_of(seq: int, **changes: Any) -> bytes:
+    """A message as the warm tier has it."""
+    fields = {"mid": "M", "sender": ALICE, "ref": "r", "kind": "text", "body": "warm", **changes}
+    return codec.encode(frames.Message(seq, 1000 + seq, CHAT, **fields))
+
+
+def test_amend_of_an_old_message_asks_for_it(chat: Chat) -> None:
+    """What has left the log comes from the warm tier, once."""
+    for _ in range(5):
+        chat.say()
+    chat.trim(5, log_max=2)
+
+    assert chat.amend(ALICE, "edit", 1, "two") == [Outcome.ELSEWHERE.value, 5]
+    assert chat.amend(ALICE, "edit", 1, "two", base=base_of(1), asked=5)[:2] == [DONE, 6]
+    over = chat.over(1)
+    assert over is not None
+    assert (over.body, over.ts, over.rev) == ("two", 1001, 6)
+
+
+def test_amend_takes_the_overlay_before_the_base(chat: Chat) -> None:
+    """What was read in the warm tier may be older than what happened meanwhile."""
+    for _ in range(5):
+        chat.say()
+    chat.trim(5, log_max=2)
+    chat.amend(ALICE, "edit", 1, "newer", base=base_of(1), asked=5)
+
+    chat.amend(BOB, "reaction", 1, "x", base=base_of(1), asked=5)
+
+    over = chat.over(1)
+    assert over is not None
+    assert (over.body, over.reactions) == ("newer", {BOB: "x"})
+
+
+def test_amend_base_that_may_have_been_overtaken_is_read_again(chat: Chat) -> None:
+    """A change that came and went between two calls is never undone."""
+    for _ in range(5):
+        chat.say()
+    chat.trim(5, log_max=2)
+    stale, asked = base_of(1), 5
+    chat.amend(ALICE, "edit", 1, "newer", base=stale, asked=asked)
+    for _ in range(5):
+        chat.say()
+    chat.trim(11, log_max=2)
+    assert chat.over(1) is None
+
+    assert chat.amend(BOB, "reaction", 1, "x", base=stale, asked=asked) == [7, 11]
+
+
+def test_amend_delete_of_an_old_edit_marks_it_empty(chat: Chat) -> None:
+    """Of an edit that only the warm tier has the overlay says that its text is gone."""
+    for _ in range(5):
+        chat.say()
+    chat.trim(5, log_max=2)
+    base = base_of(1, rev=3, edited_seq=3, edited_ts=1003)
+
+    chat.amend(ALICE, "delete", 1, base=base, asked=5)
+
+    assert chat.scripts.redis.hget(chat.scripts.keys.over(CHAT), 3) == b"6"
+    assert chat.backlog()[-1][1].split(b"\n")[0] == b" 1001 1003"
+
+
+# the overlay's end
+
+
+def test_amend_of_an_edit_that_only_the_warm_tier_has_is_refused(chat: Chat) -> None:
+    """Its text is gone, and the overlay holds its rev alone: it is no message all the same."""
+    target = chat.say()
+    _, edit, *_ = chat.amend(ALICE, "edit", target, "two")
+    chat.scripts.redis.xdel(chat.scripts.keys.log(CHAT), f"{edit}-0")
+    chat.amend(ALICE, "edit", target, "three")
+
+    answers = [chat.amend(ALICE, kind, edit, "x")[0] for kind in AMENDING]
+
+    assert answers == [Outcome.NO_MESSAGE.value] * len(AMENDING)
+
+
+def test_overlay_stays_until_what_changed_it_has_left_the_log(chat: Chat) -> None:
+    """Persisted is not enough: who reads the warm tier without it must read it changed."""
+    target = chat.say()
+    edit = chat.amend(ALICE, "edit", target, "two")[1]
+    for _ in range(8):
+        chat.say()
+
+    chat.trim(10, log_max=9)
+    assert chat.over(target) is not None
+    chat.trim(edit - 1, log_max=1)
+    assert chat.over(target) is not None
+    chat.trim(10, log_max=8)
+
+    assert chat.over(target) is None
+    assert not chat.scripts.redis.exists(chat.scripts.keys.revs(CHAT))
+
+
+# against the rule
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([ALICE, BOB, CAROL]),
+            st.sampled_from(["edit", "reaction", "reaction", "delete"]),
+            st.sampled_from(["", "a", "ß", "\U0001f600"]),
+        ),
+        max_size=8,
+    )
+)
+def test_amend_says_the_same_as_the_rule_in_python(
+    chat: Chat, steps: list[tuple[UserId, str, str]]
+) -> None:
+    """The script and `apply_entry` make the same message of the same entries."""
+    target = chat.say()
+    seq, ts, blob = chat.scripts.log()[-1]
+    expected = codec.decode_message(codec.join_message(seq, ts, blob.partition("\n")[2].encode()))
+    for sender, kind, body in steps:
+        code, *rest = chat.amend(sender, kind, target, body)
+        if code == COMMITTED:
+            entry = frames.Message(
+                rest[0], rest[1], CHAT, "M2", sender, "r", kind, body, target=target
+            )
+            expected = apply_entry(expected, entry)
+            assert chat.over(target) == expected

@@ -1,0 +1,275 @@
+"""Audiences: who is in a chat, as Redis has it, read once for many and never kept over an epoch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import generation_phase
+from chatserver.errors import NotFound, Unavailable
+from chatserver.hot.chats import audiences as audience
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.wire import pack
+from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, Scripts, Sending, patient
+from tests.support.servers.processes import StartRedis, eventually, redis_url_of
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+class Loader:
+    """Opens chats as the warm tier would, and counts how often it was asked."""
+
+    def __init__(self, hot: HotClient, *users: UserId, kind: str = "group") -> None:
+        self.calls = 0
+        self.error: Exception | None = None
+        self._hot = hot
+        self._users = users
+        self._kind = kind
+
+    async def __call__(self, chat: ChatId) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        members = {user: ("member", n) for n, user in enumerate(self._users)}
+        await HotChatLoader(self._hot).open_chat(chat, self._kind, "Näme", 3, members, (0, 0), [])
+
+
+async def test_audience_of_chat_that_is_not_open_is_loaded_first(hot: HotClient) -> None:
+    """Members, kind, name and gate are those that Redis then has."""
+    load = Loader(hot, ALICE, BOB)
+    found = await Audiences(hot, load).get(CHAT)
+
+    assert load.calls == 1
+    assert dict(found.users) == {ALICE: 0, BOB: 0}
+    assert (found.kind, found.name, found.gate) == ("group", "Näme", f"{hot.epochs[0]}:3")
+    assert found.inline_users == (ALICE, BOB)
+    assert (found.top, found.done) == (0, 0)
+
+
+async def test_audience_is_packed_as_the_commit_sends_it(hot: HotClient) -> None:
+    """Keys and arguments that all messages of the chat share, as Redis's protocol has them."""
+    found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
+
+    names = ["chat:c1", "members:c1", "log:c1", "refs-even:c1", "refs-odd:c1"]
+    names += ["inbox:alice", "inbox:bob"]
+    keys = [f"{{p0}}:{name}".encode() for name in names]
+    assert (found.keys_packed, found.keys_count) == (pack(*keys), 7)
+    phase = b"%d" % generation_phase(CHAT)
+    assert found.args_packed == pack(b"c1", phase, found.gate.encode(), b"2")
+    assert found.sender_packed == {ALICE: pack(b"alice", b"1"), BOB: pack(b"bob", b"1")}
+
+
+async def test_audience_of_open_chat_needs_no_loading(hot: HotClient) -> None:
+    """One look at Redis is enough."""
+    load = Loader(hot, ALICE, BOB)
+    await load(CHAT)
+
+    await Audiences(hot, load).get(CHAT)
+
+    assert load.calls == 1
+
+
+async def test_audience_asked_for_by_many_is_read_once(hot: HotClient) -> None:
+    """A crowd that comes back at once does not load a chat a thousand times."""
+    load = Loader(hot, ALICE, BOB)
+    audiences = Audiences(hot, load)
+
+    found = await asyncio.gather(*(audiences.get(CHAT) for _ in range(100)))
+
+    assert load.calls == 1
+    assert len({id(each) for each in found}) == 1
+    assert audiences.find(CHAT) is found[0]
+
+
+async def test_audience_reader_that_gives_up_does_not_stop_the_others(hot: HotClient) -> None:
+    """The read is shared, not owned by who asked first."""
+    audiences = Audiences(hot, Loader(hot, ALICE, BOB))
+    first, second = (asyncio.create_task(audiences.get(CHAT)) for _ in range(2))
+    await asyncio.sleep(0)
+
+    first.cancel()
+
+    assert set((await second).users) == {ALICE, BOB}
+
+
+async def test_audience_of_direct_chat_knows_the_other_one(hot: HotClient) -> None:
+    """The receiver is stored with each message."""
+    found = await Audiences(hot, Loader(hot, ALICE, BOB, kind="direct")).get(CHAT)
+
+    assert found.receiver_of == {ALICE: BOB, BOB: ALICE}
+    assert found.prefix_of == {ALICE: b"bob\n", BOB: b"alice\n"}
+
+
+async def test_audience_floors_are_the_opening_or_the_joining(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """Nobody is served what was before the chat was opened in this epoch, or before joining."""
+    scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0], seq=10)
+    scripts.redis.hset(scripts.keys.members(CHAT), BOB, "member:15")
+
+    found = await Audiences(hot, Loader(hot)).get(CHAT)
+
+    assert dict(found.users) == {ALICE: 10, BOB: 14}
+    assert found.joined == {ALICE: 0, BOB: 15}
+    assert (found.top, found.done) == (10, 10)
+
+
+async def test_audience_of_chat_with_a_pending_fan_out_is_its_plain_gate(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """It fits again once the chat is settled."""
+    epoch = hot.epochs[0]
+    scripts.open_chat(ALICE, BOB, epoch=epoch)
+    scripts.accept(Sending(ALICE, "r", gate=f"{epoch}:0"), epoch=epoch)
+
+    found = await Audiences(hot, Loader(hot)).get(CHAT)
+
+    assert found.gate == f"{epoch}:1"
+    assert (found.top, found.done) == (1, 0)
+
+
+async def test_audience_read_afresh_does_not_join_a_read_under_way(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """What that one saw may be older than the call: a fan-out would repeat what was served."""
+    epoch, is_loading, is_released = hot.epochs[0], asyncio.Event(), asyncio.Event()
+
+    async def load(_: ChatId) -> None:
+        is_loading.set()
+        await is_released.wait()
+
+    audiences = Audiences(hot, load)
+    early = asyncio.create_task(audiences.get(CHAT))
+    await is_loading.wait()
+    scripts.open_chat(ALICE, BOB, epoch=epoch)
+    scripts.accept(Sending(ALICE, "r", gate=f"{epoch}:1"), epoch=epoch)
+
+    fresh = await asyncio.wait_for(audiences.get_fresh(CHAT), 30)
+
+    assert not early.done()
+    assert (fresh.top, fresh.done) == (1, 1)
+    assert audiences.find(CHAT) is fresh
+    is_released.set()
+    await early
+
+
+async def test_audience_with_members_elsewhere_is_served_by_a_fan_out(redis_url: str) -> None:
+    """All members or none: the commit cannot reach other partitions."""
+    async with open_hot(patient(redis_url, partitions=64)) as hot:
+        found = await Audiences(hot, Loader(hot, ALICE, BOB)).get(CHAT)
+
+        assert found.inline_users == ()
+        assert found.keys_count == 5
+        assert found.args_packed.endswith(pack(b"0"))
+        assert set(found.users) == {ALICE, BOB}
+
+
+async def test_audience_of_chat_that_does_not_exist_is_not_found(hot: HotClient) -> None:
+    """In the words that are used for chats of others, too."""
+    load = Loader(hot)
+    load.error = NotFound("chat c1: does not exist")
+
+    with pytest.raises(NotFound, match="no such chat, or you are not a member"):
+        await Audiences(hot, load).get(CHAT)
+
+
+async def test_audience_that_cannot_be_loaded_is_asked_for_again(hot: HotClient) -> None:
+    """A failure is not remembered."""
+    load = Loader(hot, ALICE)
+    load.error = Unavailable("warm tier")
+    audiences = Audiences(hot, load)
+    with pytest.raises(Unavailable):
+        await audiences.get(CHAT)
+
+    load.error = None
+
+    assert set((await audiences.get(CHAT)).users) == {ALICE}
+
+
+async def test_audience_that_stays_closed_is_given_up(hot: HotClient) -> None:
+    """A loader that opens nothing is not called for ever."""
+    calls = 0
+
+    async def opens_nothing(_: ChatId) -> None:
+        nonlocal calls
+        calls += 1
+
+    with pytest.raises(Unavailable, match="could not be opened"):
+        await Audiences(hot, opens_nothing).get(CHAT)
+    assert calls < 5
+
+
+async def test_audience_is_for_members_only(hot: HotClient) -> None:
+    """Who is not in it hears the same as of a chat that does not exist (promise P7)."""
+    audiences = Audiences(hot, Loader(hot, ALICE, BOB))
+
+    assert (await audiences.get_for_member(CHAT, ALICE)).chat == CHAT
+    with pytest.raises(NotFound, match="no such chat, or you are not a member"):
+        await audiences.get_for_member(CHAT, CAROL)
+
+
+async def test_audiences_known_have_a_bound(
+    hot: HotClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one loaded longest ago leaves."""
+    monkeypatch.setattr(audience, "CACHE_MAX", 3)
+    audiences = Audiences(hot, Loader(hot, ALICE))
+    chats = [ChatId(f"c{n}") for n in range(5)]
+
+    for chat in chats:
+        await audiences.get(chat)
+
+    assert [audiences.find(chat) is not None for chat in chats] == [False, False, True, True, True]
+
+
+async def test_audience_dropped_is_read_again(hot: HotClient, scripts: Scripts) -> None:
+    """What turned out to be out of date is not used again."""
+    audiences = Audiences(hot, Loader(hot, ALICE, BOB))
+    await audiences.get(CHAT)
+    scripts.redis.hset(scripts.keys.members(CHAT), CAROL, "member:0")
+
+    audiences.drop(CHAT)
+
+    assert audiences.find(CHAT) is None
+    assert CAROL in (await audiences.get(CHAT)).users
+
+
+async def test_audiences_of_an_earlier_epoch_are_forgotten(start_redis: StartRedis) -> None:
+    """A Redis that may have gone back in time is asked anew, and the chat opened again."""
+    server = start_redis("always")
+    async with open_hot(patient(redis_url_of(server))) as hot:
+        load = Loader(hot, ALICE)
+        audiences = Audiences(hot, load)
+        before = (await audiences.get(CHAT)).epoch
+
+        server.kill()
+        server.start()
+        await eventually(lambda: hot.is_up and hot.epochs[0] != before)
+
+        assert audiences.find(CHAT) is None
+        assert (await audiences.get(CHAT)).epoch == hot.epochs[0]
+        assert load.calls == 2
+
+
+async def test_audience_of_large_chat_leaves_its_members_where_they_are(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """There may be 100,000 of them; who asks for one of them is told of that one."""
+    members = {user: ("member", n) for n, user in enumerate((ALICE, BOB), 1)}
+    await HotChatLoader(hot).open_chat(CHAT, "group", None, 3, members, (0, 0), [], large=2)
+    audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # it is open
+
+    light = await audiences.get(CHAT)
+    assert (light.is_large, dict(light.users), dict(light.sender_packed)) == (True, {}, {})
+    assert dict((await audiences.get_whole(CHAT)).joined) == {ALICE: 1, BOB: 2}
+    assert dict((await audiences.get_for_member(CHAT, BOB)).joined) == {BOB: 2}
+    with pytest.raises(NotFound):
+        await audiences.get_for_member(CHAT, CAROL)
+
+    scripts.redis.hset(scripts.keys.chat(CHAT), "large", "0")
+    assert set((await audiences.get_fresh(CHAT)).users) == {ALICE, BOB}

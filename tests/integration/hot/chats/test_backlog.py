@@ -1,0 +1,182 @@
+"""The backlog as the persist worker reads it, and settling behind the mail."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import GatewayId, Seq
+from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter, Nudge
+from chatserver.hot.chats.backlog import Backlog, CommitEntry, MarkEntry, following_id
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.redis.wire import OnReply
+from chatserver.hot.users.inbox import Inboxes
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
+from tests.support.servers.processes import eventually
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+@pytest.fixture
+def gate(hot: HotClient, scripts: Scripts) -> str:
+    """The chat is open; its gate."""
+    scripts.open_chat(ALICE, BOB, epoch=hot.epochs[0])
+    return f"{hot.epochs[0]}:1"
+
+
+def commit(scripts: Scripts, gate: str, *refs: str, receiver: str = "") -> None:
+    """Commit messages in one call."""
+    batch = [Sending(ALICE, ref, gate=gate, tail=f"t-{ref}", receiver=receiver) for ref in refs]
+    scripts.accept(*batch, epoch=gate.split(":")[0])
+
+
+async def test_backlog_entries_are_read_as_they_were_written(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """Commits with all their messages, marks between them, in order."""
+    commit(scripts, gate, "r1", "r2", receiver="bob")
+    scripts.list_chat(BOB)
+    await Inboxes(hot).mark(BOB, CHAT, Seq(1), Seq(2))
+    commit(scripts, gate, "r3")
+
+    first, mark, last = await Backlog(hot, 0).list_after("0-0", 10)
+
+    assert isinstance(first, CommitEntry)
+    assert first.gateway == "gw-here"
+    assert [(m.seq, m.receiver, m.tail) for m in first.messages] == [
+        (1, "bob", b"t-r1"),
+        (2, "bob", b"t-r2"),
+    ]
+    assert first.messages[0].ts < first.messages[1].ts
+    assert isinstance(mark, MarkEntry)
+    assert (mark.chat, mark.user, mark.read, mark.received) == (CHAT, BOB, 1, 2)
+    assert isinstance(last, CommitEntry)
+    assert last.messages[0].receiver is None
+    assert [entry.size for entry in (first, mark, last)] == [2, 1, 1]
+
+
+async def test_backlog_is_read_on_from_a_place(hot: HotClient, scripts: Scripts, gate: str) -> None:
+    """A page begins behind the entry that it is asked to begin behind."""
+    for ref in ("r1", "r2", "r3"):
+        commit(scripts, gate, ref)
+    backlog = Backlog(hot, 0)
+    entries = await backlog.list_after("0-0", 10)
+
+    assert await backlog.list_after(entries[0].id, 1) == entries[1:2]
+    assert await backlog.list_after(entries[2].id, 10) == []
+
+
+async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """What is persisted leaves it, and only the lease's holder may say so."""
+    for ref in ("r1", "r2", "r3"):
+        commit(scripts, gate, ref)
+    backlog = Backlog(hot, 0)
+    old, new = (Lease(hot, 0, "persist", owner, 60, SystemClock()) for owner in ("old", "new"))
+    await old.claim()
+    await old.release()
+    await new.claim()
+    entries = await backlog.list_after("0-0", 10)
+
+    assert not await backlog.checkpoint(old, entries[2].id, 3)
+    assert await backlog.get_checkpoint() == "0-0"
+    assert await backlog.count_waiting() == 3
+
+    assert await backlog.checkpoint(new, entries[1].id, 2)
+    assert await backlog.get_checkpoint() == entries[1].id
+    assert await backlog.count_waiting() == 1
+    assert await backlog.list_after("0-0", 10) == entries[2:]
+
+
+async def test_backlog_dead_letters_keep_the_message_and_the_reason(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """Operators find all that is needed to put it back."""
+    commit(scripts, gate, "r1", receiver="bob")
+    backlog = Backlog(hot, 0)
+    (entry,) = await backlog.list_after("0-0", 10)
+    assert isinstance(entry, CommitEntry)
+    (message,) = entry.messages
+
+    await backlog.bury(message, "x" * 9_999)
+
+    ((_, fields),) = scripts.redis.xrange(scripts.keys.dead(0))
+    assert fields == {
+        b"s": b"1",
+        b"t": b"%d" % message.ts,
+        b"r": b"bob",
+        b"m": b"t-r1",
+        b"why": b"x" * 500,
+    }
+
+
+@given(st.integers(0, 2**63), st.integers(0, 2**63 - 1))
+def test_following_id_is_the_very_next_one(ms: int, number: int) -> None:
+    """Trimming up to it keeps everything that came later."""
+    assert following_id(f"{ms}-{number}") == f"{ms}-{number + 1}"
+
+
+# settling
+
+
+async def test_settling_soon_comes_after_the_mail_of_the_tick(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """A chat leaves the list only when the other gateways' mail is on its way before it."""
+    gateway = GatewayId("gw1")
+    await Mailbox(hot, gateway).keep()
+    scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
+    postman = MailboxWriter(hot)
+    settling = UndeliveredChats(hot, postman)
+    order: list[str] = []
+    send = hot.send
+
+    def watched(on_reply: OnReply, *args: Value) -> None:
+        if args[0] == "EVALSHA":
+            order.append(str(args[1]))
+        send(on_reply, *args)
+
+    hot.send = watched  # type: ignore[method-assign]  # to see the order of the calls
+
+    settling.settle_soon(CHAT, Seq(1))
+    postman.post(gateway, Nudge("alice", 1))
+    await eventually(lambda: scripts.undelivered() == [])
+
+    assert order == [load_script("transaction").sha, load_script("settle").sha]
+
+
+async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """Many messages of a chat are settled together."""
+    scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
+    commit(scripts, gate, "r1", "r2", "r3")
+    settling = UndeliveredChats(hot, MailboxWriter(hot))
+
+    for seq in (1, 2, 3):
+        settling.settle_soon(CHAT, Seq(seq))
+
+    await eventually(lambda: scripts.undelivered() == [])
+
+
+async def test_settling_that_fails_is_left_to_repair(
+    hot: HotClient, scripts: Scripts, gate: str
+) -> None:
+    """It costs a log line, and the chat stays listed."""
+    scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
+    scripts.redis.script_flush()
+
+    UndeliveredChats(hot, MailboxWriter(hot)).settle_soon(CHAT, Seq(1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await hot.call("PING")
+
+    assert scripts.undelivered() == [CHAT]

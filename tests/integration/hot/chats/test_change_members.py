@@ -1,0 +1,301 @@
+"""change_members.lua: membership, gate and entries move together, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAT,
+    EPOCH,
+    GATE,
+    NOT_MEMBER,
+    UNDELIVERED,
+    Scripts,
+    Sending,
+)
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+CLOSED, MADE, OVERTAKEN = 0, 1, 2
+DAVE = UserId("dave")
+Entry = tuple[str, str, bool]  # user, role, is new
+
+
+def change(
+    scripts: Scripts,
+    *entries: Entry,
+    version: int = 2,
+    epoch: str = EPOCH,
+    name: str = "",
+    history: str = "joined",
+    sender: UserId = ALICE,
+    ref: str = "change-1",
+    mid: str = "M-change",
+    large: int = 0,
+    turn: str = "",
+) -> list[int]:
+    """Make a change, as the worker does, and return what the script says."""
+    keys = scripts.keys
+    reply: list[int] = scripts.run(
+        "change_members",
+        {
+            "chat": keys.chat(CHAT),
+            "members": keys.members(CHAT),
+            "log": keys.log(CHAT),
+            "backlog": keys.backlog(0),
+            "checkpoint": keys.checkpoint(0),
+            "undelivered": keys.undelivered(0),
+            "turnover": keys.turnover(CHAT),
+            "refs_even": keys.refs_even(CHAT),
+            "asides": keys.asides(CHAT),
+            "refs_odd": keys.refs_odd(CHAT),
+        },
+        {
+            "epoch": epoch,
+            "chat_id": CHAT,
+            "version": version,
+            "title": name,
+            "history": history,
+            "ref_ttl_s": 86_400,
+            "ref": reference_key(sender, ref),
+            "name": format_name(mid, "d1"),
+            "large": large,
+            "turn": turn,
+            "phase": generation_phase(CHAT),
+            "repeat_lost": "",
+        },
+        [
+            {"user": user, "role": role, "is_new": "1" if is_new else "", "tail": f"<{user}>"}
+            for user, role, is_new in entries
+        ],
+    )
+    return reply
+
+
+def members(scripts: Scripts) -> dict[str, str]:
+    """Return the members as Redis has them."""
+    return scripts.hash(scripts.keys.members(CHAT))
+
+
+def turnover(scripts: Scripts) -> dict[str, str]:
+    """Return who has to be told."""
+    return scripts.hash(scripts.keys.turnover(CHAT))
+
+
+def say(scripts: Scripts, sender: UserId, ref: str, gate: str = GATE) -> int:
+    """Send a message with an audience of `gate`; return the code of the answer."""
+    (answer,) = scripts.accept(Sending(sender, ref, gate=gate))
+    return answer.code
+
+
+def test_change_members_removed_one_cannot_send_under_any_gate(scripts: Scripts) -> None:
+    """Not with the audience of before, and not with that of now (promise P7)."""
+    scripts.open_chat(ALICE, BOB)
+
+    assert change(scripts, (BOB, "", False)) == [MADE, 1, 1]
+
+    assert say(scripts, BOB, "b1") == NOT_MEMBER
+    assert say(scripts, BOB, "b2", gate=f"{EPOCH}:2") == NOT_MEMBER
+    assert say(scripts, ALICE, "a1") == UNDELIVERED
+    assert members(scripts) == {"alice": "member:0"}
+
+
+def test_change_members_new_one_joins_at_the_entry_that_says_so(scripts: Scripts) -> None:
+    """Each of several at an entry of his own; who has another role stays from where he was."""
+    scripts.open_chat(ALICE, BOB, seq=7, ts=700)
+
+    reply = change(
+        scripts, (CAROL, "member", True), (DAVE, "admin", True), (BOB, "admin", False), version=2
+    )
+
+    assert reply == [MADE, 8, 10]
+    assert members(scripts) == {
+        "alice": "member:0",
+        "bob": "admin:0",
+        "carol": "member:8",
+        "dave": "admin:9",
+    }
+    assert turnover(scripts) == {"2:carol": "in:8", "2:dave": "in:9"}
+
+
+def test_change_members_entries_are_in_log_and_backlog_like_messages(scripts: Scripts) -> None:
+    """One seq each, ts rising, counted, and pending until they are in every inbox."""
+    scripts.open_chat(ALICE, BOB, seq=7, ts=2**52)
+
+    change(scripts, (CAROL, "member", True), (DAVE, "member", True))
+
+    assert [(seq, blob) for seq, _, blob in scripts.log()] == [(8, "\n<carol>"), (9, "\n<dave>")]
+    times = [ts for _, ts, _ in scripts.log()]
+    assert times == [2**52 + 1, 2**52 + 2]
+    ((_, fields),) = scripts.redis.xrange(scripts.keys.backlog(0))
+    assert list(fields.items()) == [
+        (b"g", b"-"),
+        (f"8:{times[0]}".encode(), b"\n<carol>"),
+        (f"9:{times[1]}".encode(), b"\n<dave>"),
+    ]
+    assert scripts.waiting() == 2
+    assert scripts.undelivered() == [CHAT]
+    head = scripts.head()
+    assert (head["seq"], head["ts"], head["gate"]) == ("9", str(times[1]), f"{EPOCH}:2:p")
+
+
+def test_change_members_again_does_nothing(scripts: Scripts) -> None:
+    """The place is that of the first time, whatever happened since."""
+    scripts.open_chat(ALICE, BOB)
+    first = change(scripts, (BOB, "", False))
+    say(scripts, ALICE, "a1")
+    before = (scripts.log(), scripts.head(), members(scripts))
+
+    again = change(scripts, (BOB, "", False))
+
+    assert again == first
+    assert (scripts.log(), scripts.head(), members(scripts)) == before
+
+
+def test_change_members_that_comes_late_changes_nothing(scripts: Scripts) -> None:
+    """A worker that slept cannot bring back what a later change took away."""
+    scripts.open_chat(ALICE, BOB)
+    change(scripts, (CAROL, "member", True), version=2)
+    change(scripts, (CAROL, "", False), version=3, ref="change-2", mid="M-2")
+
+    late = change(scripts, (CAROL, "member", True), version=2)
+
+    assert late == [OVERTAKEN]
+    assert "carol" not in members(scripts)
+    assert len(scripts.log()) == 2
+
+
+def test_change_members_of_a_chat_of_another_epoch_wants_it_loaded(scripts: Scripts) -> None:
+    """What Redis has of it may be from before it lost something."""
+    scripts.open_chat(ALICE, BOB, epoch="E0")
+
+    assert change(scripts, (BOB, "", False)) == [CLOSED]
+    assert change(scripts, (BOB, "", False), epoch="E0") == [MADE, 1, 1]
+
+
+def test_change_members_loaded_from_the_directory_gets_its_entries(scripts: Scripts) -> None:
+    """The directory had the change already, the log had not: only the entries are missing."""
+    scripts.open_chat(ALICE, CAROL, version=2)
+
+    reply = change(scripts, (CAROL, "member", True), (BOB, "", False))
+
+    assert reply == [MADE, 1, 2]
+    assert members(scripts) == {"alice": "member:0", "carol": "member:1"}
+    assert turnover(scripts) == {"2:carol": "in:1", "2:bob": "out:2:0"}
+
+
+def test_change_members_loaded_with_its_entries_gets_no_others(scripts: Scripts) -> None:
+    """Whoever loads the chat says where they are."""
+    scripts.open_chat(ALICE, CAROL, version=2, seq=9, changed="2:5,1:3")
+
+    reply = change(scripts, (CAROL, "member", True))
+
+    assert reply == [MADE, 5, 5]
+    assert scripts.log() == []
+    assert members(scripts)["carol"] == "member:5"
+    assert scripts.head()["gate"] == f"{EPOCH}:2"
+
+
+def test_change_members_under_a_reference_of_a_message_is_made(scripts: Scripts) -> None:
+    """A sender cannot keep a change of his out of the log by a message of the same name."""
+    scripts.open_chat(ALICE, BOB)
+    say(scripts, ALICE, "change-1")
+
+    assert change(scripts, (BOB, "", False)) == [MADE, 2, 2]
+    assert len(scripts.log()) == 2
+
+
+def test_change_members_of_settings_alone_moves_the_version(scripts: Scripts) -> None:
+    """Name and history are new, audiences of before are out of date, members are the same."""
+    scripts.open_chat(ALICE, BOB, name="Old")
+
+    change(scripts, ("", "", False), name="New", history="all")
+
+    head = scripts.head()
+    assert (head["name"], head["history"], head["gate"]) == ("New", "all", f"{EPOCH}:2:p")
+    assert members(scripts) == {"alice": "member:0", "bob": "member:0"}
+    assert say(scripts, BOB, "b1") == UNDELIVERED
+
+
+def test_change_members_one_who_left_is_owed_what_was_pending(scripts: Scripts) -> None:
+    """From where his inbox certainly was to the entry that says that he left."""
+    scripts.open_chat(ALICE, BOB, seq=4)
+    change(scripts, (CAROL, "member", True), version=2)
+    change(scripts, (CAROL, "", False), (BOB, "", False), version=3, ref="r2", mid="M2")
+
+    owed = turnover(scripts)
+    assert owed == {"2:carol": "in:5", "3:carol": "out:6:4", "3:bob": "out:7:4"}
+
+
+def test_open_chat_with_an_older_membership_is_refused(scripts: Scripts) -> None:
+    """A load that began before a removal cannot undo it, in whatever epoch it ends."""
+    scripts.open_chat(ALICE, BOB, epoch="E0")
+    change(scripts, (BOB, "", False), epoch="E0")
+
+    assert scripts.open_chat(ALICE, BOB, version=1) == 2
+    assert scripts.open_chat(ALICE, version=2) == 1
+    assert say(scripts, BOB, "b1") == NOT_MEMBER
+
+
+def test_open_chat_of_very_many_members_has_them_all(scripts: Scripts) -> None:
+    """One call brings 10,000 of them."""
+    crowd: Sequence[UserId] = [UserId(f"user-{n:05}") for n in range(10_000)]
+
+    assert scripts.open_chat(*crowd) == 1
+
+    assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 10_000
+
+
+# large chats
+
+
+def test_change_that_makes_a_chat_large_says_above_which_seq(scripts: Scripts) -> None:
+    """Its own entries still come the old way; members have to be told."""
+    scripts.open_chat(ALICE, BOB, seq=7)
+
+    assert change(scripts, ("carol", "member", True), large=2, turn="up") == [MADE, 8, 8]
+
+    assert (scripts.head()["large"], scripts.head()["turns"]) == ("2", "+8")
+    assert turnover(scripts) == {"2:carol": "in:8", "2:+": "up:8"}
+
+
+def test_change_of_a_large_chat_notes_how_who_came_and_went_hears_of_it(scripts: Scripts) -> None:
+    """What they are told depends on what the chat was then."""
+    scripts.open_chat(ALICE, BOB, large=1)
+
+    change(scripts, ("bob", "", False), ("carol", "member", True), large=1)
+
+    assert scripts.head()["large"] == "1"
+    assert turnover(scripts) == {"2:bob": "out:1:0:1", "2:carol": "in:2:0:1"}
+
+
+def test_change_that_makes_a_chat_small_again_keeps_turns_that_are_news(scripts: Scripts) -> None:
+    """Until all before them is where it has to be; then they are over."""
+    scripts.open_chat(ALICE, BOB, CAROL)
+    change(scripts, ("dave", "member", True), large=2, turn="up")
+
+    change(scripts, ("dave", "", False), version=3, ref="change-2", mid="M2", turn="down")
+    assert (scripts.head()["large"], scripts.head()["turns"]) == ("0", "+1,-2")
+    assert turnover(scripts)["3:+"] == "down:2"
+    assert turnover(scripts)["3:dave"] == "out:2:0:1"
+
+    scripts.settle((CHAT, 2))
+    change(scripts, ("dave", "member", True), version=4, ref="c3", mid="M3", large=4, turn="up")
+    assert scripts.head()["turns"] == "+3"
+
+
+def test_change_without_entries_makes_a_new_chat_large(scripts: Scripts) -> None:
+    """As it was created, all its members have to be told; nothing is committed for that."""
+    scripts.open_chat(ALICE, BOB, large=1)
+
+    assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]
+    assert change(scripts, version=1, large=1, turn="up") == [MADE, 1, 0]
+
+    assert turnover(scripts) == {"1:+": "up:0"}
+    assert (scripts.head()["gate"], scripts.head()["turns"]) == (GATE, "")
+    assert (scripts.log(), scripts.waiting()) == ([], 0)

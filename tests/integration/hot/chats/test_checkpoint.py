@@ -1,0 +1,101 @@
+"""checkpoint.lua: the mark behind which the backlog is done, moved by the lease's holder only."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.hot.support import ALICE, BOB, Scripts, Sending
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+@pytest.fixture
+def entries(scripts: Scripts) -> list[str]:
+    """The ids of four backlog entries with three messages each; the lease's token is 3."""
+    scripts.open_chat(ALICE, BOB)
+    for batch in range(4):
+        scripts.accept(*[Sending(ALICE, f"r{batch}-{n}") for n in range(3)])
+    scripts.redis.hset(scripts.keys.lease(0, "persist"), "token", 3)
+    return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
+
+
+def checkpoint(scripts: Scripts, entry_id: str, count: int, token: int = 3) -> int:
+    """Move the checkpoint; 0 means that the lease is lost."""
+    ms, _, number = entry_id.partition("-")
+    moved: int = scripts.run(
+        "checkpoint",
+        {
+            "lease": scripts.keys.lease(0, "persist"),
+            "checkpoint": scripts.keys.checkpoint(0),
+            "backlog": scripts.keys.backlog(0),
+            "progress": scripts.keys.progress(0),
+        },
+        {"token": token, "id": entry_id, "next": f"{ms}-{int(number) + 1}", "count": count},
+    )
+    return moved
+
+
+def left(scripts: Scripts) -> list[str]:
+    """Return the ids that the backlog holds."""
+    return [name.decode() for name, _ in scripts.redis.xrange(scripts.keys.backlog(0))]
+
+
+def test_checkpoint_moves_trims_and_counts(scripts: Scripts, entries: list[str]) -> None:
+    """What is persisted leaves the backlog, exactly."""
+    assert checkpoint(scripts, entries[1], 6) == 1
+    assert left(scripts) == entries[2:]
+    assert scripts.waiting() == 6
+    assert scripts.hash(scripts.keys.checkpoint(0))["id"] == entries[1]
+
+
+@pytest.mark.parametrize("token", [0, 2, 4])
+def test_checkpoint_with_another_token_changes_nothing(
+    scripts: Scripts, entries: list[str], token: int
+) -> None:
+    """A holder that slept past its lease is fenced off."""
+    before = scripts.hash(scripts.keys.checkpoint(0))
+
+    assert checkpoint(scripts, entries[1], 6, token=token) == 0
+    assert left(scripts) == entries
+    assert scripts.hash(scripts.keys.checkpoint(0)) == before
+
+
+def test_checkpoint_without_a_lease_changes_nothing(scripts: Scripts, entries: list[str]) -> None:
+    """A Redis that lost the lease gives nobody leave."""
+    scripts.redis.delete(scripts.keys.lease(0, "persist"))
+
+    assert checkpoint(scripts, entries[1], 6) == 0
+    assert left(scripts) == entries
+
+
+def test_checkpoint_repeat_counts_once(scripts: Scripts, entries: list[str]) -> None:
+    """A call whose answer was lost may be made again."""
+    checkpoint(scripts, entries[1], 6)
+
+    assert checkpoint(scripts, entries[1], 6) == 1
+    assert scripts.waiting() == 6
+
+
+def test_checkpoint_count_never_falls_below_zero(scripts: Scripts, entries: list[str]) -> None:
+    """A count that lost its way mends itself when the backlog is empty."""
+    checkpoint(scripts, entries[3], 100)
+
+    assert scripts.waiting() == 0
+
+
+def test_checkpoint_forgets_the_progress_of_chats_once_it_has_caught_up(
+    scripts: Scripts, entries: list[str]
+) -> None:
+    """Persisted entries past the checkpoint stay recorded until the checkpoint passes them."""
+    keys = scripts.keys
+    lease = {"lease": keys.lease(0, "persist")}
+    ahead = {**lease, "checkpoint": keys.checkpoint(0)}
+    assert scripts.run("ahead", ahead, {"token": 3, "id": entries[2]}) == 1
+    progress = {**lease, "progress": keys.progress(0)}
+    assert scripts.run("progress", progress, {"token": 3}, [{"chat": "c", "upto": 9}]) == 1
+    assert scripts.run("progress", progress, {"token": 2}, [{"chat": "c", "upto": 12}]) == 0
+
+    assert checkpoint(scripts, entries[1], 6) == 1
+    assert scripts.hash(keys.progress(0)) == {"c": "9"}
+    assert checkpoint(scripts, entries[2], 3) == 1
+    assert scripts.hash(keys.progress(0)) == {}

@@ -1,0 +1,142 @@
+"""deliver.lua: inboxes catch up with a chat, once, from wherever they stand."""
+
+from __future__ import annotations
+
+from chatserver.domain.ids import ChatId
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+OTHER = ChatId("c2")
+
+
+def test_deliver_catches_up_everything_since_last_time(scripts: Scripts) -> None:
+    """An inbox that missed several messages gets each of them, in order."""
+    first = scripts.deliver(ALICE, 2)
+
+    second = scripts.deliver(ALICE, 5)
+
+    assert (first, second) == ((2, 2, ""), (3, 5, ""))
+    assert scripts.inbox(ALICE) == [(n, CHAT, str(n)) for n in range(1, 6)]
+    assert scripts.box(ALICE)[f"t:{CHAT}"] == "5 E1"
+    assert scripts.seqs() == {ALICE: 5}
+
+
+def test_deliver_repeat_appends_nothing(scripts: Scripts) -> None:
+    """A delivery may be made again by whoever is not sure."""
+    scripts.deliver(ALICE, 3)
+    before = scripts.box(ALICE)
+
+    assert scripts.deliver(ALICE, 3) == (0, 3, "")
+    assert scripts.deliver(ALICE, 1) == (0, 3, "")
+    assert scripts.box(ALICE) == before
+
+
+def test_deliver_goes_on_where_the_commit_served_the_inbox(scripts: Scripts) -> None:
+    """What the commit put into the inbox, says the chat, is not put there again."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1"), Sending(BOB, "r2"))
+
+    done = int(scripts.head()["done"])
+    assert scripts.deliver(BOB, 4, after=done) == (2, 4, "")
+    assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2", "3", "4"]
+
+
+def test_deliver_leaves_out_what_is_not_after_the_floor(scripts: Scripts) -> None:
+    """Who joined at a seq gets nothing from before it."""
+    assert scripts.deliver(ALICE, 7, after=5) == (2, 2, "")
+    assert [cs for _, _, cs in scripts.inbox(ALICE)] == ["6", "7"]
+
+
+def test_deliver_floor_beyond_the_chat_appends_nothing(scripts: Scripts) -> None:
+    """Who joins with the next message gets none yet."""
+    assert scripts.deliver(ALICE, 7, after=7) == (0, 0, "")
+    assert scripts.inbox(ALICE) == []
+
+
+def test_deliver_of_what_the_commit_served_meanwhile_appends_nothing(scripts: Scripts) -> None:
+    """One that comes late, after another's fan-out and a later commit, changes nothing."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1", to=()))
+    scripts.deliver(ALICE, 1)
+    scripts.deliver(BOB, 1)
+    scripts.settle((CHAT, 1))
+    scripts.accept(Sending(ALICE, "r2"))
+
+    assert scripts.deliver(BOB, 1, after=0) == (0, 2, "")
+    assert [cs for _, _, cs in scripts.inbox(BOB)] == ["1", "2"]
+
+
+def test_deliver_lists_a_chat_whose_creator_failed_to(scripts: Scripts) -> None:
+    """The user was not told that there is a chat, and finds it in the list all the same."""
+    scripts.redis.hset(scripts.keys.box(BOB), f"c:{CHAT}", "77")
+
+    scripts.deliver(ALICE, 1)
+    scripts.deliver(BOB, 1)
+
+    assert scripts.box(ALICE) == {f"t:{CHAT}": "1 E1", f"c:{CHAT}": "0"}
+    assert scripts.box(BOB) == {f"t:{CHAT}": "1 E1", f"c:{CHAT}": "77"}
+
+
+def test_deliver_inbox_counts_over_chats(scripts: Scripts) -> None:
+    """One inbox has one count, whichever chat an entry is of."""
+    scripts.deliver(ALICE, 2)
+    scripts.deliver(ALICE, 1, chat=OTHER)
+    scripts.deliver(ALICE, 3)
+
+    assert scripts.inbox(ALICE) == [
+        (1, CHAT, "1"),
+        (2, CHAT, "2"),
+        (3, OTHER, "1"),
+        (4, CHAT, "3"),
+    ]
+
+
+def test_deliver_names_the_gateways_of_the_user(scripts: Scripts) -> None:
+    """Who delivers learns whom to tell."""
+    scripts.place(ALICE, "gw1,gw2")
+
+    assert scripts.deliver(ALICE, 1) == (1, 1, "gw1,gw2")
+
+
+def test_deliver_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
+    """The newest events stay."""
+    assert scripts.deliver(ALICE, 50, inbox_max=20) == (50, 50, "")
+    assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(31, 51))
+
+
+def test_deliver_several_in_one_call_answers_each(scripts: Scripts) -> None:
+    """One call serves many inboxes, also one of them twice."""
+
+    def item(user: str, upto: int) -> dict[str, str | int]:
+        return {
+            "box": f"{{p0}}:box:{user}",
+            "inbox": f"{{p0}}:inbox:{user}",
+            "user": user,
+            "chat_id": CHAT,
+            "after": 0,
+            "upto": upto,
+            "epoch": "E1",
+        }
+
+    reply = scripts.run(
+        "deliver",
+        scripts.heads(),
+        {"inbox_max": 1000},
+        [item("alice", 1), item("bob", 1), item("alice", 2), item("bob", 2)],
+    )
+
+    assert reply == [1, 1, b"", 1, 1, b"", 1, 2, b"", 1, 2, b""]
+    assert scripts.seqs() == {ALICE: 2, BOB: 2}
+
+
+def test_deliver_in_a_new_epoch_of_the_chat_brings_its_seqs_again(scripts: Scripts) -> None:
+    """A chat that lost its tail gives places again; what the old ones brought must hide nothing."""
+    scripts.open_chat(ALICE, BOB)
+    for number in range(3):
+        scripts.accept(Sending(ALICE, f"r{number}", to=()))
+    assert scripts.deliver(BOB, 3)[0] == 3
+
+    assert scripts.deliver(BOB, 2, epoch="E2")[0] == 2
+    assert scripts.deliver(BOB, 2, epoch="E2")[0] == 0
+    assert scripts.deliver(BOB, 3)[0] == 0  # of the old epoch: too late

@@ -1,0 +1,97 @@
+"""epoch.lua: each life of the hot tier has a name; a Redis that may have gone back gets another."""
+
+from __future__ import annotations
+
+import time
+
+from ulid import ULID
+
+from tests.integration.hot.support import Scripts
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+SUFFIX = "0" * 15
+
+
+def learn(
+    scripts: Scripts, replid: str, number: int, partitions: int = 1, came_from: str = ""
+) -> tuple[str, int]:
+    """Ask for the epoch as a process that just connected; a new one ends with `number`."""
+    epoch, count = scripts.run(
+        "epoch",
+        {"epoch": scripts.keys.epoch(0)},
+        {
+            "replid": replid,
+            "came_from": came_from,
+            "suffix": f"{SUFFIX}{number}",
+            "partitions": partitions,
+        },
+    )
+    return epoch.decode(), count
+
+
+def test_epoch_of_empty_redis_is_a_ulid_of_its_time(scripts: Scripts) -> None:
+    """The clock is that of Redis: those of processes may differ."""
+    epoch, count = learn(scripts, "r1", 1, 4)
+
+    assert abs(ULID.from_str(epoch).timestamp - time.time()) < 60
+    assert (epoch[10:], count) == (f"{SUFFIX}1", 4)
+
+
+def test_epoch_of_the_same_redis_stays(scripts: Scripts) -> None:
+    """Processes that connect later, or again, find the same."""
+    first = learn(scripts, "r1", 1)
+
+    assert learn(scripts, "r1", 2) == first
+
+
+def test_epoch_of_another_redis_is_a_later_one(scripts: Scripts) -> None:
+    """A Redis with another replication id may have gone back in time (promise P5)."""
+    first = learn(scripts, "r1", 1)
+
+    second = learn(scripts, "r2", 2)
+
+    assert second > first
+    assert learn(scripts, "r2", 3) == second
+
+
+def test_epoch_follows_one_that_a_clock_ahead_has_named(scripts: Scripts) -> None:
+    """After a failover to a machine whose clock is behind, inboxes still tell old from new (P4)."""
+    ahead = str(ULID.from_timestamp(time.time() + 3600))
+    scripts.redis.hset(scripts.keys.epoch(0), mapping={"epoch": ahead, "replid": "r1"})
+
+    epoch, _ = learn(scripts, "r2", 2)
+
+    assert epoch > ahead
+    assert ULID.from_str(epoch).milliseconds == ULID.from_str(ahead).milliseconds + 1
+
+
+def test_epoch_with_another_partition_count_is_refused_and_kept(scripts: Scripts) -> None:
+    """The caller learns the count that was set, and changes nothing."""
+    first = learn(scripts, "r1", 1, 4)
+
+    assert learn(scripts, "r2", 2, 8) == first
+    assert learn(scripts, "r1", 3, 4) == first
+
+
+def test_epoch_of_a_partition_that_moved_without_loss_stays(scripts: Scripts) -> None:
+    """A slot that was handed over in order takes its epoch along, and the new server signs it."""
+    first = learn(scripts, "r1", 1)
+
+    assert learn(scripts, "r2", 2, came_from="r1") == first
+    assert learn(scripts, "r2", 3) == first
+    assert learn(scripts, "r1", 4) > first
+
+
+def test_epoch_of_a_partition_that_came_from_elsewhere_is_another(scripts: Scripts) -> None:
+    """The process that saw it move knows another origin than the one that was signed last."""
+    first = learn(scripts, "r1", 1)
+
+    assert learn(scripts, "r3", 2, came_from="r2") > first
+
+
+def test_epoch_of_a_partition_that_was_lost_on_the_way_is_made(scripts: Scripts) -> None:
+    """There is nothing to go on with."""
+    epoch, _ = learn(scripts, "r2", 2, came_from="r1")
+
+    assert epoch.endswith("2")

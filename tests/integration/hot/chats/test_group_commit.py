@@ -1,0 +1,491 @@
+"""Group commit: what one tick brings goes out together, in order, and is answered once each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import random
+import signal
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
+from chatserver.domain.messages import Audience, Draft, InboxPositions, parse_place
+from chatserver.errors import ChatError, Overloaded, Unavailable
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.backlog import Backlog, CommitEntry
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.wire import pack
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.protocol import codec
+from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, patient
+from tests.support.servers.processes import Server, StartRedis, eventually, redis_url_of
+from tests.support.servers.tcp_proxy import TcpProxy
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+GATEWAY = GatewayId("gw1")
+OTHER = ChatId("c2")
+
+
+class Outcome(NamedTuple):
+    """What the commit said of a draft."""
+
+    kind: str
+    ref: str
+    seq: int = 0
+    error: ChatError | None = None
+
+
+class Sender:
+    """Submits drafts and hears what became of them, once each."""
+
+    def __init__(self, hot: HotClient, commits: PartitionedCommit) -> None:
+        self.hot = hot
+        self.commits = commits
+        self.outcomes: dict[str, Outcome] = {}
+        self.order: list[str] = []
+        self.places: dict[str, dict[UserId, int]] = {}
+        self._mids = itertools.count(1)
+
+    def send(self, ref: str, audience: Audience, sender: UserId = ALICE) -> None:
+        """Submit a draft."""
+        mid = Mid(f"M{next(self._mids)}")
+        tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", "hi", None)
+        listener: Any = self
+        self.commits.submit(
+            Draft(audience.chat, sender, Ref(ref), mid, "d1", tail, 1, False, listener, listener),
+            audience,
+        )
+
+    def _hear(self, outcome: Outcome) -> None:
+        assert outcome.ref not in self.outcomes, f"{outcome.ref} was answered twice"
+        self.outcomes[outcome.ref] = outcome
+        self.order.append(outcome.ref)
+
+    def committed(
+        self,
+        draft: Draft,
+        seq: Seq,
+        ts: Ts,
+        epoch: Epoch,
+        audience: Audience,
+        places: InboxPositions,
+    ) -> None:
+        count = len(audience.inline_users)
+        assert len(places.firsts) == len(places.far or places.firsts) == count
+        seqs = [first + places.offset for first in places.firsts]
+        self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
+        self._hear(Outcome("committed", draft.ref, seq))
+
+    def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
+        self._hear(Outcome("undelivered", draft.ref, seq))
+
+    def known(self, draft: Draft, place: bytes) -> None:
+        self._hear(Outcome("known", draft.ref, parse_place(place)[0]))
+
+    def chat_closed(self, draft: Draft) -> None:
+        self._hear(Outcome("closed", draft.ref))
+
+    def not_member(self, draft: Draft) -> None:
+        self._hear(Outcome("not member", draft.ref))
+
+    def failed(self, draft: Draft, error: ChatError) -> None:
+        self._hear(Outcome("failed", draft.ref, error=error))
+
+    async def all_answered(self, count: int, deadline_s: float = 30) -> list[Outcome]:
+        """Wait until so many drafts are answered; return what was said, in that order."""
+        await eventually(lambda: len(self.outcomes) == count, deadline_s)
+        return [self.outcomes[ref] for ref in self.order]
+
+
+@contextlib.asynccontextmanager
+async def open_sender(url: str, **settings: Any) -> AsyncIterator[Sender]:
+    """A sender on a client of its own."""
+    async with open_hot(patient(url, **settings)) as hot:
+        yield Sender(hot, PartitionedCommit(hot, GATEWAY))
+
+
+async def open_chat(hot: HotClient, chat: ChatId, *users: UserId) -> Audience:
+    """Open a chat and return its audience."""
+    members = dict.fromkeys(users, ("member", 0))
+    await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
+
+    async def never(_: ChatId) -> None:
+        raise AssertionError("the chat is open")
+
+    return await Audiences(hot, never).get(chat)
+
+
+async def backlog_of(hot: HotClient) -> list[CommitEntry]:
+    """All commit calls that did something."""
+    entries = await Backlog(hot, 0).list_after("0-0", 100_000)
+    return [entry for entry in entries if isinstance(entry, CommitEntry)]
+
+
+# batches
+
+
+async def test_group_commit_of_one_tick_is_one_call(redis_url: str) -> None:
+    """A hundred sends cost one script call; that is what makes them cheap."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+
+        for number in range(100):
+            sender.send(f"r{number}", team)
+        outcomes = await sender.all_answered(100)
+
+        assert [outcome.seq for outcome in outcomes] == list(range(1, 101))
+        (entry,) = await backlog_of(sender.hot)
+        assert entry.gateway == GATEWAY
+        assert [message.seq for message in entry.messages] == list(range(1, 101))
+
+
+async def test_group_commit_of_more_than_a_batch_is_several_calls_in_order(redis_url: str) -> None:
+    """No call is larger than it may be."""
+    async with open_sender(redis_url, batch_max=16) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+
+        for number in range(100):
+            sender.send(f"r{number}", team)
+        await sender.all_answered(100)
+
+        sizes = [entry.size for entry in await backlog_of(sender.hot)]
+        assert sizes == [16] * 6 + [4]
+        assert sender.order == [f"r{number}" for number in range(100)]
+        for number in range(100):
+            assert sender.places[f"r{number}"] == {ALICE: number + 1, BOB: number + 1}
+
+
+async def test_group_commit_lone_message_goes_at_once(redis_url: str) -> None:
+    """An idle gateway waits for no timer and no company."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+
+        sender.send("r1", team)
+        await asyncio.sleep(0)
+
+        assert await sender.hot.call("PING") == b"PONG"
+        assert sender.outcomes["r1"].kind == "committed"
+
+
+async def test_group_commit_keeps_the_order_of_thousands_over_many_ticks(redis_url: str) -> None:
+    """Messages to a chat get rising seqs in the order of submission, whoever sends them (I7)."""
+    async with open_sender(redis_url, inbox_max=5_000, log_max=5_000) as sender:
+        chats = [await open_chat(sender.hot, chat, ALICE, BOB, CAROL) for chat in (CHAT, OTHER)]
+        chance = random.Random(3)
+        sent: dict[ChatId, list[str]] = {CHAT: [], OTHER: []}
+
+        for number in range(3_000):
+            audience = chance.choice(chats)
+            sent[audience.chat].append(f"r{number}")
+            sender.send(f"r{number}", audience, chance.choice((ALICE, BOB, CAROL)))
+            if chance.random() < 0.2:
+                await asyncio.sleep(0)
+        await sender.all_answered(3_000)
+
+        for refs in sent.values():
+            assert [sender.outcomes[ref].seq for ref in refs] == list(range(1, len(refs) + 1))
+        for user in (ALICE, BOB, CAROL):
+            inbox = await Inboxes(sender.hot).list_after(user, Seq(0), 5_000)
+            told = {
+                (audience.chat, sender.outcomes[ref].seq): sender.places[ref][user]
+                for audience in chats
+                for ref in sent[audience.chat]
+            }
+            assert {(entry.chat, entry.cs): entry.seq for entry in inbox} == told
+
+
+async def test_group_commit_answers_each_draft_of_a_mixed_batch(redis_url: str) -> None:
+    """Every answer finds its own draft, whatever stands beside it in the batch."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        third = await open_chat(sender.hot, ChatId("c3"), ALICE, BOB)
+        old_gate = f"{third.epoch}:0".encode()
+        stale = dataclasses.replace(third, args_packed=pack(b"c3", b"0", old_gate, b"2"))
+        closed = dataclasses.replace(
+            team,
+            chat=OTHER,
+            keys_packed=team.keys_packed.replace(b":c1", b":c2"),
+            args_packed=pack(OTHER.encode(), b"0", team.gate.encode(), b"2"),
+        )
+        sender.send("first", team)
+        await sender.all_answered(1)
+
+        sender.send("r1", team)
+        sender.send("r2", team, CAROL)
+        sender.send("r3", closed)
+        sender.send("r4", team, BOB)
+        sender.send("r5", stale)
+        sender.send("r6", team)
+        await sender.all_answered(7)
+        sender.send("r7", third)
+        await sender.all_answered(8)
+        sender.outcomes.pop("first")
+        sender.send("first", team)
+        await sender.all_answered(8)
+
+        kinds = {ref: outcome.kind for ref, outcome in sender.outcomes.items()}
+        assert kinds == {
+            "r1": "committed",
+            "r2": "not member",
+            "r3": "closed",
+            "r4": "committed",
+            "r5": "undelivered",
+            "r6": "committed",
+            "r7": "undelivered",  # behind one that is pending
+            "first": "known",
+        }
+        assert [sender.places[ref][BOB] for ref in ("r1", "r4", "r6")] == [2, 3, 4]
+
+
+async def test_group_commit_audiences_of_two_versions_go_by_the_newest(redis_url: str) -> None:
+    """Drafts of a chat share a call: the one who was submitted last knows the members best."""
+    async with open_sender(redis_url) as sender:
+        fresh = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        stale = dataclasses.replace(
+            fresh,
+            args_packed=pack(CHAT.encode(), b"0", b"old:1", b"2"),
+            sender_packed={CAROL: pack(CAROL.encode(), b"1")},
+        )
+
+        sender.send("r1", stale)
+        sender.send("r2", stale, CAROL)
+        sender.send("r3", fresh)
+        outcomes = await sender.all_answered(3)
+
+        kinds = {outcome.ref: outcome.kind for outcome in outcomes}
+        assert kinds == {"r1": "committed", "r2": "not member", "r3": "committed"}
+        assert sender.places["r3"] == {ALICE: 2, BOB: 2}
+
+
+async def test_group_commit_members_elsewhere_are_left_to_a_fan_out(redis_url: str) -> None:
+    """With many partitions the commit serves only who lives in the chat's own."""
+    async with open_sender(redis_url, partitions=64) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        assert team.inline_users == ()
+
+        sender.send("r1", team)
+        (outcome,) = await sender.all_answered(1)
+
+        assert (outcome.kind, outcome.seq) == ("undelivered", 1)
+
+
+# bounds
+
+
+async def test_group_commit_with_a_full_queue_takes_nothing_more(redis_url: str) -> None:
+    """The bound is on what waits; what was taken is answered, and then there is room."""
+    async with open_sender(redis_url, queue_max=10) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        for number in range(10):
+            sender.send(f"r{number}", team)
+
+        with pytest.raises(Overloaded):
+            sender.send("one too many", team)
+        await sender.all_answered(10)
+        sender.send("r10", team)
+
+        outcomes = await sender.all_answered(11)
+        assert {outcome.kind for outcome in outcomes} == {"committed"}
+        assert outcomes[-1].seq == 11
+
+
+async def test_group_commit_with_a_full_backlog_is_overloaded(redis_url: str) -> None:
+    """While the warm tier is away messages wait up to a bound, then senders are told (F24)."""
+    async with open_sender(redis_url, backlog_max=1000) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        await sender.hot.call("HSET", sender.hot.keys.checkpoint(0), "waiting", 1000)
+
+        sender.send("r1", team)
+        (outcome,) = await sender.all_answered(1)
+
+        assert isinstance(outcome.error, Overloaded)
+        assert "backlog is full" in outcome.error.message
+
+
+async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed(
+    start_redis: StartRedis,
+) -> None:
+    """Out of memory in the middle of a batch leaves no half of it (fault F10)."""
+    server = start_redis("no")
+    async with open_sender(redis_url_of(server)) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        await sender.hot.call("CONFIG", "SET", "maxmemory", 1)
+
+        for number in range(5):
+            sender.send(f"r{number}", team)
+        outcomes = await sender.all_answered(5)
+
+        assert {type(outcome.error) for outcome in outcomes} == {Overloaded}
+        await sender.hot.call("CONFIG", "SET", "maxmemory", 0)
+        assert await sender.hot.call("XLEN", sender.hot.keys.log(CHAT)) == 0
+        sender.send("after", team)
+        assert (await sender.all_answered(6))[-1].seq == 1
+
+
+# Redis forgets, and links break
+
+
+async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
+    redis_url: str,
+) -> None:
+    """A Redis that forgot the script gets it again; the order stays, nobody hears of it (F20)."""
+    async with open_sender(redis_url, batch_max=8) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        chance = random.Random(5)
+
+        for number in range(1_000):
+            sender.send(f"r{number}", team)
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+            if chance.random() < 0.05:
+                sender.hot.send(lambda _: None, "SCRIPT", "FLUSH")
+        outcomes = await sender.all_answered(1_000)
+
+        assert {outcome.kind for outcome in outcomes} == {"committed"}
+        seqs = [sender.outcomes[f"r{number}"].seq for number in range(1_000)]
+        assert seqs == list(range(1, 1_001))
+
+
+async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
+    redis_server: Server, redis_url: str
+) -> None:
+    """Who is told that nobody knows sends again under the same ref, and finds what happened (I11).
+
+    Every message stands once in the log, whatever broke between it and its answer.
+    """
+    async with TcpProxy(redis_server.port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        async with open_sender(url, batch_max=4) as sender:
+            team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+            waiting = [f"r{number}" for number in range(200)]
+            tries = 0
+            while waiting:
+                tries += 1
+                await eventually(lambda: sender.hot.is_up)
+                sender.outcomes.clear()
+                sender.order.clear()
+                if tries < 10:
+                    proxy.tear(after_bytes=300 * tries)
+                for ref in waiting:
+                    sender.send(ref, team)
+                outcomes = await sender.all_answered(len(waiting))
+                assert all(isinstance(o.error, Unavailable | None) for o in outcomes)
+                waiting = [o.ref for o in outcomes if o.kind == "failed"]
+                proxy.heal()
+
+            assert tries > 3
+            log = await ChatLog(sender.hot).list_range(CHAT, Seq(1), Seq(1_000))
+            refs = [codec.decode_message(codec.join_message(e.seq, e.ts, e.tail)).ref for e in log]
+            assert sorted(refs) == sorted(f"r{number}" for number in range(200))
+            assert [entry.seq for entry in log] == list(range(1, 201))
+
+
+async def test_group_commit_without_redis_answers_everything_that_was_taken(
+    start_redis: StartRedis,
+) -> None:
+    """Nobody waits for ever: what was queued when Redis died is told, in order (P9)."""
+    server = start_redis("no")
+    async with open_sender(redis_url_of(server), batch_max=8) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        server.send_signal(signal.SIGSTOP)
+        for number in range(100):
+            sender.send(f"r{number}", team)
+        await asyncio.sleep(0)
+
+        server.kill()
+        outcomes = await sender.all_answered(100)
+
+        assert sender.order == [f"r{number}" for number in range(100)]
+        assert {type(outcome.error) for outcome in outcomes} == {Unavailable}
+
+
+async def test_group_commit_after_redis_came_back_empty_finds_the_chat_closed(
+    start_redis: StartRedis,
+) -> None:
+    """An audience of the life before opens nothing in the next one."""
+    server = start_redis("always")
+    async with open_sender(redis_url_of(server)) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        sender.send("r1", team)
+        await sender.all_answered(1)
+        before = sender.hot.epochs[0]
+
+        server.kill()
+        server.start()
+        await eventually(lambda: sender.hot.is_up and sender.hot.epochs[0] != before)
+        sender.send("r2", team)
+        outcomes = await sender.all_answered(2)
+
+        assert outcomes[-1].kind == "closed"
+
+
+async def test_group_commit_drafts_made_for_another_retention_go_back(redis_url: str) -> None:
+    """The call names one gate: all of the chat go back, so that their order stays."""
+    async with open_sender(redis_url) as sender:
+        team = await open_chat(sender.hot, CHAT, ALICE, BOB)
+        before = dataclasses.replace(team, retention_s=60)
+
+        sender.send("r1", before)
+        sender.send("r2", team)
+        sender.send("r3", team)
+        outcomes = await sender.all_answered(3)
+
+        assert [(each.kind, each.ref) for each in outcomes] == [
+            ("closed", "r1"),
+            ("closed", "r2"),
+            ("closed", "r3"),
+        ]
+        assert await backlog_of(sender.hot) == []
+
+
+class Opener(Sender):
+    """A sender whose chat somebody else opens as soon as it was found closed."""
+
+    opening: asyncio.Task[Audience] | None = None
+
+    def chat_closed(self, draft: Draft) -> None:
+        super().chat_closed(draft)
+        if self.opening is None:
+            # Before the next batch, and on the same connection: Redis does it first.
+            self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
+
+
+async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
+    redis_url: str,
+) -> None:
+    """What waits behind a draft that goes back goes back with it (invariant I7)."""
+    async with open_hot(patient(redis_url, batch_max=1)) as hot:
+        sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
+        team = await open_chat(hot, CHAT, ALICE, BOB)
+        closed = dataclasses.replace(
+            team,
+            chat=OTHER,
+            keys_packed=team.keys_packed.replace(b":c1", b":c2"),
+            args_packed=team.args_packed.replace(b"c1", b"c2"),
+        )
+
+        sender.send("r1", closed)
+        sender.send("r2", closed)
+        sender.send("r3", team)
+        await sender.all_answered(3)
+        assert sender.opening is not None
+        sender.send("r4", await sender.opening)
+        outcomes = await sender.all_answered(4)
+
+        kinds = {each.ref: each.kind for each in outcomes}
+        assert kinds == {
+            "r1": "closed",
+            "r2": "closed",
+            "r3": "committed",
+            "r4": "committed",
+        }

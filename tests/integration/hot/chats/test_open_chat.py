@@ -1,0 +1,236 @@
+"""open_chat.lua: a chat goes on above all that any tier has given out."""
+
+from __future__ import annotations
+
+import time
+
+from chatserver.domain.messages import reference_key
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    CHAT,
+    COMMITTED,
+    EPOCH,
+    KNOWN,
+    OTHER_EPOCH,
+    Answer,
+    Scripts,
+    Sending,
+    packed,
+)
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+def test_open_chat_new_one_has_head_and_members_of_the_warm_tier(scripts: Scripts) -> None:
+    """What the warm tier knows is where the chat goes on."""
+    opened = scripts.open_chat(ALICE, BOB, seq=7, ts=700, version=3, kind="group", name="Ümlaut")
+
+    assert opened == 1
+    assert scripts.head() == {
+        "gate": f"{EPOCH}:3",
+        "seq": "7",
+        "ts": "700",
+        "base": "7",
+        "done": "7",
+        "stored": "7",
+        "kind": "group",
+        "name": "Ümlaut",
+        "history": "joined",
+        "large": "0",
+        "turns": "",
+    }
+    assert scripts.hash(scripts.keys.members(CHAT)) == {"alice": "member:0", "bob": "member:0"}
+
+
+def test_open_chat_again_in_the_same_epoch_does_nothing(scripts: Scripts) -> None:
+    """Whoever comes second leaves what the first one opened, and what was sent since."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r"))
+    before = scripts.head()
+
+    opened = scripts.open_chat(ALICE, CAROL, seq=99, version=2, name="other")
+
+    assert opened == 0
+    assert scripts.head() == before
+    assert "bob" in scripts.hash(scripts.keys.members(CHAT))
+
+
+def test_open_chat_in_next_epoch_takes_the_higher_of_both_tiers(scripts: Scripts) -> None:
+    """Neither a seq nor a timestamp is given out twice (promise P3)."""
+    scripts.open_chat(ALICE, BOB)
+    (last,) = scripts.accept(Sending(ALICE, "r"))
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", seq=5, ts=8)
+
+    assert scripts.head()["seq"] == "5"
+    assert scripts.head()["ts"] == str(last.ts)
+    assert scripts.head()["base"] == "5"
+
+
+def test_open_chat_in_next_epoch_keeps_a_head_ahead_of_the_warm_tier(scripts: Scripts) -> None:
+    """What is not persisted yet counts; how far it is persisted is told apart."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(4)])
+    ahead = 2**52
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", seq=3, ts=ahead)
+
+    assert scripts.head()["seq"] == "4"
+    assert scripts.head()["stored"] == "3"
+    assert scripts.head()["ts"] == str(ahead)
+
+
+def test_open_chat_large_numbers_stay_exact(scripts: Scripts) -> None:
+    """Lua prints what is large as 1.7e+15 unless told otherwise."""
+    scripts.open_chat(ALICE, BOB, seq=123_456_789_012_345, ts=1_795_250_730_558_301)
+
+    assert scripts.head()["seq"] == "123456789012345"
+    assert scripts.head()["stored"] == "123456789012345"
+    assert scripts.head()["ts"] == "1795250730558301"
+
+
+def test_open_chat_replaces_members_of_an_earlier_epoch(scripts: Scripts) -> None:
+    """Who is no member in the directory is none here either (promise P7)."""
+    scripts.open_chat(ALICE, BOB)
+
+    scripts.open_chat(ALICE, CAROL, epoch="E2", version=2)
+
+    assert set(scripts.hash(scripts.keys.members(CHAT))) == {"alice", "carol"}
+
+
+def test_open_chat_recognises_refs_of_its_newest_messages(scripts: Scripts) -> None:
+    """A retry after Redis lost everything finds the message in the warm tier (promise P2)."""
+    now = int(time.time() * 1e6)
+    place = f"7:{now}:M7:abcd"
+    newest = {(ALICE, "r"): place, (BOB, "x"): f"6:{now - 1}:m:dd"}
+    scripts.open_chat(ALICE, BOB, seq=7, ts=now, newest=newest)
+
+    again, other = scripts.accept(Sending(ALICE, "r"), Sending(BOB, "new"))
+
+    assert again == Answer(KNOWN, place=place)
+    assert (other.code, other.seq) == (COMMITTED, 8)
+    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
+    assert 86_400 < scripts.redis.ttl(refs) <= 2 * 86_400
+
+
+def test_open_chat_leaves_out_refs_that_are_older_than_a_ref_is_remembered(
+    scripts: Scripts,
+) -> None:
+    """A chat that was idle for a week takes little memory when somebody reads it."""
+    day_ago = int((time.time() - 86_400 - 60) * 1e6)
+    scripts.open_chat(ALICE, BOB, seq=7, ts=day_ago, newest={(ALICE, "r"): f"7:{day_ago}:M7:abcd"})
+
+    assert scripts.redis.keys("{p0}:refs-*") == []
+    assert scripts.redis.hget(scripts.keys.chat(CHAT), f"s:{ALICE}") == b"7"
+
+
+def test_open_chat_keeps_a_ref_that_redis_has(scripts: Scripts) -> None:
+    """What the hot tier remembers is not written over."""
+    scripts.open_chat(ALICE, BOB)
+    (first,) = scripts.accept(Sending(ALICE, "r"))
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", newest={(ALICE, "r"): "1:1:other:dd"})
+
+    (again,) = scripts.accept(Sending(ALICE, "r", gate="E2:1"), epoch="E2")
+    assert again.place == f"1:{first.ts}:M1:d1"
+
+
+def test_open_chat_clears_a_pending_gate_of_the_epoch_before(scripts: Scripts) -> None:
+    """Inboxes begin again at `base`: nothing from before it is pending for them."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r", to=()))
+
+    scripts.open_chat(ALICE, BOB, epoch="E2")
+
+    assert scripts.head()["gate"] == "E2:1"
+    assert scripts.head()["base"] == "1"
+
+
+def test_open_chat_without_members_or_messages_opens(scripts: Scripts) -> None:
+    """A chat whose members have all left can still be read by its seq."""
+    assert scripts.open_chat() == 1
+    assert scripts.redis.exists(scripts.keys.members(CHAT)) == 0
+
+
+def test_open_chat_with_as_many_members_as_allowed(scripts: Scripts) -> None:
+    """256 members and 100 newest messages fit into one call."""
+    members = [f"u{n}" for n in range(256)]
+    now = int(time.time() * 1e6)
+    newest = {(ALICE, f"r{n}"): f"{n}:{now + n}:m:dd" for n in range(1, 101)}
+
+    scripts.open_chat(*members, seq=100, ts=100, newest=newest)  # type: ignore[arg-type]  # plain names
+
+    assert scripts.redis.hlen(scripts.keys.members(CHAT)) == 256
+    (refs,) = scripts.redis.keys("{p0}:refs-*:c1")
+    assert scripts.redis.hget(refs, reference_key(ALICE, "r100")) == packed(f"100:{now + 100}:m:dd")
+
+
+def test_open_chat_in_an_epoch_that_is_over_is_refused(scripts: Scripts) -> None:
+    """Redis was emptied, or is in another epoch: nothing begins in the one of the caller."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.redis.flushall()
+
+    assert scripts.open_chat(ALICE, BOB, life="") == OTHER_EPOCH
+    assert scripts.open_chat(ALICE, BOB, life="E2") == OTHER_EPOCH
+    assert scripts.head() == {}
+
+
+def test_open_chat_in_next_epoch_drops_what_the_warm_tier_has(scripts: Scripts) -> None:
+    """Redis may have gone back to when a deleted text was there: it is read below now (I15)."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(*[Sending(ALICE, f"r{n}") for n in range(1, 5)])
+    keys = scripts.keys
+    scripts.redis.hset(keys.over(CHAT), mapping={"1": "old", "2": "new"})
+    scripts.redis.zadd(keys.revs(CHAT), {"1": 3, "2": 4})
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", seq=3)
+
+    assert [seq for seq, _, _ in scripts.log()] == [4]
+    assert scripts.hash(keys.over(CHAT)) == {"2": "new"}
+    assert scripts.redis.zrange(keys.revs(CHAT), 0, -1) == [b"2"]
+
+
+def test_open_chat_knows_of_the_newest_entries_who_read_and_what_is_no_message(
+    scripts: Scripts,
+) -> None:
+    """After a loss, own messages are read, and a reaction is nothing to read."""
+    scripts.open_chat(
+        ALICE,
+        BOB,
+        seq=9,
+        ts=900,
+        newest={(ALICE, "a"): "5:5:m:dd", (BOB, "b"): "7:7:m:dd", (ALICE, "c"): "8:8:m:dd"},
+        asides=("9:9:m:dd",),
+        deleted=("6:6:m:dd",),
+    )
+
+    assert (scripts.head()["s:alice"], scripts.head()["s:bob"]) == ("8", "7")
+    assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"6", b"9"]
+
+
+def test_open_chat_in_next_epoch_forgets_asides_above_the_head(scripts: Scripts) -> None:
+    """Their places are given to other entries."""
+    scripts.open_chat(ALICE, BOB, seq=3)
+    scripts.redis.zadd(scripts.keys.asides(CHAT), {"2": 2, "4": 4})
+
+    scripts.open_chat(ALICE, BOB, epoch="E2", seq=3)
+
+    assert scripts.redis.zrange(scripts.keys.asides(CHAT), 0, -1) == [b"2"]
+
+
+def test_open_chat_in_next_epoch_forgets_transitions_and_keeps_who_came_and_left(
+    scripts: Scripts,
+) -> None:
+    """The chat becomes large again where the directory says so; until then it is a small one."""
+    turnover = scripts.keys.turnover(CHAT)
+    old = {"2:+": "up:4", "3:carol": "in:5:0:1", "4:bob": "out:6:2:1", "5:dave": "in:7"}
+    scripts.redis.hset(turnover, mapping=old)
+
+    scripts.open_chat(ALICE, large=2)
+    kept = scripts.hash(turnover)
+    scripts.open_chat(ALICE, epoch=OTHER_EPOCH)
+
+    assert kept == {field: value for field, value in old.items() if field != "2:+"}
+    assert scripts.hash(turnover) == {"3:carol": "in:5", "4:bob": "out:6:2", "5:dave": "in:7"}

@@ -1,0 +1,63 @@
+"""settle.lua: a chat leaves the list of unfinished fan-outs only when nothing is left to do."""
+
+from __future__ import annotations
+
+from chatserver.domain.ids import ChatId
+from tests.integration.hot.support import ALICE, BOB, CHAT, EPOCH, GATE, NEVER, Scripts, Sending
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+OTHER = ChatId("c2")
+STALE = f"{EPOCH}:0"
+
+
+def test_settle_delivered_chat_leaves_the_list_and_its_gate_fits_again(scripts: Scripts) -> None:
+    """After that the commit delivers by itself again."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r", gate=STALE))
+
+    assert scripts.settle((CHAT, 1)) == 1
+    assert scripts.undelivered() == []
+    assert (scripts.head()["gate"], scripts.head()["done"]) == (GATE, "1")
+
+
+def test_settle_chat_that_moved_on_stays(scripts: Scripts) -> None:
+    """A message that came meanwhile has still to be delivered, and that one alone."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r1", gate=STALE), Sending(ALICE, "r2", gate=STALE))
+
+    assert scripts.settle((CHAT, 1)) == 0
+    assert scripts.undelivered() == [CHAT]
+    assert (scripts.head()["gate"], scripts.head()["done"]) == (f"{GATE}:p", "1")
+
+
+def test_settle_again_changes_nothing(scripts: Scripts) -> None:
+    """Gateway and repair may both settle the same."""
+    scripts.open_chat(ALICE, BOB)
+    scripts.accept(Sending(ALICE, "r", gate=STALE))
+    scripts.settle((CHAT, 1))
+    before = scripts.head()
+
+    assert scripts.settle((CHAT, 1)) == 0
+    assert scripts.head() == before
+
+
+def test_settle_several_chats_answers_how_many(scripts: Scripts) -> None:
+    """Each is judged by itself."""
+    for chat in (CHAT, OTHER):
+        scripts.open_chat(ALICE, BOB, chat=chat)
+        scripts.accept(
+            Sending(ALICE, "r1", gate=STALE, chat=chat), Sending(ALICE, "r2", gate=STALE, chat=chat)
+        )
+
+    assert scripts.settle((CHAT, 1), (OTHER, 2)) == 1
+    assert scripts.undelivered() == [CHAT]
+
+
+def test_settle_chat_that_does_not_exist_leaves_the_list(scripts: Scripts) -> None:
+    """A chat that is in no tier can be delivered to nobody, and gets no head by it."""
+    scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
+
+    assert scripts.settle((CHAT, NEVER)) == 1
+    assert scripts.undelivered() == []
+    assert scripts.head() == {}

@@ -1,0 +1,351 @@
+"""A tour of the hot tier: everything that writes to Redis, used at least once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from chatserver import config
+from chatserver.domain.access.login_attempts import LoginAttempt
+from chatserver.domain.amendments import Amendment, Outcome
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
+from chatserver.domain.inboxes import Delivery, ListedChat
+from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
+from chatserver.domain.messages import Draft, digest_of
+from chatserver.domain.presence import GatewayPresence, State
+from chatserver.errors import Unavailable
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles
+from chatserver.features.attachments.model import File
+from chatserver.features.companions.hot.pending_responses import PendingMessage, PendingResponses
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.push.hot import DueChats, PushState
+from chatserver.features.social.hot import LikeQueue, PostWakeUp
+from chatserver.features.social.model import PostIds
+from chatserver.features.webhooks.hot import HookEvents
+from chatserver.hot.bus.idempotent_answers import Answer, Answers
+from chatserver.hot.bus.job_progress import Jobs
+from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
+from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.chats.eviction import Eviction
+from chatserver.hot.chats.expiry_times import ExpiringMessages
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.key_sets import KeySets
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.memory import list_memory
+from chatserver.hot.users.blocks import Blocks
+from chatserver.hot.users.group_quotas import GroupQuotas
+from chatserver.hot.users.inbox import Inboxes
+from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.hot.users.presence import Presence
+from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.rate_limits import Limits
+from chatserver.hot.users.revocations import Revocations
+from chatserver.hot.users.session_directory import Claim, Sessions
+from chatserver.operations.audit.hot import AuditNotes, Found, Round
+from chatserver.operations.cost.hot import Spendings
+from chatserver.operations.overview.hot import LOOKED_MAX, BacklogLook, ProcessStatsLog
+from chatserver.protocol import codec
+from chatserver.protocol.webhook_messages import BeforeSend
+from chatserver.telemetry.dynamodb_usage import KINDS, Part, UsageAccumulator
+from chatserver.telemetry.process_stats import Backlog as FullBacklog
+from chatserver.telemetry.process_stats import Snapshot
+
+PARTITIONS = 64
+GATEWAY = GatewayId("gw1")
+TTL_S = 600  # what is written is there when somebody looks, however long the tour takes
+
+
+class Listener:
+    """Takes whatever the commit says of a draft."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[str] = asyncio.Queue()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.answers.put_nowait(name)
+
+
+def neighbours(chat: ChatId, count: int) -> list[UserId]:
+    """Users who live in the chat's own partition."""
+    keys = Keys(PARTITIONS)
+    names = (UserId(f"u{n}") for n in range(100_000))
+    near = (user for user in names if keys.partition_of(user) == keys.partition_of(chat))
+    return [next(near) for _ in range(count)]
+
+
+def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> Draft:
+    """A message to the chat."""
+    return Draft(
+        chat,
+        sender,
+        Ref("r1"),
+        "M1",  # type: ignore[arg-type]  # a plain name
+        digest_of("text", "hi", None),
+        codec.encode_message_tail(chat, "M1", sender, "r1", "text", "hi", None),
+        1,
+        False,
+        listener,  # type: ignore[arg-type]  # takes any answer
+        listener,  # type: ignore[arg-type]  # takes any answer
+    )
+
+
+async def use_everything(hot: HotClient) -> None:
+    """Write every kind of key and run every script, with all that it can be given."""
+    keys = hot.keys
+    listener = Listener()
+    audiences = Audiences(hot, load_chat=None)  # type: ignore[arg-type]  # all are open
+    commits = PartitionedCommit(hot, GATEWAY)
+    apart = [UserId(f"far{n}") for n in range(5)]
+    presence = Presence(hot, GATEWAY, TTL_S)
+    await presence.announce(apart)
+    for number in range(4):
+        chat, is_near = ChatId(f"chat-{number}"), number % 2 == 1
+        users = neighbours(chat, 3) if is_near else apart
+        members = dict.fromkeys(users, ("member", 0))
+        await HotChatLoader(hot).open_chat(chat, "group", None, 1, members, (0, 0), [])
+        commits.submit(draft_of(chat, users[0], listener), await audiences.get(chat))
+        assert await listener.answers.get() == ("committed" if is_near else "undelivered")
+        ExpiringMessages(hot).add(chat, {1: 9_000_000_000})
+        await use_inboxes(hot, chat, users, is_settled=number > 0)
+        await use_amendments(hot, chat, users[0])
+        await use_backlog(hot, keys.partition_of(chat), chat)
+        await use_membership(hot, chat, users, audiences)
+        await use_pushes(hot, chat, users)
+        await use_moderation(hot, chat, users)
+        await use_assistant(hot, keys.partition_of(chat), chat, users[0])
+        await LargeChatSubscriptions(hot, GATEWAY, TTL_S).listen([chat])
+    await presence.withdraw(apart[1:])
+    await GroupQuotas(hot).put({apart[0]: 2})
+    await GroupQuotas(hot).take(apart)
+    await use_seen(hot, apart)
+    await use_files(hot, apart[0])
+    await use_likes(hot)
+    await use_spending(hot)
+    await use_figures(hot)
+    await Mailbox(hot, GATEWAY).keep()
+    queue = CallQueue(hot, "tour", SystemClock()).iter_calls()
+    waiting = asyncio.ensure_future(anext(queue))
+    calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
+    await waiting
+    calling.cancel()
+    await queue.aclose()
+    with contextlib.suppress(Unavailable):
+        question = BeforeSend("c", "u", "r", "text", "hello")
+        await WarmCalls(hot, GATEWAY, 0.01).ask(question)
+
+
+async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
+    """Have a companion begin an answer, and stop it; another session waits."""
+    lease = Lease(hot, partition, "assistant", "me", TTL_S, SystemClock())
+    await lease.claim()
+    asked, deltas = PendingResponses(hot, partition), Deltas(hot)
+    budgets = TokenBudgets(hot, config.Assistant())
+    await asked.note([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
+    entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
+    await asked._note("0-0", [entry])
+    begun = await asked.begin(lease, chat)
+    assert begun is not None and begun.seq == 1
+    await budgets.reserve(user, chat, "turn", 10)
+    await deltas.begin(chat, "turn", begun.seq, 600)
+    deltas.append(chat, 1, "Hello")
+    assert await deltas.stop(chat) == 1
+    await deltas.end(chat, 2, "stopped", 600)
+    assert (await deltas.find(chat) or begun) != begun
+    await asked.postpone(begun, 1)
+    if user.endswith("0"):
+        await budgets.settle(user, chat, "turn", 5)
+        await asked.end(begun)
+    await lease.release()
+
+
+async def use_likes(hot: HotClient) -> None:
+    """Have a like wait to be counted, and ring for a post."""
+    post = PostIds(SystemClock()).next()
+    queue = LikeQueue(hot, 100)
+    await queue.check_room(post)
+    await queue.add(post, 1)
+    await PostWakeUp(hot).ring()
+
+
+async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
+    """Restrict a chat, part two users, and have events of all kinds on their way."""
+    assert await HotMembership(hot).restrict(chat, 99, ":s1")
+    await Blocks(hot).part(users[0], users[1])
+    events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
+    await events.feed([b"1", b"2", b"3", b"4"])
+    first, second, third, _ = (await events.list_waiting(100))[-4:]
+    await events.postpone(first, 9_000_000_000_000)
+    await events.give_up(second, "why")
+    await events.postpone(third, 1)
+    await events.take_due(1, 100)
+
+
+async def use_files(hot: HotClient, owner: UserId) -> None:
+    """Have an image uploaded that may be sent, and is to be looked at."""
+    file = File(
+        "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
+    )
+    await SendableFiles(hot).put(file, 0.0, is_news=False)
+    jobs = MediaJobs(hot)
+    await jobs.add(file.id)
+    await jobs._add(hot.keys.slow_media_jobs(), file.id)
+
+
+async def use_seen(hot: HotClient, users: list[UserId]) -> None:
+    """Be a gateway whose users come, are watched, and are limited."""
+    seen = PresenceStates(hot, GATEWAY, TTL_S, TTL_S)
+    await seen.keep_alive()
+    claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
+    await Sessions(hot, GATEWAY, 20, TTL_S).claim(claims)
+    await seen.announce([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
+    await seen.watch(users)
+    await seen.unwatch(users[1:])
+    await Revocations(hot, 60).put(users[0], before=1, logins=["l1"], is_banned=True)
+    assert await Jobs(hot, SystemClock()).begin("j1", 1)
+    key_sets = KeySets(hot)
+    assert await key_sets.claim_fetch(TTL_S)
+    await key_sets.put(1.0, b"{}")
+    assert await Answers(hot).claim("n1", "digest") is None
+    await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
+    limits = Limits(hot, config.Limits(sends_per_s=0.01))  # a full bucket is gone in a second
+    for user in users:
+        await limits.find("sends", user).pay("messages")
+    await limits.close()
+    await LoginAttempts(hot, config.Limits()).begin(LoginAttempt(users[0], "n1", is_known=False))
+
+
+async def use_inboxes(
+    hot: HotClient, chat: ChatId, users: list[UserId], *, is_settled: bool
+) -> None:
+    """Deliver, settle, tell, mark and fill."""
+    inboxes, epoch = Inboxes(hot), hot.epoch_of(hot.keys.partition_of(chat))
+    await inboxes.deliver([Delivery(u, chat, Seq(0), Seq(1), epoch) for u in users])
+    if is_settled:
+        await UndeliveredChats(hot, MailboxWriter(hot)).settle([(chat, Seq(1))])
+    await inboxes.append_event(users, chat, b"event", is_listed=True)
+    await inboxes.append_marks(users, chat, b"event", users[1], 2)
+    await inboxes.mark(users[1], chat, Seq(1), Seq(1))
+    own_epoch = hot.epoch_of(hot.keys.partition_of(users[0]))
+    await inboxes.open_box(users[0], [ListedChat(chat, Seq(0), Seq(0), Seq(0), 1)], own_epoch)
+    news = [(user, Seq(1), "!", b"event") for user in users]
+    await inboxes.turn(chat, 2, news, is_large=True, epoch=epoch)
+    await inboxes.turn(chat, 3, news, is_large=False, epoch=epoch)
+
+
+async def use_amendments(hot: HotClient, chat: ChatId, user: UserId) -> None:
+    """Edit the first message twice, then delete it, for all and for oneself."""
+    await Hidden(hot).hide(user, chat, Seq(1))
+    await Hidden(hot).open_hidden(user, {chat: [1], ChatId("other"): [2]})
+    for number, kind in enumerate(("edit", "edit", "delete")):
+        ref, mid = Ref(f"a{number}"), Mid("M")
+        tail = codec.encode_entry_tail(chat, mid, user, ref, kind, "x", 1)
+        made = Amendment(chat, user, ref, mid, "dd", kind, Seq(1), "x", tail)
+        amended = await Amendments(hot, GATEWAY).amend(made)
+        assert amended.outcome is Outcome.COMMITTED
+
+
+async def use_membership(
+    hot: HotClient, chat: ChatId, users: list[UserId], audiences: Audiences
+) -> None:
+    """Note a change, take one member out and another in, and leave it unfinished."""
+    membership = HotMembership(hot)
+    await membership.end(await membership.begin(chat, 1))
+    await membership.begin(chat, 1)
+    entries = [
+        ChangeEntry(users[-1], "", False, b'"chat":"c"}'),
+        ChangeEntry("new", "member", True, b'"chat":"c"}'),
+    ]
+    change = MembershipChange(
+        chat, 2, "Name", "all", users[0], Ref("change"), Mid("M2"), "d1", entries
+    )
+    assert await membership.apply(change)
+    await membership.list_overdue(hot.keys.partition_of(chat))
+    _, turns = await audiences.get_turning(chat)
+    await membership.forget_turnover(chat, [turn for turn in turns if not turn.is_in])
+    await MemberCheck(hot, audiences).get_reader(chat, users[0])
+
+
+async def use_spending(hot: HotClient) -> None:
+    """Account for what was spent on a day, and ask what Redis itself takes."""
+    purse = UsageAccumulator()
+    purse.spend("persist", "messages", "write", 4.5)
+    for kind in KINDS:
+        purse.spend_on_chats(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
+    purse.count_messages(1)
+    await Spendings(hot).add(Part("process", 1, "2026-01-31", purse.take()))
+    found = await Spendings(hot).get_day("2026-01-31")
+    assert found.chats["write"] == {"chat-1": 1.5, "chat-2": 3.0}
+    servers = await list_memory(hot)
+    assert sum(server.keys for server in servers) > 100
+    assert len({server.server for server in servers}) == len(servers)
+
+
+async def use_figures(hot: HotClient) -> None:
+    """Say how a process is, and how an audit went."""
+    snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await look(hot))
+    await ProcessStatsLog(hot).append("process", snapshot)
+    page = await ProcessStatsLog(hot).list_after("0-0", 10)
+    assert [(said.process, said.snapshot) for said in page.said] == [("process", snapshot)]
+    notes = AuditNotes(hot)
+    await notes.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
+    await notes.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
+    assert [each.chats for each in await notes.list_rounds()] == [4]
+    assert [each.chat for each in await notes.list_findings(10)] == ["chat-1"]
+
+
+async def look(hot: HotClient) -> FullBacklog:
+    """How long the backlogs of all partitions are, some partitions at a time."""
+    found, looker = None, BacklogLook(hot, SystemClock())
+    for _ in range(0, PARTITIONS, LOOKED_MAX):
+        found = await looker.look()
+    assert found is not None
+    counts = [await Backlog(hot, partition).count_waiting() for partition in range(PARTITIONS)]
+    assert found.entries == sum(counts)
+    return found
+
+
+async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
+    """Look through the backlog for whom to tell, and tell one; another chat is still due."""
+    partition = hot.keys.partition_of(chat)
+    lease = Lease(hot, partition, "notify", "me", TTL_S, SystemClock())
+    await lease.claim()
+    chats, absence = DueChats(hot, lease), PushState(hot)
+    entries = await chats.list_after(await chats.get_place(), 10)
+    assert await chats.note(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
+    (due, _) = sorted(await chats.take(10, 60), key=lambda one: one.chat != chat)
+    await chats.end(due, Seq(1))
+    await absence.find(chat, users)
+    await absence.note_devices(users[0])
+    await absence.note_none(users[1])
+    assert await absence.claim(users[2], "subscription", chat, Seq(2))
+    await lease.release()
+
+
+async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
+    """Take one entry off the backlog, and bury its message."""
+    lease = Lease(hot, partition, "persist", "me", TTL_S, SystemClock())
+    await lease.claim()
+    backlog = Backlog(hot, partition)
+    (entry, *_) = await backlog.list_after("0-0", 1)
+    if isinstance(entry, CommitEntry):
+        await backlog.bury(entry.messages[0], "why not")
+    await backlog.note_persisted({chat: Seq(1)})
+    assert await Eviction(hot).evict_idle(partition, now_s=2**40) == 0
+    assert await backlog.note_ahead(lease, entry.id)
+    assert [each.id for each in await backlog.list_between(entry.id, entry.id)] == [entry.id]
+    assert await backlog.checkpoint(lease, entry.id, 1)
+    assert await backlog.note_progress(lease, {chat: Seq(1)})
+    assert await backlog.get_progress() == {chat: 1}
+    await lease.release()

@@ -1,0 +1,26 @@
+"""Fixtures of the hot tier's tests: the scripts, and a connected client, on an empty Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from tests.integration.hot.support import Scripts, patient
+from tests.support.servers.processes import redis_client
+
+
+@pytest.fixture
+def scripts(redis_url: str) -> Iterator[Scripts]:
+    """The scripts, with one partition."""
+    with redis_client(redis_url) as client:
+        yield Scripts(client)
+
+
+@pytest.fixture
+async def hot(redis_url: str) -> AsyncIterator[HotClient]:
+    """A connected client with one partition."""
+    async with open_hot(patient(redis_url)) as client:
+        yield client

@@ -1,0 +1,376 @@
+"""The client of the hot tier: connecting, coming back, epochs, and what it refuses to work with."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatserver import config
+from chatserver.dev.binaries import find_binary, has_binary
+from chatserver.dev.servers import redis_launch
+from chatserver.domain.ids import UserId
+from chatserver.errors import ConfigError, CorruptData, Overloaded, Unavailable
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.redis.scripts import Value, load_script
+from chatserver.hot.users.inbox import Inboxes
+from tests.integration.hot.support import patient
+from tests.support.servers.processes import (
+    Server,
+    StartRedis,
+    eventually,
+    free_port,
+    redis_client,
+    redis_url_of,
+)
+from tests.support.servers.tcp_proxy import TcpProxy
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+def settings_of(server: Server, **changes: Any) -> config.Redis:
+    """Settings for a Redis of the test's own."""
+    return patient(redis_url_of(server), **changes)
+
+
+def through(proxy: TcpProxy, **changes: Any) -> config.Redis:
+    """Settings for a Redis behind a proxy."""
+    return patient(f"redis://127.0.0.1:{proxy.port}/0", **changes)
+
+
+@pytest.fixture
+def own(start_redis: StartRedis) -> Server:
+    """A Redis that the test may break; it keeps its data."""
+    return start_redis("always")
+
+
+@pytest.fixture
+def admin(own: Server) -> Iterator[Any]:
+    """Another way to it."""
+    with redis_client(redis_url_of(own)) as client:
+        yield client
+
+
+class Told:
+    """Counts what a client tells."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self.epochs = self.reloads = 0
+        hot.on_epoch.append(self._epoch)
+        hot.on_reload.append(self._reload)
+
+    def _epoch(self) -> None:
+        self.epochs += 1
+
+    def _reload(self) -> None:
+        self.reloads += 1
+
+
+# starting
+
+
+async def test_client_without_redis_names_the_address_and_what_to_do() -> None:
+    """Whoever starts a gateway first reads what is missing (issue: bad input)."""
+    port = free_port()
+
+    with pytest.raises(Unavailable) as caught:
+        async with open_hot(config.Redis(url=f"redis://127.0.0.1:{port}/0")):
+            pass
+
+    assert f"127.0.0.1:{port}" in caught.value.message
+    assert "redis-server" in caught.value.message
+    assert "CHAT_REDIS_URL" in caught.value.message
+
+
+async def test_client_of_a_port_that_does_not_answer_gives_up_in_time() -> None:
+    """Something that listens and is silent is no Redis."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = config.Redis(url=f"redis://127.0.0.1:{port}/0", call_timeout_s=0.1)
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+            async with open_hot(settings):
+                pass
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
+async def test_client_refuses_a_redis_that_would_evict(
+    own: Server, admin: Any, policy: str
+) -> None:
+    """A Redis that throws away keys throws away messages (fault F10)."""
+    admin.config_set("maxmemory-policy", policy)
+
+    with pytest.raises(ConfigError, match=f"maxmemory-policy is {policy}, must be noeviction"):
+        async with open_hot(settings_of(own)):
+            pass
+
+
+async def test_client_with_another_partition_count_is_refused(own: Server) -> None:
+    """Keys would be looked for where they are not; the first count stays."""
+    async with open_hot(settings_of(own, partitions=4)):
+        pass
+
+    with pytest.raises(ConfigError, match=r"redis\.partitions: is 8, .* started with 4"):
+        async with open_hot(settings_of(own, partitions=8)):
+            pass
+    async with open_hot(settings_of(own, partitions=4)) as hot:
+        assert hot.is_up
+
+
+async def test_client_speaks_with_password_and_database(own: Server, admin: Any) -> None:
+    """What the address says is what is used."""
+    admin.config_set("requirepass", "se:cret")
+    url = f"redis://:se%3Acret@127.0.0.1:{own.port}/3"
+
+    async with open_hot(patient(url)) as hot:
+        await hot.call("SET", "k", "v")
+
+    with redis_client(url) as there:
+        assert there.get("k") == b"v"
+
+
+@pytest.mark.parametrize("user", ["", ":wrong@"])
+async def test_client_with_wrong_password_is_a_problem_of_the_settings(
+    own: Server, admin: Any, user: str
+) -> None:
+    """The setting is named, and what was given as the password is not shown."""
+    admin.config_set("requirepass", "secret")
+
+    with pytest.raises(ConfigError, match=r"redis\.url") as caught:
+        async with open_hot(patient(f"redis://{user}127.0.0.1:{own.port}/0")):
+            pass
+
+    assert "wrong@" not in str(caught.value)
+
+
+async def test_clients_of_one_redis_share_its_epochs(own: Server) -> None:
+    """Whoever connects first names them."""
+    settings = settings_of(own, partitions=3)
+
+    async with open_hot(settings) as one, open_hot(settings) as two:
+        assert one.epochs == two.epochs
+        assert all(one.epochs)
+
+
+# going away and coming back
+
+
+async def test_client_reconnects_after_a_reset_in_the_same_epoch(redis_server: Server) -> None:
+    """A link that broke is no other life of Redis: nothing is told but the reconnection."""
+    async with TcpProxy(redis_server.port) as proxy, open_hot(through(proxy)) as hot:
+        told, epochs = Told(hot), list(hot.epochs)
+
+        proxy.reset()
+        await eventually(lambda: told.reloads == 1)
+
+        assert await hot.call("PING") == b"PONG"
+        assert (hot.epochs, told.epochs) == (epochs, 0)
+
+
+async def test_client_of_killed_redis_fails_calls_and_comes_back_in_a_new_epoch(
+    own: Server,
+) -> None:
+    """A Redis that was started again may have gone back in time (promises P1, P5)."""
+    async with open_hot(settings_of(own, partitions=2)) as hot:
+        told, before = Told(hot), list(hot.epochs)
+        calls = [asyncio.ensure_future(hot.call("BLPOP", f"q{n}", 0)) for n in range(3)]
+
+        own.kill()
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, Unavailable)
+        await eventually(lambda: not hot.is_up)
+        with pytest.raises(Unavailable):
+            await hot.call("PING")
+        own.start()
+        await eventually(lambda: hot.is_up and told.reloads == 1)
+
+        assert told.epochs == 1
+        assert all(old != new for old, new in zip(before, hot.epochs, strict=True))
+        assert await hot.call("PING") == b"PONG"
+
+
+async def test_client_tells_the_epoch_before_calls_are_let_through(own: Server) -> None:
+    """Nobody works with what he knew of the life before."""
+    async with open_hot(settings_of(own)) as hot:
+        seen: list[tuple[bool, str]] = []
+        hot.on_epoch.append(lambda: seen.append((hot.is_up, hot.epochs[0])))
+        before = hot.epochs[0]
+
+        own.kill()
+        own.start()
+        await eventually(lambda: hot.is_up and hot.epochs[0] != before)
+
+        assert seen == [(False, hot.epochs[0])]
+
+
+async def test_client_whose_calls_vanish_gives_up_and_reconnects(redis_server: Server) -> None:
+    """A link that swallows everything is found by the deadline (faults F14, F15)."""
+    async with TcpProxy(redis_server.port) as proxy, open_hot(through(proxy)) as hot:
+        told = Told(hot)
+        # From the next connection on: making one may fail as often as it likes.
+        hot.settings = through(proxy, call_timeout_s=1.0)
+        proxy.reset()
+        await eventually(lambda: told.reloads > 0 and hot.is_up)
+
+        proxy.blackhole("down")
+        with pytest.raises(Unavailable, match="no answer within 1 s"):
+            await hot.call("PING")
+
+        proxy.heal()
+
+        await eventually(lambda: hot.is_up)
+        assert await hot.call("PING") == b"PONG"
+
+
+async def test_client_that_redis_refuses_at_first_keeps_trying(own: Server, admin: Any) -> None:
+    """What is wrong with Redis for a while does not end the process."""
+    async with open_hot(settings_of(own)) as hot:
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+        admin.client_kill_filter(_type="normal", skipme=True)
+        await eventually(lambda: not hot.is_up)
+
+        admin.config_set("maxmemory-policy", "noeviction")
+
+        await eventually(lambda: hot.is_up)
+
+
+# calls
+
+
+async def test_client_runs_a_script_that_redis_forgot(hot: HotClient) -> None:
+    """SCRIPT FLUSH and failover cost a round trip, nothing else (fault F20)."""
+    await hot.call("SCRIPT", "FLUSH")
+
+    args: dict[str, Value] = {"owner": "me", "ttl_ms": 60_000}
+    tokens = [await hot.run(load_script("lease"), {"lease": "{p0}:lease:w"}, args) for _ in "ab"]
+
+    assert tokens == [1, 1]
+    assert await hot.call("SCRIPT", "EXISTS", load_script("lease").sha) == [1]
+
+
+async def test_client_transaction_is_read_as_one(hot: HotClient) -> None:
+    """Nothing comes between its calls, and each has its reply."""
+    await hot.call("SET", "{p0}:n", 1)
+
+    async def bump() -> None:
+        for _ in range(50):
+            await hot.call("INCR", "{p0}:n")
+
+    bumping = asyncio.create_task(bump())
+    for _ in range(50):
+        first, second = await hot.snapshot(("GET", "{p0}:n"), ("GET", "{p0}:n"))
+        assert first == second
+    await bumping
+
+
+async def test_client_of_full_redis_is_overloaded_and_reads_on(own: Server, admin: Any) -> None:
+    """New data is refused; reads, leases and what is declared for it go on (faults F10, F45)."""
+    async with open_hot(settings_of(own)) as hot:
+        await hot.call("SET", "{p0}:k", "v")
+        admin.config_set("maxmemory", 1)
+
+        with pytest.raises(Overloaded):
+            await hot.call("SET", "{p0}:k", "w")
+        why = await eventually(lambda: hot.refusal)
+        assert "is full" in why and hot.name in why
+        assert await hot.run(
+            load_script("lease"), {"lease": "{p0}:l"}, {"owner": "me", "ttl_ms": 1}
+        )
+        assert await hot.snapshot(("GET", "{p0}:k"), ("GET", "{p0}:none")) == [b"v", None]
+        assert await hot.transaction(("SET", "{p0}:k", "x"), ("GET", "{p0}:k")) == [b"OK", b"x"]
+        assert await hot.call("GET", "{p0}:k") == b"x"
+
+        admin.config_set("maxmemory", 0)
+        await hot.call("SET", "{p0}:k", "w")
+        await eventually(lambda: not hot.refusal)
+
+
+async def test_client_that_waits_for_replicas_promises_nothing_without_them(own: Server) -> None:
+    """What only one server has may be lost with it: the sender is told to try again (P1)."""
+    bump = ("INCR", "{p0}:n")
+    async with (
+        # It waits for a quarter of a call's time.
+        open_hot(settings_of(own, wait_replicas=1, call_timeout_s=8.0)) as careful,
+        open_hot(settings_of(own)) as plain,
+    ):
+        replies: list[Any] = []
+        careful.commit(replies.append, *bump)
+        plain.commit(replies.append, *bump)
+        await eventually(lambda: len(replies) == 2)
+
+        refusal = next(reply for reply in replies if isinstance(reply, Unavailable))
+        assert "0 of 1 replicas" in refusal.message
+        assert 2 in replies or 1 in replies  # of the other one
+        assert await careful.call("GET", "{p0}:n") == b"2"
+
+
+async def test_client_that_waits_for_the_disk_refuses_a_redis_that_cannot(own: Server) -> None:
+    """Redis 7.0 has no WAITAOF, and one without an append-only file nothing to wait for."""
+    with redis_client(redis_url_of(own)) as admin:
+        admin.config_set("appendonly", "no")
+    with pytest.raises(ConfigError, match=r"CHAT_REDIS_WAIT_FSYNC\): needs Redis 7\.2 or Valkey"):
+        async with open_hot(settings_of(own, wait_fsync=True)):
+            pass
+
+
+@pytest.mark.skipif(not has_binary("valkey-server"), reason="run `make tools`")
+async def test_client_that_waits_for_the_disk_promises_nothing_before_it(tmp_path: Path) -> None:
+    """An ack means that a crash of Redis and of its machine cannot take the message (P1)."""
+    launch = redis_launch(tmp_path, free_port(), appendonly="no")
+    argv = [*launch.argv[:2], str(find_binary("valkey-server")), *launch.argv[3:]]
+    server = Server(dataclasses.replace(launch, argv=argv)).start()
+    bump, replies = ("INCR", "{p0}:n"), list[Any]()
+    try:
+        with redis_client(redis_url_of(server)) as admin:
+            # It is written down and left to the kernel: nobody asks the disk.
+            admin.config_set("appendfsync", "no")
+            admin.config_set("appendonly", "yes")
+            await eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])
+            changes = {"wait_fsync": True, "call_timeout_s": 8.0}
+            async with open_hot(settings_of(server, **changes)) as hot:
+                hot.commit(replies.append, *bump)
+                await eventually(lambda: replies)
+                assert isinstance(replies[0], Unavailable)
+                assert "not on the disk yet" in replies[0].message
+
+                admin.config_set("appendfsync", "always")
+                hot.commit(replies.append, *bump)
+                await eventually(lambda: len(replies) == 2)
+                assert replies[1] == 2
+    finally:
+        server.kill()
+
+
+async def test_client_of_a_redis_that_takes_no_writes_says_why(own: Server, admin: Any) -> None:
+    """It answers every question and keeps nothing: who asks whether we are ready has to hear so."""
+    async with open_hot(settings_of(own)) as hot:
+        admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
+        why = await eventually(lambda: hot.refusal)
+        assert "NOREPLICAS" in why
+        admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
+        await eventually(lambda: not hot.refusal)
+
+
+async def test_client_call_that_breaks_an_invariant_is_corrupt_data(hot: HotClient) -> None:
+    """It pages somebody and is not tried again."""
+    await hot.call("SET", "{p0}:box:alice", "not a hash")
+
+    with pytest.raises(CorruptData, match="WRONGTYPE"):
+        await Inboxes(hot).open_box(UserId("alice"), [], hot.epoch_of(0))
+
+
+async def test_client_that_is_closed_leaves_no_connection(own: Server, admin: Any) -> None:
+    """A process that ends in order does not wait for Redis to notice."""
+    async with open_hot(settings_of(own)):
+        pass
+
+    await eventually(lambda: len(admin.client_list(_type="normal")) == 1)

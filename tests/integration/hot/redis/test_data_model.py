@@ -1,0 +1,67 @@
+"""What is really in Redis after a tour is what the document says, down to type and field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from chatserver.hot.redis.factory import open_hot
+from tests.integration.hot.every_key import PARTITIONS, use_everything
+from tests.integration.hot.support import patient
+from tests.support.servers.processes import redis_client
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "data-model.md"
+_ROW = re.compile(r"^\| `(\{[^`]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+_FIELD_ROW = re.compile(r"^\| `([^`{]+)` \|", re.MULTILINE)
+_ID = "[A-Za-z0-9_-]+"
+# Hashes and streams whose fields are ids or places, described in words.
+_FREE = (
+    "members", "turnover", "log", "over", "revs", "hidden", "inbox", "backlog", "seqs", "where",
+    "large", "since", "pushed", "units", "flushes", "rounds", "refs-even", "refs-odd", "progress",
+)  # fmt: skip
+
+
+def matcher(key: str) -> re.Pattern[str]:
+    """A pattern of all keys that a documented key stands for."""
+    pattern = re.escape(key).replace(re.escape("{pN}"), r"\{p\d+\}")
+    return re.compile(re.sub(r"<\w+>", _ID, pattern))
+
+
+def fields_of(client: Any, name: bytes, kind: str) -> set[str]:
+    """The fields of a hash, or of a stream's entries, with ids taken off."""
+    if kind == "hash":
+        found = client.hkeys(name)
+    elif kind == "stream":
+        found = [field for _, fields in client.xrange(name) for field in fields]
+    else:
+        found = []
+    names = {re.sub(r"^([cdlrt]):.*", r"\1:<chat>", field.decode()) for field in found}
+    who = "<sender>" if b":chat:" in name else "<session>"
+    names = {re.sub(r"^g:.*", "g:<gateway>", re.sub(r"^s:.*", f"s:{who}", n)) for n in names}
+    return {re.sub(r"^m:.*:.*", "m:<chat>:<user>", name) for name in names}
+
+
+async def test_hot_keys_after_a_tour_are_as_documented(redis_url: str) -> None:
+    """Nothing is in Redis that operators cannot look up, and nothing is described in vain."""
+    section = DOCUMENT.read_text("utf-8").partition("\n## Redis\n")[2].partition("\n## ")[0]
+    rows = {matcher(key): (kind, holds) for key, kind, holds in _ROW.findall(section)}
+    described = set(_FIELD_ROW.findall(section))
+    seen = set()
+    async with open_hot(patient(redis_url, partitions=PARTITIONS)) as hot:
+        await use_everything(hot)
+
+    with redis_client(redis_url) as client:
+        for name in client.scan_iter():
+            (row,) = [row for row in rows if row.fullmatch(name.decode())]
+            kind, holds = rows[row]
+            seen.add(row)
+            assert client.type(name).decode() == kind, name
+            if name.decode().split(":")[1] not in _FREE:
+                known = described | set(re.findall(r"`([^`]+)`", holds))
+                assert fields_of(client, name, kind) <= known, name
+
+    # A reference is in the one or the other by the time of day.
+    unseen = {row.pattern.partition(":")[2] for row in set(rows) - seen}
+    assert {name.partition(":")[0] for name in unseen} <= {r"refs\-even", r"refs\-odd"}
+    assert len(unseen) < 2

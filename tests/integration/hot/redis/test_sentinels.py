@@ -1,0 +1,140 @@
+"""A Redis that Sentinels watch over: its master dies, or steps down (fault F11)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatserver import config
+from chatserver.dev.binaries import find_binary
+from chatserver.dev.servers import HOST, Server, redis_launch
+from chatserver.errors import Unavailable
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from tests.integration.hot.support import patient
+from tests.support.servers.processes import eventually, free_port, redis_client, redis_url_of
+
+FAILOVER_S = 60.0  # what a busy machine may take; it is 2 s on one at rest
+
+
+@dataclasses.dataclass
+class Watched:
+    """A master with a replica, and three Sentinels that watch."""
+
+    servers: list[Server]
+    sentinels: list[Server]
+
+    @property
+    def settings(self) -> config.Redis:
+        """Settings that know the Sentinels alone."""
+        urls = [redis_url_of(sentinel).rpartition("/")[0] for sentinel in self.sentinels]
+        return patient("redis://nowhere:1/0", sentinels=urls)
+
+    def miss_the_dead(self) -> None:
+        """Let the Sentinels act soon: only now, lest they do it when a server is held up."""
+        for sentinel in self.sentinels:
+            words = ("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "700")
+            self.admin(sentinel).execute_command(*words)
+
+    def admin(self, server: Server) -> Any:
+        """Another way to a server."""
+        return redis_client(redis_url_of(server), protocol=2)
+
+
+def start_sentinel(folder: Path, master: Server) -> Server:
+    """Start a Sentinel: the same program, with a file that it writes itself."""
+    port = free_port()
+    launch = redis_launch(folder / f"sentinel-{port}", port, appendonly="no")
+    launch.folder.mkdir(parents=True)
+    file = launch.folder / "sentinel.conf"
+    file.write_text(
+        f"port {port}\nbind {HOST}\ndir {launch.folder}\n"
+        f"sentinel monitor mymaster {HOST} {master.port} 2\n"
+        "sentinel down-after-milliseconds mymaster 60000\n"  # see `miss_the_dead`
+        "sentinel failover-timeout mymaster 3000\n"
+    )
+    argv = [str(find_binary("redis-server")), str(file), "--sentinel"]
+    return Server(dataclasses.replace(launch, argv=argv)).start()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    """Master, replica and Sentinels that know of each other."""
+    servers = [
+        Server(redis_launch(tmp_path / name, free_port(), appendonly="no")).start()
+        for name in ("first", "second")
+    ]
+    made = Watched(servers, [])
+    try:
+        made.admin(servers[1]).replicaof(HOST, servers[0].port)
+        made.sentinels += [start_sentinel(tmp_path, servers[0]) for _ in range(3)]
+        yield made
+    finally:
+        for server in (*servers, *made.sentinels):
+            server.kill()
+
+
+async def is_ready(watched: Watched) -> bool:
+    """Return whether every Sentinel knows the replica and the other two."""
+    for sentinel in watched.sentinels:
+        client = watched.admin(sentinel)
+        client.response_callbacks.clear()
+        (words,) = client.execute_command("SENTINEL", "MASTERS")
+        known = dict(zip(words[::2], words[1::2], strict=True))
+        if (known[b"num-slaves"], known[b"num-other-sentinels"]) != (b"1", b"2"):
+            return False
+    link = watched.admin(watched.servers[1]).info("replication")["master_link_status"]
+    return bool(link == "up")
+
+
+async def write(hot: HotClient) -> bool:
+    """Write through the client; False while that is refused for now."""
+    try:
+        await hot.call("SET", "{p0}:limit:x", "1")
+    except Unavailable:
+        return False
+    return True
+
+
+async def test_client_goes_to_whom_the_sentinels_promote(watched: Watched) -> None:
+    """A dead master costs a pause with `unavailable`, and another epoch: it may have gone back."""
+    await eventually(lambda: is_ready(watched), FAILOVER_S)
+    first, second = watched.servers
+    async with open_hot(watched.settings) as hot:
+        before = hot.epoch_of(0)
+        assert hot.name.endswith(f":{first.port}")
+        assert await write(hot)
+        first.kill()
+        watched.miss_the_dead()
+
+        await eventually(lambda: write(hot), FAILOVER_S)
+
+        assert hot.name.endswith(f":{second.port}")
+        assert hot.epoch_of(0) != before
+
+
+async def test_client_leaves_a_master_that_stepped_down(watched: Watched) -> None:
+    """It answers on, and refuses what is written there (READONLY): nobody has to restart us."""
+    first, second = watched.servers
+    async with open_hot(watched.settings) as hot:
+        assert await write(hot)
+        for sentinel in watched.sentinels:
+            sentinel.kill()  # they would make it master again
+
+        watched.admin(second).replicaof("NO", "ONE")
+        watched.admin(first).replicaof(HOST, second.port)
+
+        await eventually(lambda: not hot.is_up, FAILOVER_S)
+
+
+async def test_client_whose_sentinels_are_away_says_so() -> None:
+    """Whoever starts a gateway reads what does not answer."""
+    url = f"redis://{HOST}:{free_port()}"
+
+    with pytest.raises(Unavailable, match=url.removeprefix("redis://")):
+        async with open_hot(config.Redis(sentinels=[url])):
+            pass

@@ -1,0 +1,242 @@
+"""The way of one slot's calls: never out of order, never twice, never into another epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import hiredis
+import pytest
+
+from chatserver.errors import Unavailable
+from chatserver.hot.redis import slot_routes
+from chatserver.hot.redis.slot_routes import Route
+from chatserver.hot.redis.wire import Wire
+from tests.support.servers.processes import eventually
+
+PATIENCE_S = 60.0  # deadline of calls, where a test is not about that
+MOVED, ASK, TRYAGAIN = "-MOVED 7 h:2\r\n", "-ASK 7 h:2\r\n", "-TRYAGAIN keys are apart\r\n"
+
+
+class Node:
+    """A server that answers as the test says, each command in turn; then with OK."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.wire: Wire | None = None
+        self.answers: list[str] = []
+        self.got: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer until the connection ends."""
+        parser = hiredis.Reader()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                parser.feed(data)
+                while (command := parser.gets()) is not False:
+                    await self.gate.wait()
+                    self.got.append(b" ".join(command).decode())
+                    writer.write((self.answers.pop(0) if self.answers else "+OK\r\n").encode())
+        writer.close()
+        self.ended.set()
+
+
+@contextlib.asynccontextmanager
+async def open_node(name: str) -> AsyncIterator[Node]:
+    """Start a node and connect to it."""
+    node = Node(name)
+    async with await asyncio.start_server(node.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_connection(lambda: Wire(name, PATIENCE_S), "127.0.0.1", port)
+        node.wire = wire
+        yield node
+        node.gate.set()
+        wire.abort("the test is over")
+        await node.ended.wait()
+
+
+class Desk:
+    """Looks for nobody by itself: the test settles routes."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.wires: dict[str, Wire | None] = {}
+
+    def look_soon(self) -> None:
+        """Count it."""
+        self.looks += 1
+
+    def find_wire(self, address: str) -> Wire | None:
+        """Return what the test has put there."""
+        return self.wires.get(address)
+
+
+class World:
+    """A route between two nodes, and what became of its calls."""
+
+    def __init__(self, old: Node, new: Node, timeout_s: float) -> None:
+        self.old, self.new, self.desk = old, new, Desk()
+        self.route = Route(7, (), self.desk, timeout_s)
+        self.route.settle(old)
+        self.replies: dict[str, Any] = {}
+        self.order: list[str] = []
+
+    def send(self, *names: str) -> None:
+        """Make calls, each named."""
+        for name in names:
+            self._send(name)
+
+    def _send(self, name: str) -> None:
+        def on_reply(reply: Any) -> None:
+            assert name not in self.replies, f"{name} was answered twice"
+            self.replies[name] = reply
+            self.order.append(name)
+
+        self.route.send(on_reply, ((name,),))
+
+    def failed(self) -> list[str]:
+        """Return the calls that failed for now."""
+        return [name for name, reply in self.replies.items() if isinstance(reply, Unavailable)]
+
+    async def answered(self, count: int) -> None:
+        """Wait for so many answers."""
+        await eventually(lambda: len(self.replies) == count)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Two nodes; the slot is on the first."""
+    async with open_node("old") as old, open_node("new") as new:
+        made = World(old, new, PATIENCE_S)
+        yield made
+        made.route.close()
+
+
+async def test_calls_go_straight_and_in_order(world: World) -> None:
+    """As long as nothing moves."""
+    names = [f"c{n}" for n in range(50)]
+    world.send(*names)
+    await world.answered(50)
+
+    assert world.order == world.old.got == names
+
+
+async def test_calls_refused_by_a_move_run_on_the_new_node_before_later_ones(world: World) -> None:
+    """MOVED means that they did not run; what is made meanwhile waits behind them."""
+    world.old.answers = [MOVED] * 3
+    world.send("a", "b", "c")
+    await eventually(lambda: world.desk.looks > 0)
+    world.send("d", "e")
+
+    world.route.settle(world.new)
+    await world.answered(5)
+
+    assert world.order == world.new.got == ["a", "b", "c", "d", "e"]
+    assert world.old.got == ["a", "b", "c"]
+    assert world.failed() == []
+
+
+async def test_call_that_a_later_one_overtook_fails(world: World) -> None:
+    """It was refused while the one behind it ran: now it is too late for it."""
+    world.old.answers = [TRYAGAIN, "+OK\r\n"]
+    world.send("first", "second")
+    await world.answered(2)
+
+    assert world.failed() == ["first"]
+    assert world.replies["second"] == b"OK"
+    assert world.old.got == ["first", "second"]
+
+
+async def test_call_whose_key_went_ahead_is_asked_for_there(world: World) -> None:
+    """ASK: on the other node, just this once, and only after saying so."""
+    world.desk.wires["h:2"] = world.new.wire
+    world.old.answers = [ASK, ASK]
+    world.send("a")
+    await world.answered(1)
+    world.send("b")
+    await world.answered(2)
+
+    assert world.new.got == ["ASKING", "a"]
+    assert world.old.got == ["a", "a", "b"]
+
+
+async def test_call_of_a_slot_that_moves_for_long_fails_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for keys that are apart is told to try again, and others get their turn."""
+    monkeypatch.setattr(slot_routes, "MOVING_S_MAX", 0.05)
+    world.old.answers = [TRYAGAIN] * 200
+    world.send("a")
+    await world.answered(1)
+
+    assert world.failed() == ["a"]
+
+
+async def test_calls_of_an_earlier_epoch_never_reach_another_node(world: World) -> None:
+    """The new node may have gone back in time: they fail, whether they wait or are on their way."""
+    world.old.gate.clear()
+    world.old.answers = [MOVED]
+    world.send("on its way")
+    world.route.hold()
+    world.send("waits")
+
+    world.route.end_life()
+    world.route.settle(world.new)
+    world.old.gate.set()
+    world.send("later")
+    await world.answered(3)
+
+    assert sorted(world.failed()) == ["on its way", "waits"]
+    assert world.new.got == ["later"]
+
+
+async def test_calls_that_wait_too_long_or_are_too_many_fail(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits for ever, and not for everybody."""
+    monkeypatch.setattr(slot_routes, "HELD_MAX", 2)
+    route = world.route = Route(7, (), world.desk, 0.05)
+    route.settle(world.old)
+    route.hold()
+
+    world.send("a", "b", "one too many")
+    await world.answered(3)
+
+    assert world.order[0] == "one too many"
+    assert len(world.failed()) == 3
+    assert world.old.got == []
+
+
+async def test_calls_to_a_node_that_is_lost_fail_at_once(world: World) -> None:
+    """What was on its way may have run; what comes later did not."""
+    world.old.gate.clear()
+    world.send("on its way")
+    assert world.old.wire is not None
+    world.old.wire.abort("lost")
+    world.old.wire = None
+    world.send("later")
+    await world.answered(2)
+
+    assert len(world.failed()) == 2
+
+
+async def test_route_that_is_closed_answers_everything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends leaves nobody waiting."""
+    monkeypatch.setattr(slot_routes, "MOVING_S_MAX", PATIENCE_S)
+    world.old.answers = [TRYAGAIN] * 50
+    world.send("a", "b")
+    await eventually(lambda: len(world.old.got) > 3)
+    world.send("c")
+
+    world.route.close()
+    await world.answered(3)
+
+    assert len(world.failed()) == 3

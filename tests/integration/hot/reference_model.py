@@ -1,0 +1,141 @@
+"""What accept, deliver and settle are to do together, in plain Python: the reference they meet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from chatserver.domain.ids import ChatId, UserId
+from tests.integration.hot.support import (
+    CLOSED,
+    COMMITTED,
+    GATEWAY,
+    KNOWN,
+    NOT_MEMBER,
+    UNDELIVERED,
+    Sending,
+)
+
+
+@dataclasses.dataclass
+class ChatModel:
+    """A chat: its members with the first seq that is theirs, and what it remembers."""
+
+    joined: dict[UserId, int]
+    seq: int = 0
+    base: int = 0
+    done: int = 0
+    epoch: str = ""
+    version: int = 1
+    is_pending: bool = False
+    is_listed: bool = False
+    own: dict[UserId, int] = dataclasses.field(default_factory=dict)
+    places: dict[tuple[UserId, str], int] = dataclasses.field(default_factory=dict)
+    audiences: list[tuple[str, tuple[UserId, ...]]] = dataclasses.field(default_factory=list)
+
+    @property
+    def gate(self) -> str:
+        """The gate as the head of the chat has it."""
+        return f"{self.epoch}:{self.version}" + (":p" if self.is_pending else "")
+
+    def floor_of(self, user: UserId) -> int:
+        """Nothing up to here is the user's."""
+        return max(self.base, self.joined[user] - 1)
+
+    def note_audience(self) -> None:
+        """Remember who is in the chat now."""
+        self.audiences.append((f"{self.epoch}:{self.version}", tuple(self.joined)))
+
+
+@dataclasses.dataclass
+class UserModel:
+    """A user: the inbox, what deliver brought into it, and where the user is."""
+
+    inbox: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    brought: dict[ChatId, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    gateway: str = ""
+
+
+class HotModel:
+    """Chats and users; each method does what the script of its name does."""
+
+    def __init__(self, users: Sequence[UserId], chats: Sequence[ChatId]) -> None:
+        self.epoch = "E1"
+        self.users = {user: UserModel() for user in users}
+        self.chats = {chat: ChatModel(dict.fromkeys(users[:2], 1)) for chat in chats}
+
+    def is_open(self, chat: ChatId) -> bool:
+        """True if the chat can be used in this epoch."""
+        return self.chats[chat].epoch == self.epoch
+
+    def open_chat(self, chat: ChatId) -> None:
+        """Open a chat: what was pending is lost to inboxes, whose devices start again."""
+        state = self.chats[chat]
+        state.epoch, state.is_pending = self.epoch, False
+        state.base = state.done = state.seq
+        state.note_audience()
+
+    def accept(
+        self, chat: ChatId, group: Sequence[Sending]
+    ) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Return code, seq, and the places in the inboxes, of messages that share a call."""
+        if not self.is_open(chat):
+            return [(CLOSED, 0, ())] * len(group)
+        is_fitting = group[-1].gate == self.chats[chat].gate
+        return [self._accept(each, group[-1].to, is_fitting) for each in group]
+
+    def _accept(
+        self, sending: Sending, to: tuple[UserId, ...], is_fitting: bool
+    ) -> tuple[int, int, tuple[int, ...]]:
+        chat = self.chats[sending.chat]
+        is_looked_up = not is_fitting or not sending.is_member
+        if (sending.sender, sending.ref) in chat.places:
+            return KNOWN, chat.places[sending.sender, sending.ref], ()
+        if is_looked_up and sending.sender not in chat.joined:
+            return NOT_MEMBER, 0, ()
+        chat.seq += 1
+        chat.own[sending.sender] = chat.places[sending.sender, sending.ref] = chat.seq
+        if not is_fitting or not to:
+            chat.is_pending = chat.is_listed = True
+            return UNDELIVERED, chat.seq, ()
+        chat.done = chat.seq
+        if any(self.users[user].gateway not in ("", GATEWAY) for user in to):
+            chat.is_listed = True
+        for user in to:
+            self.users[user].inbox.append((sending.chat, chat.seq))
+        return COMMITTED, chat.seq, tuple(len(self.users[user].inbox) for user in to)
+
+    def deliver(
+        self, user: UserId, chat: ChatId, after: int, upto: int, epoch: str
+    ) -> tuple[int, int]:
+        """Return how many were appended, and the head of the inbox."""
+        box = self.users[user]
+        had, had_epoch = box.brought.get(chat, (0, ""))
+        if had_epoch > epoch:
+            return 0, len(box.inbox)
+        missing = range(max(had if had_epoch == epoch else 0, after) + 1, upto + 1)
+        for seq in missing:
+            box.inbox.append((chat, seq))
+            box.brought[chat] = (seq, epoch)
+        return len(missing), len(box.inbox)
+
+    def settle(self, chat: ChatId, upto: int) -> int:
+        """Return how many chats left the list."""
+        state = self.chats[chat]
+        if state.seq > upto:
+            if state.is_pending:
+                state.done = max(state.done, upto)
+            return 0
+        was_listed, state.is_listed, state.is_pending = state.is_listed, False, False
+        state.done = state.seq
+        return int(was_listed)
+
+    def change_members(self, chat: ChatId, user: UserId) -> None:
+        """Let a user in who is not, and out who is."""
+        state = self.chats[chat]
+        if user in state.joined:
+            del state.joined[user]
+        else:
+            state.joined[user] = state.seq + 1
+        state.version += 1
+        state.note_audience()

@@ -1,0 +1,392 @@
+"""What the tests of the hot tier build with: scripts run as their headers say, and their answers.
+
+Scripts are run straight on a real Redis, past the product's own callers, so that a test can say
+exactly what a script is given. Names are checked against the header, as everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import redis
+
+from chatserver import config
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.messages import (
+    format_name,
+    format_place,
+    generation_phase,
+    parse_place,
+    reference_key,
+)
+from chatserver.hot.redis.keys import Keys
+from chatserver.hot.redis.scripts import Script, Value, load_script
+
+EPOCH = "E1"
+GATE = f"{EPOCH}:1"
+GATEWAY = "gw-here"
+CHAT = ChatId("c1")
+ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
+NEVER = 2**53
+
+CLOSED, COMMITTED, UNDELIVERED, KNOWN, NOT_MEMBER, FULL, RESTRAINED = 0, 1, 2, 3, 5, 6, 7
+CHAT_FULL = 8
+OTHER_EPOCH = 3  # of open_chat
+
+
+def patient(url: str, **changes: Any) -> config.Redis:
+    """Settings under which a Redis that is slow for some seconds is not taken for one that is away.
+
+    Whoever tests what is late gives deadlines of its own.
+    """
+    given = {"url": url, "call_timeout_s": 30.0, "connect_timeout_s": 30.0, **changes}
+    return config.Redis.model_validate(given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sending:
+    """One message of a batch. `to` are the recipients whom `accept` may serve itself.
+
+    `to` and `gate` belong to a chat: those of its last message of a batch count.
+    """
+
+    sender: UserId
+    ref: str
+    chat: ChatId = CHAT
+    to: tuple[UserId, ...] = (ALICE, BOB)
+    gate: str = GATE
+    is_large: bool = False
+    is_member: bool = True  # the caller believes that the sender is one
+    mid: str = "M1"
+    digest: str = "d1"
+    receiver: str = ""
+    tail: str = '"chat":"c1"}'
+
+
+class Inboxed(NamedTuple):
+    """A recipient's place in the inbox, and the other gateways where the user is online."""
+
+    seq: int
+    far: str
+
+
+class Answer(NamedTuple):
+    """What `accept` said of one message."""
+
+    code: int
+    seq: int = 0
+    ts: int = 0
+    place: str = ""
+    inboxes: tuple[Inboxed, ...] = ()
+    watching: str = ""  # of a large chat
+    why: int = 0  # of one who may not write
+    wait_ms: int = 0
+
+
+class Scripts:
+    """Runs the scripts on one Redis."""
+
+    def __init__(self, client: redis.Redis, partitions: int = 1) -> None:
+        self.redis: Any = client  # its replies are typed for sync and async at once
+        self.keys = Keys(partitions)
+
+    def run(
+        self,
+        name: str,
+        keys: Mapping[str, Value] | None = None,
+        args: Mapping[str, Value] | None = None,
+        items: Iterable[Mapping[str, Value]] = (),
+    ) -> Any:
+        """Run a script by the names of its header."""
+        script = load_script(name)
+        key_list, arg_list = script.bind(keys, args, items)
+        return self.evaluate(script, key_list, arg_list)
+
+    def evaluate(self, script: Script, keys: Sequence[Value], args: Sequence[Value]) -> Any:
+        """Run a script with keys and arguments in its order."""
+        return self.redis.eval(script.source, len(keys), *keys, *args)
+
+    def accept(
+        self,
+        *batch: Sending,
+        epoch: str = EPOCH,
+        gateway: str = GATEWAY,
+        ref_ttl_s: int = 86_400,
+        backlog_max: int = 1000,
+        chat_backlog_max: int = 100_000,
+        inbox_max: int = 1000,
+        partition: int = 0,
+    ) -> list[Answer]:
+        """Commit a batch and return what became of each message."""
+        script, names = load_script("accept"), self.keys
+        key_list, arg_list = script.bind(
+            {
+                "backlog": names.backlog(partition),
+                "checkpoint": names.checkpoint(partition),
+                "undelivered": names.undelivered(partition),
+                "seqs": names.seqs(partition),
+                "where": names.where(partition),
+            },
+            {
+                "epoch": epoch,
+                "gateway": gateway,
+                "ref_ttl_s": ref_ttl_s,
+                "backlog_max": backlog_max,
+                "inbox_max": inbox_max,
+                "chat_backlog_max": chat_backlog_max,
+                "asked": len(batch),
+            },
+        )
+        chats = group_by_chat(batch)
+        for chat, group in chats.items():
+            to, is_large = group[-1].to, group[-1].is_large
+            key_list += [names.chat(chat), names.members(chat), names.log(chat)]
+            key_list += [names.refs_even(chat), names.refs_odd(chat)]
+            key_list += [names.watchers(chat)] if is_large else [names.inbox(user) for user in to]
+            arg_list += [
+                chat,
+                generation_phase(chat),
+                group[-1].gate,
+                -1 if is_large else len(to),
+                len(group),
+            ]
+            for each in group:
+                arg_list += self._accept_args(script, each, to)
+        reply = self.evaluate(script, key_list, arg_list)
+        answers = _parse_answers(reply, chats)
+        return [answers[each.chat].pop(0) for each in batch]
+
+    def _accept_args(self, script: Script, sending: Sending, to: tuple[UserId, ...]) -> list[Value]:
+        is_listed = sending.is_member and (not to or sending.sender in to)
+        given: dict[str, Value] = {
+            "sender": sending.sender,
+            "listed": "1" if is_listed else "0",
+            "ref": reference_key(sending.sender, sending.ref),
+            "name": format_name(sending.mid, sending.digest),
+            "blob": f"{sending.receiver}\n{sending.tail}",
+        }
+        return [given[name] for name in script.more_args]
+
+    def begin(self, epoch: str) -> None:
+        """Have Redis be in this epoch."""
+        self.redis.hset(self.keys.epoch(0), "epoch", epoch)
+
+    def open_chat(
+        self,
+        *members: UserId,
+        chat: ChatId = CHAT,
+        epoch: str = EPOCH,
+        seq: int = 0,
+        ts: int = 0,
+        version: int = 1,
+        kind: str = "group",
+        name: str = "",
+        history: str = "joined",
+        large: int = 0,
+        newest: Mapping[tuple[UserId, str], str] | None = None,
+        life: str | None = None,
+        asides: Sequence[str] = (),
+        deleted: Sequence[str] = (),
+        changed: str = "",
+    ) -> int:
+        """Open a chat as the warm tier knows it; `newest` maps (sender, ref) to a place.
+
+        `life`: the epoch that Redis is in; else the one that is given. `asides`: places of entries
+        that are not messages; `deleted`: places of deleted messages of the first member.
+        """
+        script, names = load_script("open_chat"), self.keys
+        self.begin(epoch if life is None else life)
+        key_list, arg_list = script.bind(
+            {
+                "chat": names.chat(chat),
+                "members": names.members(chat),
+                "log": names.log(chat),
+                "over": names.over(chat),
+                "revs": names.revs(chat),
+                "asides": names.asides(chat),
+                "epoch": names.epoch(0),
+                "refs_even": names.refs_even(chat),
+                "refs_odd": names.refs_odd(chat),
+                "turnover": names.turnover(chat),
+            },
+            {
+                "epoch": epoch,
+                "seq": seq,
+                "ts": str(ts),
+                "version": version,
+                "kind": kind,
+                "name": name,
+                "history": history,
+                "large": large,
+                "ref_ttl_s": 86_400,
+                "phase": generation_phase(chat),
+                "changed": changed,
+                "members_count": len(members),
+            },
+        )
+        for user in members:
+            arg_list += [user, "member:0"]
+        for place in deleted:
+            key = reference_key(members[0], f"d{place.split(':')[0]}")
+            arg_list += [key, packed(place), f"#{members[0]}"]
+        for (sender, ref), place in (newest or {}).items():
+            author = "" if ref.startswith("change-") else sender  # a membership change's entry
+            arg_list += [reference_key(sender, ref), packed(place), author]
+        for place in asides:
+            arg_list += [reference_key("any", f"a{place.split(':')[0]}"), packed(place), ""]
+        opened: int = self.evaluate(script, key_list, arg_list)
+        return opened
+
+    def deliver(
+        self,
+        user: UserId,
+        upto: int,
+        *,
+        after: int = 0,
+        chat: ChatId = CHAT,
+        inbox_max: int = 1000,
+        epoch: str = EPOCH,
+    ) -> tuple[int, int, str]:
+        """Serve one inbox; return how many were appended, its head, and the user's gateways."""
+        appended, seq, gateways = self.run(
+            "deliver",
+            self.heads(),
+            {"inbox_max": inbox_max},
+            items=[
+                {
+                    "box": self.keys.box(user),
+                    "inbox": self.keys.inbox(user),
+                    "user": user,
+                    "chat_id": chat,
+                    "after": after,
+                    "upto": upto,
+                    "epoch": epoch,
+                }
+            ],
+        )
+        return appended, seq, gateways.decode()
+
+    def settle(self, *done: tuple[ChatId, int]) -> int:
+        """Take chats off the list of unfinished fan-outs; return how many were."""
+        taken: int = self.run(
+            "settle",
+            {"undelivered": self.keys.undelivered(0)},
+            items=[
+                {"chat": self.keys.chat(chat), "chat_id": chat, "upto": upto} for chat, upto in done
+            ],
+        )
+        return taken
+
+    def heads(self) -> dict[str, Value]:
+        """The keys that inboxes of a partition share."""
+        return {"seqs": self.keys.seqs(0), "where": self.keys.where(0)}
+
+    def place(self, user: UserId, gateways: str) -> None:
+        """Have a user online at `gateways`, comma separated."""
+        self.redis.hset(self.keys.where(0), user, gateways)
+
+    def list_chat(self, user: UserId, chat: ChatId = CHAT) -> None:
+        """Have a chat in the user's list."""
+        self.redis.hset(self.keys.box(user), f"c:{chat}", 0)
+
+    # what is there
+
+    def hash(self, key: str) -> dict[str, str]:
+        """Return a hash as text."""
+        return {name.decode(): value.decode() for name, value in self.redis.hgetall(key).items()}
+
+    def head(self, chat: ChatId = CHAT) -> dict[str, str]:
+        """Return the head of a chat."""
+        return self.hash(self.keys.chat(chat))
+
+    def seqs(self) -> dict[str, int]:
+        """Return where each inbox ends."""
+        return {user: int(seq) for user, seq in self.hash(self.keys.seqs(0)).items()}
+
+    def box(self, user: UserId) -> dict[str, str]:
+        """Return a user's box."""
+        return self.hash(self.keys.box(user))
+
+    def inbox(self, user: UserId) -> list[tuple[int, str, str]]:
+        """Return a user's inbox: seq, field, value."""
+        return [
+            (int(name.split(b"-")[0]), field.decode(), value.decode())
+            for name, fields in self.redis.xrange(self.keys.inbox(user))
+            for field, value in fields.items()
+        ]
+
+    def log(self, chat: ChatId = CHAT) -> list[tuple[int, int, str]]:
+        """Return a chat's log: seq, ts, blob."""
+        return [
+            (int(name.split(b"-")[0]), int(ts), blob.decode())
+            for name, fields in self.redis.xrange(self.keys.log(chat))
+            for ts, blob in fields.items()
+        ]
+
+    def waiting(self) -> int:
+        """Return how many messages and marks the backlog is said to hold."""
+        return int(self.redis.hget(self.keys.checkpoint(0), "waiting") or 0)
+
+    def undelivered(self) -> list[str]:
+        """Return the chats with an unfinished fan-out."""
+        return [name.decode() for name in self.redis.zrange(self.keys.undelivered(0), 0, -1)]
+
+
+def packed(place: str) -> bytes:
+    """Return a place as it is stored, of the text "seq:ts:mid:digest"."""
+    seq, ts, mid, digest = place.split(":")
+    return format_place(int(seq), int(ts), mid, digest)
+
+
+def group_by_chat(batch: Sequence[Sending]) -> dict[ChatId, list[Sending]]:
+    """The batch as a call carries it: chat by chat."""
+    chats: dict[ChatId, list[Sending]] = {}
+    for sending in batch:
+        chats.setdefault(sending.chat, []).append(sending)
+    return chats
+
+
+def _parse_answers(
+    reply: list[Any], chats: Mapping[ChatId, Sequence[Sending]]
+) -> dict[ChatId, list[Answer]]:
+    found: dict[ChatId, list[Answer]] = {}
+    words = iter(reply)
+    for chat, group in chats.items():
+        if not next(words):
+            found[chat] = [Answer(CLOSED)] * len(group)
+            continue
+        answers = [_parse_answer(next(words), words) for _ in group]
+        if any(answer.code == COMMITTED for answer in answers):
+            if group[-1].is_large:
+                far = (next(words) or b"").decode()
+                found[chat] = [
+                    answer._replace(watching=far) if answer.code == COMMITTED else answer
+                    for answer in answers
+                ]
+                continue
+            firsts = [next(words) for _ in group[-1].to]
+            fars = [next(words) or b"" for _ in firsts] if next(words) else [b""] * len(firsts)
+            offset = 0
+            for number, answer in enumerate(answers):
+                if answer.code == COMMITTED:
+                    places = tuple(
+                        Inboxed(first + offset, far.decode())
+                        for first, far in zip(firsts, fars, strict=True)
+                    )
+                    answers[number] = answer._replace(inboxes=places)
+                    offset += 1
+        found[chat] = answers
+    assert next(words, None) is None, "the script answered more than it was asked"
+    return found
+
+
+def _parse_answer(code: int, words: Iterator[Any]) -> Answer:
+    if code in (COMMITTED, UNDELIVERED):
+        return Answer(code, next(words), next(words))
+    if code == KNOWN:
+        return Answer(code, place=":".join(map(str, parse_place(next(words)))))
+    if code == RESTRAINED:
+        return Answer(code, why=next(words), wait_ms=next(words))
+    return Answer(code)

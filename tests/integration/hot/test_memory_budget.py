@@ -1,0 +1,68 @@
+"""Daily memory budget of one user in Redis: bounded by bytes for every kind of request."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver import config
+from chatserver.errors import RateLimited
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, Limits
+from tests.load.memory_day import DAY_BYTES_MAX, WAYS, day_budget, measure
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+BUDGET = 300_000
+FIXED_BYTES = 200_000  # keys that exist once per user or partition, and growth of Redis's tables
+STRICT = config.Limits().model_copy(
+    update={"memory_burst_bytes": 100_000, "memory_bytes_per_s": 0.001}
+)
+
+
+def test_day_budget_of_default_settings_is_below_20_mb() -> None:
+    """Burst and a day of refill are what one user can be charged in a day."""
+    assert day_budget(config.Limits()) <= DAY_BYTES_MAX
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_memory_taken_by_requests_is_at_most_what_they_are_charged(
+    redis_url: str, way: str
+) -> None:
+    """Every kind of request costs at least the Redis memory that it leaves, inboxes included."""
+    _, charged, taken = await measure(redis_url, way, 10 * BUDGET if "256" in way else BUDGET)
+
+    assert taken <= charged + FIXED_BYTES
+
+
+async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: HotClient) -> None:
+    """The actual memory of a reaction is paid before anything else is accepted."""
+    one, two = Limits(hot, STRICT), Limits(hot, STRICT)
+    await one.find("memory", "alice").pay("much data", 50_000)
+
+    one.charge_memory("alice", 80_000)
+    one.give_back("memory", "alice")
+    one.charge_memory("alice", 20_000)
+    await one.close()
+
+    with pytest.raises(RateLimited) as refused:
+        await two.find("memory", "alice").pay("much data", 1)
+    assert refused.value.retry_after_ms is not None
+    assert refused.value.retry_after_ms > 49_000_000  # 50,000 bytes are owed: a thousandth a second
+
+
+async def test_memory_bucket_when_spent_refuses_and_names_the_limit(hot: HotClient) -> None:
+    """A request beyond the budget is `rate_limited` with the time until its bytes are there."""
+    one, two = Limits(hot, STRICT), Limits(hot, STRICT)
+    spent = 0
+
+    with pytest.raises(RateLimited, match=r"limits\.memory_bytes_per_s") as refused:
+        while True:
+            await one.find("memory", "alice").pay("much data (limits.memory_bytes_per_s)", 16_000)
+            spent += 16_000
+    assert 100_000 - 16_000 < spent <= 100_000
+    assert refused.value.retry_after_ms is not None
+    assert refused.value.retry_after_ms > 1_000_000  # a thousandth of a byte comes a second
+
+    with pytest.raises(RateLimited):
+        await two.find("memory", "alice").pay("much data", MEMORY_BLOCK_BYTES)
+    await two.find("memory", "bob").pay("much data", 16_000)

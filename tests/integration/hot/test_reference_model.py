@@ -1,0 +1,304 @@
+"""accept, deliver and settle together, against a reference model, in any order.
+
+Sends, repeats, batches over two chats, members who come and go, audiences that are out of date,
+fan-outs by several processes at once that read the chat early or late, serve inboxes one by one,
+repeat themselves, or die on the way, and a new epoch: Redis must say what the model says, and no
+inbox may miss, repeat or swap a message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from chatserver.domain.ids import ChatId, Epoch, UserId
+from chatserver.domain.messages import Audience
+from chatserver.hot.chats.audiences import make_audience
+from tests.integration.hot.reference_model import HotModel
+from tests.integration.hot.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    COMMITTED,
+    GATEWAY,
+    KNOWN,
+    UNDELIVERED,
+    Scripts,
+    Sending,
+    group_by_chat,
+)
+from tests.support.servers.processes import redis_client
+
+USERS = (ALICE, BOB, CAROL)
+CHATS = (ChatId("c1"), ChatId("c2"))
+
+REFS = [f"r{n}" for n in range(30)]
+STEPS = ("send", "send", "send", "fan out", "fan out", "fan out", "disturb")
+
+any_user, any_chat = st.sampled_from(USERS), st.sampled_from(CHATS)
+
+
+@dataclasses.dataclass
+class FanOut:
+    """A process that delivers: what it read, and whom it has not served yet."""
+
+    audience: Audience
+    upto: int
+    missing: set[UserId]
+
+
+class HotMachine(RuleBasedStateMachine):
+    """Does the same to Redis and to the model."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        super().__init__()
+        self._scripts = Scripts(client)
+        self._model = HotModel(USERS, CHATS)
+        self._last_ts = dict.fromkeys(CHATS, 0)
+        self._committed = 0
+        self._epochs = 1
+        self._fan_outs: list[FanOut] = []
+        # What processes were told, and may act on at any later time.
+        self._left: list[tuple[ChatId, int]] = []  # committed and left to them
+        self._mailed: list[tuple[ChatId, int]] = []  # committed in inboxes, and mailed elsewhere
+
+    @initialize()
+    def open(self) -> None:
+        """Both chats are open, with the first two users in them."""
+        self._scripts.redis.flushall()
+        for chat in CHATS:
+            self._open(chat)
+
+    def _open(self, chat: ChatId) -> None:
+        names, joined = self._scripts.keys, self._model.chats[chat].joined
+        self._scripts.open_chat(chat=chat, epoch=self._model.epoch, version=self._version(chat))
+        for user, first in joined.items():
+            self._scripts.redis.hset(names.members(chat), user, f"member:{first}")
+        self._model.open_chat(chat)
+
+    def _version(self, chat: ChatId) -> int:
+        return self._model.chats[chat].version
+
+    @rule(data=st.data(), what=st.sampled_from(STEPS), chat=any_chat, user=any_user)
+    def step(self, data: st.DataObject, what: str, chat: ChatId, user: UserId) -> None:
+        """Something happens; in one rule, so that what is frequent is frequent in every run."""
+        if what == "send":
+            self._send(data)
+        elif what == "fan out":
+            self._fan_out(data)
+        else:
+            self._disturb(data, chat, user)
+
+    # the commit
+
+    def _send(self, data: st.DataObject) -> None:
+        """A batch of messages, some under refs that were used before."""
+        batch = self._draw_batch(data)
+
+        answers = self._scripts.accept(*batch, epoch=self._model.epoch)
+
+        expected = {
+            chat: self._model.accept(chat, group) for chat, group in group_by_chat(batch).items()
+        }
+        for sending, answer in zip(batch, answers, strict=True):
+            chat = sending.chat
+            code, seq, places = expected[chat].pop(0)
+            assert answer.code == code
+            assert tuple(inboxed.seq for inboxed in answer.inboxes) == places
+            if code == KNOWN:
+                assert answer.place.startswith(f"{seq}:")
+            elif code in (COMMITTED, UNDELIVERED):
+                assert answer.seq == seq
+                assert answer.ts > self._last_ts[chat]
+                self._last_ts[chat] = answer.ts
+                self._committed += 1
+                if code == UNDELIVERED:
+                    self._left.append((chat, seq))
+                elif any(inboxed.far for inboxed in answer.inboxes):
+                    self._mailed.append((chat, seq))
+
+    def _draw_batch(self, data: st.DataObject) -> list[Sending]:
+        # What the caller knows of each chat: mostly the audience of now, sometimes one of before.
+        views = {}
+        for chat, state in self._model.chats.items():
+            back = data.draw(st.sampled_from((1, 1, 1, 2, 3)))
+            gate, audience = state.audiences[-min(back, len(state.audiences))]
+            views[chat] = gate, audience, data.draw(st.sampled_from((True, True, True, False)))
+        batch = []
+        for _ in range(data.draw(st.integers(1, 4))):
+            chat = data.draw(any_chat)
+            gate, audience, is_near = views[chat]
+            sender = data.draw(st.sampled_from((*audience, *audience, *USERS)))
+            ref = data.draw(st.sampled_from(REFS))
+            to, is_member = audience if is_near else (), sender in audience
+            batch.append(Sending(sender, ref, chat, to, gate, is_member=is_member))
+        return batch
+
+    # fan-outs, several at a time
+
+    def _fan_out(self, data: st.DataObject) -> None:
+        """A process goes a step or more: reads a chat, serves members, and says that it is done.
+
+        It may stop anywhere, go on at any later time, do all of it again, or never come back.
+        """
+        work = self._draw_work(data)
+        if work is None:
+            return
+        audience, chat = work.audience, work.audience.chat
+        served = data.draw(st.sampled_from(("all", "all", "some", "none")))
+        for user, floor in audience.users.items():
+            if served == "all" or (served == "some" and data.draw(st.booleans())):
+                after = max(floor, audience.done)
+                epoch = audience.epoch
+                appended, head, _ = self._scripts.deliver(
+                    user, work.upto, after=after, chat=chat, epoch=epoch
+                )
+                wanted = self._model.deliver(user, chat, after, work.upto, epoch)
+                assert (appended, head) == wanted
+                work.missing.discard(user)
+        if not work.missing and data.draw(st.sampled_from((True, True, False))):
+            self._settle(chat, work.upto)
+
+    def _draw_work(self, data: st.DataObject) -> FanOut | None:
+        """One that runs already, a gateway's new one, or a repair."""
+        kind = data.draw(st.sampled_from(("running", "gateway", "gateway", "repair")))
+        listed = [chat for chat, state in self._model.chats.items() if state.is_listed]
+        if kind == "running" and self._fan_outs:
+            return data.draw(st.sampled_from(self._fan_outs))
+        if kind == "repair" and listed:
+            audience = self._read_audience(data.draw(st.sampled_from(listed)))
+            upto = audience.top
+        elif self._left:
+            # The newest one mostly; an older one is a process that comes late.
+            chat, seq = self._left[-data.draw(st.integers(1, min(3, len(self._left))))]
+            audience = self._read_audience(chat)
+            upto = min(seq, audience.top)
+        else:
+            return None
+        self._fan_outs = [*self._fan_outs[-2:], FanOut(audience, upto, set(audience.users))]
+        return self._fan_outs[-1]
+
+    def _read_audience(self, chat: ChatId) -> Audience:
+        if not self._model.is_open(chat):
+            self._open(chat)
+        keys, client = self._scripts.keys, self._scripts.redis
+        head, members = client.hgetall(keys.chat(chat)), client.hgetall(keys.members(chat))
+        return make_audience(keys, chat, Epoch(self._model.epoch), head, members)
+
+    def _settle(self, chat: ChatId, upto: int) -> None:
+        assert self._scripts.settle((chat, upto)) == self._model.settle(chat, upto)
+
+    # what goes on around
+
+    def _disturb(self, data: st.DataObject, chat: ChatId, user: UserId) -> None:
+        """Members and users move, mail is on its way, and now and then Redis is another one."""
+        what = data.draw(st.sampled_from(("members", "move", "mail", "mail", "epoch")))
+        if what == "members" and self._model.is_open(chat):
+            self._change_members(chat, user)
+        elif what == "move":
+            self._move(user, data.draw(st.sampled_from(("", GATEWAY, "gw-far"))))
+        elif what == "mail" and self._mailed:
+            # Who committed has told the other gateways, maybe long ago.
+            self._settle(*data.draw(st.sampled_from(self._mailed[-3:])))
+        elif what == "epoch" and data.draw(st.integers(0, 4)) == 0:
+            # With the same data; calls under way have failed.
+            self._epochs += 1
+            self._model.epoch = f"E1{self._epochs:03}"
+            self._fan_outs.clear()
+            self._mailed.clear()
+        elif not self._model.is_open(chat):
+            self._open(chat)
+
+    def _change_members(self, chat: ChatId, user: UserId) -> None:
+        self._model.change_members(chat, user)
+        names, state = self._scripts.keys, self._model.chats[chat]
+        if user in state.joined:
+            self._scripts.redis.hset(names.members(chat), user, f"member:{state.joined[user]}")
+        else:
+            self._scripts.redis.hdel(names.members(chat), user)
+        self._scripts.redis.hset(names.chat(chat), "gate", state.gate)
+
+    def _move(self, user: UserId, gateway: str) -> None:
+        self._model.users[user].gateway = gateway
+        if gateway:
+            self._scripts.place(user, gateway)
+        else:
+            self._scripts.redis.hdel(self._scripts.keys.where(0), user)
+
+    # what holds after every step
+
+    @invariant()
+    def chats_are_as_in_the_model(self) -> None:
+        """Heads, logs, the list of unfinished fan-outs and the count of the backlog."""
+        listed = {chat for chat, state in self._model.chats.items() if state.is_listed}
+        assert set(self._scripts.undelivered()) == listed
+        assert self._scripts.waiting() == self._committed
+        for chat, state in self._model.chats.items():
+            head = self._scripts.head(chat)
+            if head:  # absent before it is opened
+                assert (int(head["seq"]), head["gate"]) == (state.seq, state.gate)
+                assert int(head["done"]) == state.done
+                assert state.is_pending or state.done == state.seq
+                own = {name[2:]: int(seq) for name, seq in head.items() if name[:2] == "s:"}
+                assert own == state.own
+                assert [seq for seq, _, _ in self._scripts.log(chat)] == list(
+                    range(1, state.seq + 1)
+                )
+
+    @invariant()
+    def inboxes_are_as_in_the_model(self) -> None:
+        """Entries in their order, their count without gap, heads, and what deliver noted."""
+        heads = self._scripts.seqs()
+        for user, state in self._model.users.items():
+            found = self._scripts.inbox(user)
+            assert [(chat, int(cs)) for _, chat, cs in found] == state.inbox
+            assert [seq for seq, _, _ in found] == list(range(1, len(found) + 1))
+            assert heads.get(user, 0) == len(found)
+            box = self._scripts.box(user)
+            brought = {name[2:]: value for name, value in box.items() if name[:2] == "t:"}
+            assert brought == {chat: f"{seq} {of}" for chat, (seq, of) in state.brought.items()}
+
+    @invariant()
+    def no_member_misses_or_repeats_a_message(self) -> None:
+        """Since a member joined, the inbox has each message of the chat once, in order.
+
+        Up to the newest, if nothing is pending; at least up to `done`, if something is.
+        """
+        for chat, state in self._model.chats.items():
+            for user in state.joined:
+                floor = state.floor_of(user)
+                got = [
+                    cs
+                    for of, cs in self._model.users[user].inbox  # which is as the real one
+                    if of == chat and cs > floor
+                ]
+                assert got == list(range(floor + 1, floor + 1 + len(got)))
+                least = state.done if state.is_pending else state.seq
+                assert max(least, floor) <= floor + len(got) <= state.seq or floor >= state.seq
+
+
+@pytest.mark.timeout(400)  # a failure is made small first, which takes minutes
+def test_hot_scripts_in_any_order_agree_with_the_model(redis_url: str) -> None:
+    """No order of sends, fan-outs, repairs and membership changes loses or repeats anything."""
+    with redis_client(redis_url) as client:
+        run_state_machine_as_test(
+            lambda: HotMachine(client),
+            settings=settings(
+                max_examples=60,
+                stateful_step_count=30,
+                deadline=None,
+                phases=[Phase.reuse, Phase.generate, Phase.shrink],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

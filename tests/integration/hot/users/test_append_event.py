@@ -1,0 +1,111 @@
+"""append_event.lua: events that are not messages, and chats that are listed once."""
+
+from __future__ import annotations
+
+import time
+
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+def append(
+    scripts: Scripts,
+    *users: str,
+    body: str = "body",
+    listed: bool = False,
+    inbox_max: int = 1000,
+    mark: str = "",
+    level: int = 0,
+) -> list[tuple[int, int, str]]:
+    """Append an event; return for each user (appended, head, gateways)."""
+    reply = scripts.run(
+        "append_event",
+        scripts.heads(),
+        {
+            "inbox_max": inbox_max,
+            "chat_id": CHAT,
+            "body": body,
+            "is_listed": "1" if listed else "",
+            "mark": mark,
+            "level": level,
+        },
+        [
+            {"box": f"{{p0}}:box:{user}", "inbox": f"{{p0}}:inbox:{user}", "user": user}
+            for user in users
+        ],
+    )
+    return [
+        (reply[at], reply[at + 1], reply[at + 2].decode()) for at in range(0, 3 * len(users), 3)
+    ]
+
+
+def test_append_event_takes_the_next_place_of_each_inbox(scripts: Scripts) -> None:
+    """An event stands among the messages, at a place of its own in each inbox."""
+    scripts.deliver(BOB, 2)
+
+    places = append(scripts, ALICE, BOB, body="näive")
+
+    assert places == [(1, 1, ""), (1, 3, "")]
+    assert scripts.inbox(ALICE) == [(1, "!", "näive")]
+    assert scripts.inbox(BOB)[-1] == (3, "!", "näive")
+    assert scripts.seqs() == {ALICE: 1, BOB: 3}
+
+
+def test_append_event_of_new_chat_lists_it_once(scripts: Scripts) -> None:
+    """Whoever tells of a chat again, a user hears of it one time."""
+    before_us = time.time() * 1e6
+
+    first = append(scripts, ALICE, BOB, listed=True)
+    after_us = time.time() * 1e6
+    listed = scripts.box(ALICE)
+    again = append(scripts, ALICE, BOB, listed=True)
+
+    assert first == [(1, 1, ""), (1, 1, "")]
+    assert again == [(0, 1, ""), (0, 1, "")]
+    assert scripts.box(ALICE) == listed
+    assert before_us - 1e6 < int(listed[f"c:{CHAT}"]) < after_us + 1e6
+
+
+def test_append_event_of_chat_with_messages_does_not_list_it_again(scripts: Scripts) -> None:
+    """A chat that a fan-out brought is known, and what it brought stays."""
+    scripts.deliver(ALICE, 4)
+
+    assert append(scripts, ALICE, listed=True) == [(0, 4, "")]
+    assert scripts.box(ALICE)[f"t:{CHAT}"] == "4 E1"
+
+
+def test_append_event_plain_is_appended_every_time(scripts: Scripts) -> None:
+    """A read mark is told each time it moves, and lists no chat."""
+    append(scripts, ALICE)
+
+    assert append(scripts, ALICE) == [(1, 2, "")]
+    assert scripts.box(ALICE) == {}
+
+
+def test_append_event_names_the_gateways_of_the_user(scripts: Scripts) -> None:
+    """Also where nothing was appended."""
+    scripts.place(ALICE, "gw1,gw2")
+
+    assert append(scripts, ALICE, listed=True) == [(1, 1, "gw1,gw2")]
+    assert append(scripts, ALICE, listed=True) == [(0, 1, "gw1,gw2")]
+
+
+def test_append_event_inbox_is_trimmed_to_its_bound(scripts: Scripts) -> None:
+    """The newest events stay."""
+    for _ in range(15):
+        append(scripts, ALICE, inbox_max=10)
+
+    assert [seq for seq, _, _ in scripts.inbox(ALICE)] == list(range(6, 16))
+
+
+def test_append_event_of_a_mark_never_tells_an_older_one_after_a_newer(scripts: Scripts) -> None:
+    """Two devices that mark at once through two gateways do not move a mark back for anybody."""
+    mark = f"m:{CHAT}:{BOB}"
+
+    newer = append(scripts, ALICE, mark=mark, level=14)
+    older = append(scripts, ALICE, mark=mark, level=10)
+    again = append(scripts, ALICE, mark=mark, level=14)
+
+    assert (newer, older, again) == ([(1, 1, "")], [(0, 1, "")], [(0, 1, "")])
+    assert scripts.box(ALICE)[mark] == "14"

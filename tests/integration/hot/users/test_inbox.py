@@ -1,0 +1,266 @@
+"""Inboxes, boxes and logs as the product reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
+from chatserver.domain.inboxes import BoxChat, Delivery, InboxEntry, ListedChat, MarkResult, Place
+from chatserver.domain.messages import ChatHead
+from chatserver.errors import NotFound, Unavailable
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.redis import client
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.inbox import Inboxes
+from tests.integration.hot.support import ALICE, BOB, CHAT, Scripts, Sending, patient
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+OTHER = ChatId("c2")
+
+
+def delivery(user: UserId, upto: int, chat: ChatId = CHAT) -> Delivery:
+    """Serve a user up to a seq."""
+    return Delivery(user, chat, Seq(0), Seq(upto), Epoch("E1"))
+
+
+def commit(scripts: Scripts, hot: HotClient, chat: ChatId, *senders: UserId) -> int:
+    """Open a chat and send one message each; return the last timestamp."""
+    epoch = hot.epochs[0]
+    scripts.open_chat(ALICE, BOB, chat=chat, epoch=epoch)
+    batch = [
+        Sending(sender, f"r{n}", chat=chat, gate=f"{epoch}:1") for n, sender in enumerate(senders)
+    ]
+    return max(answer.ts for answer in scripts.accept(*batch, epoch=epoch))
+
+
+def seqs(*numbers: int) -> list[Seq]:
+    """Numbers as seqs."""
+    return [Seq(number) for number in numbers]
+
+
+# inboxes
+
+
+async def test_inbox_pages_are_what_came_after(hot: HotClient) -> None:
+    """Messages by reference, other events whole, oldest first."""
+    inboxes = Inboxes(hot)
+    await inboxes.deliver([delivery(ALICE, 2)])
+    await inboxes.append_event([ALICE], CHAT, "event ü".encode())
+
+    everything = await inboxes.list_after(ALICE, Seq(0), 10)
+
+    assert everything == [
+        InboxEntry(Seq(1), CHAT, Seq(1), None),
+        InboxEntry(Seq(2), CHAT, Seq(2), None),
+        InboxEntry(Seq(3), None, Seq(0), "event ü".encode()),
+    ]
+    assert await inboxes.list_after(ALICE, Seq(1), 1) == everything[1:2]
+    assert await inboxes.list_after(ALICE, Seq(3), 10) == []
+    assert await inboxes.list_after(BOB, Seq(0), 10) == []
+
+
+@pytest.mark.parametrize("partitions", [1, 64])
+async def test_inbox_deliveries_of_many_users_all_arrive(redis_url: str, partitions: int) -> None:
+    """Whatever partitions the users live in, each is served and told of."""
+    users = [UserId(f"u{n}") for n in range(50)]
+    async with open_hot(patient(redis_url, partitions=partitions)) as hot:
+        inboxes = Inboxes(hot)
+        place = hot.keys.where(hot.keys.partition_of(users[7]))
+        await hot.call("HSET", place, users[7], "gw1,gw2")
+
+        places = await inboxes.deliver([delivery(user, 3) for user in users])
+        events = await inboxes.append_event(users, CHAT, b"event")
+
+        assert {place.user for place in places} == set(users)
+        assert {(place.appended, place.seq) for place in places} == {(3, 3)}
+        assert {(place.user, place.seq) for place in events} == {(user, 4) for user in users}
+        assert Place(users[7], 1, Seq(4), ("gw1", "gw2")) in events  # type: ignore[arg-type]  # names
+        found = dict(zip(users, await inboxes.list_gateways(users), strict=True))
+        assert found[users[7]] == ("gw1", "gw2")
+        assert found[users[8]] == ()
+
+
+async def test_box_lists_chats_by_their_newest_activity(hot: HotClient, scripts: Scripts) -> None:
+    """With the newest message, and what was read and received; what one sends one has read."""
+    inboxes = Inboxes(hot)
+    names = [ChatId("quiet"), OTHER, CHAT]
+    await inboxes.open_box(
+        ALICE, [ListedChat(name, Seq(0), Seq(0)) for name in names], hot.epochs[0]
+    )
+    chat_ts = commit(scripts, hot, CHAT, BOB, BOB, BOB)
+    other_ts = commit(scripts, hot, OTHER, BOB, ALICE, ALICE, ALICE, BOB)
+    await inboxes.mark(ALICE, CHAT, Seq(1), Seq(2))
+
+    chats = await inboxes.list_chats(ALICE)
+
+    assert chats == [
+        BoxChat(OTHER, *seqs(5, 4, 4), order=Ts(other_ts)),
+        BoxChat(CHAT, *seqs(3, 1, 2), order=Ts(chat_ts)),
+        BoxChat(ChatId("quiet"), *seqs(0, 0, 0), order=Ts(0)),
+    ]
+    assert await inboxes.find_all_chats(ALICE) == chats
+    assert await inboxes.list_chats(BOB) == []
+    assert await inboxes.find_all_chats(BOB) is None
+
+
+async def test_box_lists_a_new_chat_by_when_it_was_told_of(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """A chat without a message is above those that rested for longer."""
+    inboxes = Inboxes(hot)
+    await inboxes.append_event([ALICE], CHAT, b"new", is_listed=True)
+    commit(scripts, hot, CHAT, BOB)
+    await inboxes.append_event([ALICE], OTHER, b"new", is_listed=True)
+
+    newest, oldest = await inboxes.list_chats(ALICE)
+
+    assert (newest.chat, newest.top, oldest.chat, oldest.top) == (OTHER, 0, CHAT, 1)
+    assert newest.order > oldest.order
+
+
+async def test_box_marks_are_read_as_they_were_moved(hot: HotClient, scripts: Scripts) -> None:
+    """Moving tells whether there was anything to move."""
+    inboxes = Inboxes(hot)
+    scripts.list_chat(ALICE)
+    commit(scripts, hot, CHAT, BOB, BOB, BOB, BOB, BOB)
+
+    first = await inboxes.mark(ALICE, CHAT, Seq(2), Seq(4))
+    again = await inboxes.mark(ALICE, CHAT, Seq(1), Seq(4))
+
+    assert first == MarkResult(True, *seqs(2, 4))
+    assert again == MarkResult(False, *seqs(2, 4))
+    assert await inboxes.get_marks(ALICE, CHAT) == (2, 4)
+
+
+async def test_box_mark_beyond_the_newest_message_stops_there(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """Nobody can have read what was not sent; a chat that is only listed has nothing to read."""
+    inboxes = Inboxes(hot)
+    scripts.list_chat(ALICE)
+    assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(False, *seqs(0, 0))
+    commit(scripts, hot, CHAT, BOB, BOB)
+
+    assert await inboxes.mark(ALICE, CHAT, Seq(9), Seq(9)) == MarkResult(True, *seqs(2, 2))
+
+
+async def test_box_marks_of_a_sender_are_never_behind_the_own_message(
+    hot: HotClient, scripts: Scripts
+) -> None:
+    """Also if a device of the sender marks an earlier one afterwards."""
+    inboxes = Inboxes(hot)
+    scripts.list_chat(ALICE)
+    commit(scripts, hot, CHAT, BOB, BOB, ALICE, BOB)
+    assert await inboxes.get_marks(ALICE, CHAT) == (3, 3)
+    assert await inboxes.get_marks(BOB, CHAT) == (4, 4)
+
+    assert await inboxes.mark(ALICE, CHAT, Seq(1), Seq(4)) == MarkResult(True, *seqs(3, 4))
+    assert await inboxes.get_marks(ALICE, CHAT) == (3, 4)
+
+
+async def test_box_mark_in_a_chat_of_others_is_not_found(hot: HotClient) -> None:
+    """Nobody marks what he does not have."""
+    with pytest.raises(NotFound, match="no such chat, or you are not a member"):
+        await Inboxes(hot).mark(ALICE, CHAT, Seq(1), Seq(1))
+
+
+async def test_marks_told_late_are_left_out(hot: HotClient) -> None:
+    """An inbox never hears of an older mark after a newer one."""
+    inboxes = Inboxes(hot)
+
+    newer = await inboxes.append_marks([ALICE, BOB], CHAT, b"new", BOB, 9)
+    older = await inboxes.append_marks([ALICE, BOB], CHAT, b"old", BOB, 7)
+    other = await inboxes.append_marks([ALICE, BOB], CHAT, b"hers", ALICE, 1)
+
+    assert [place.appended for place in (*newer, *older, *other)] == [1, 1, 0, 0, 1, 1]
+    assert [e.body for e in await inboxes.list_after(ALICE, Seq(0), 9)] == [b"new", b"hers"]
+
+
+# logs
+
+
+@pytest.fixture
+def filled(hot: HotClient, scripts: Scripts) -> ChatLog:
+    """The log of a chat with ten messages."""
+    epoch = hot.epochs[0]
+    scripts.open_chat(ALICE, BOB, epoch=epoch)
+    gate = f"{epoch}:1"
+    batch = [Sending(ALICE, f"r{n}", gate=gate, receiver="bob", tail=f"t{n}") for n in range(1, 11)]
+    scripts.accept(*batch, epoch=epoch)
+    return ChatLog(hot)
+
+
+async def test_log_pages_before_and_after_a_place(filled: ChatLog) -> None:
+    """Each in rising order, next to the place asked for."""
+
+    async def before(place: int | None, limit: int) -> list[int]:
+        at = None if place is None else Seq(place)
+        return [entry.seq for entry in await filled.list_before(CHAT, at, limit)]
+
+    async def after(place: int, limit: int) -> list[int]:
+        return [entry.seq for entry in await filled.list_after(CHAT, Seq(place), limit)]
+
+    assert await before(None, 3) == [8, 9, 10]
+    assert await before(5, 3) == [2, 3, 4]
+    assert await before(3, 9) == [1, 2]
+    assert await before(1, 9) == []
+    assert await before(0, 9) == []
+    assert await before(99, 2) == [9, 10]
+    assert await after(0, 2) == [1, 2]
+    assert await after(8, 9) == [9, 10]
+    assert await after(10, 9) == []
+
+
+@pytest.mark.parametrize("read", ["list_before", "list_after", "list_large"])
+async def test_log_of_a_later_epoch_is_not_read(
+    redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Sessions here have no `reset` of it: they would take its entries for those that were lost."""
+    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    async with open_hot(patient(redis_url)) as hot:
+        commit(scripts, hot, CHAT, ALICE)
+        log = ChatLog(hot)
+        assert [entry.seq for entry in await log.list_before(CHAT, None, 9)] == [1]
+
+        scripts.redis.flushall()
+        async with open_hot(patient(redis_url)) as newer:
+            assert newer.epochs[0] > hot.epochs[0]
+            commit(scripts, newer, CHAT, ALICE, BOB)
+            place = None if read == "list_before" else Seq(0)
+            with pytest.raises(Unavailable, match="lost what it had"):
+                await getattr(log, read)(CHAT, place, 9)
+
+
+async def test_log_range_is_what_redis_holds_of_it(filled: ChatLog, scripts: Scripts) -> None:
+    """With the message's own bytes, without the receiver before them."""
+    scripts.redis.xtrim(scripts.keys.log(CHAT), minid="4-0", approximate=False)
+
+    found = await filled.list_range(CHAT, Seq(2), Seq(5))
+
+    assert [(entry.seq, entry.tail) for entry in found] == [(4, b"t4"), (5, b"t5")]
+    assert found[0].ts < found[1].ts
+
+
+async def test_log_head_says_whether_the_chat_is_open(
+    filled: ChatLog, hot: HotClient, scripts: Scripts
+) -> None:
+    """A chat of an earlier epoch, or one that Redis does not have, is not."""
+    assert await filled.get_head(CHAT) == ChatHead(Seq(10), is_open=True)
+    assert await filled.get_head(OTHER) == ChatHead(Seq(0), is_open=False)
+
+    scripts.redis.hset(scripts.keys.chat(CHAT), "gate", "earlier:1")
+
+    assert await filled.get_head(CHAT) == ChatHead(Seq(10), is_open=False)
+
+
+async def test_log_stored_is_how_far_the_warm_tier_has_it(
+    filled: ChatLog, scripts: Scripts
+) -> None:
+    """Zero until something is."""
+    assert await filled.get_stored(CHAT) == 0
+    scripts.redis.hset(scripts.keys.chat(CHAT), "stored", 7)
+
+    assert await filled.get_stored(CHAT) == 7
+    assert await filled.get_stored(OTHER) == 0

@@ -1,0 +1,92 @@
+"""mark.lua: a user's marks move forward, never behind what the user sent, and into the backlog."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.hot.support import ALICE, CHAT, NEVER, Scripts
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+
+def mark(scripts: Scripts, read: int = 0, received: int = 0, own: int = 0) -> list[int] | None:
+    """Move alice's marks, who sent `own`; return (moved, read, received)."""
+    reply: list[int] | None = scripts.run(
+        "mark",
+        {
+            "box": scripts.keys.box(ALICE),
+            "backlog": scripts.keys.backlog(0),
+            "checkpoint": scripts.keys.checkpoint(0),
+        },
+        {"chat_id": CHAT, "user": ALICE, "read": read, "received": received, "own": own},
+    )
+    return reply
+
+
+@pytest.fixture(autouse=True)
+def listed(scripts: Scripts) -> None:
+    """Alice has the chat."""
+    scripts.list_chat(ALICE)
+
+
+def test_mark_forward_moves_and_is_in_the_backlog(scripts: Scripts) -> None:
+    """A mark that moved reaches the warm tier with the messages."""
+    assert mark(scripts, read=4, received=6) == [1, 4, 6]
+    assert scripts.box(ALICE)[f"r:{CHAT}"] == "4"
+    assert scripts.box(ALICE)[f"d:{CHAT}"] == "6"
+    ((_, fields),) = scripts.redis.xrange(scripts.keys.backlog(0))
+    assert list(fields.items()) == [(b"c", b"c1"), (b"u", b"alice"), (b"r", b"4"), (b"d", b"6")]
+    assert scripts.waiting() == 1
+
+
+@pytest.mark.parametrize(("read", "received"), [(4, 6), (3, 0), (0, 6), (0, 0), (0, 5)])
+def test_mark_that_is_not_ahead_moves_nothing(scripts: Scripts, read: int, received: int) -> None:
+    """A repeat or a late call changes nothing and costs the backlog nothing (promise I14)."""
+    mark(scripts, read=4, received=6)
+    before = scripts.box(ALICE)
+
+    assert mark(scripts, read=read, received=received) == [0, 4, 6]
+    assert scripts.box(ALICE) == before
+    assert scripts.waiting() == scripts.redis.xlen(scripts.keys.backlog(0)) == 1
+
+
+def test_mark_behind_an_own_message_tells_of_that_one(scripts: Scripts) -> None:
+    """Who sent a message has read up to it: nobody is told of an earlier place afterwards."""
+    assert mark(scripts, read=4, received=9, own=6) == [1, 6, 9]
+    assert scripts.box(ALICE)[f"r:{CHAT}"] == "6"
+
+
+def test_mark_that_only_follows_an_own_message_moves_nothing(scripts: Scripts) -> None:
+    """Sending is told by the message itself; a repeat costs the backlog nothing."""
+    mark(scripts, read=4, received=9, own=4)
+
+    assert mark(scripts, read=5, received=9, own=6) == [0, 6, 9]
+    assert scripts.waiting() == 1
+
+
+def test_mark_is_written_in_full(scripts: Scripts) -> None:
+    """A seq is text of digits only, however large."""
+    assert mark(scripts, read=NEVER - 1) == [1, NEVER - 1, NEVER - 1]
+    assert scripts.box(ALICE)[f"r:{CHAT}"] == str(NEVER - 1)
+
+
+def test_mark_read_is_received_too(scripts: Scripts) -> None:
+    """What one has read one has."""
+    assert mark(scripts, read=7, received=2) == [1, 7, 7]
+
+
+def test_mark_one_leaves_the_other(scripts: Scripts) -> None:
+    """Each of the two moves by itself."""
+    mark(scripts, received=6)
+
+    assert mark(scripts, read=3) == [1, 3, 6]
+    assert mark(scripts, received=9) == [1, 3, 9]
+
+
+def test_mark_in_chat_that_the_user_does_not_have_is_refused(scripts: Scripts) -> None:
+    """A box without the chat gets no marks of it."""
+    scripts.redis.delete(scripts.keys.box(ALICE))
+
+    assert mark(scripts, read=1) is None
+    assert scripts.box(ALICE) == {}
+    assert scripts.waiting() == 0

@@ -1,0 +1,145 @@
+"""Places of sessions, over all gateways: one for a device, so many for a user."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.domain.ids import DeviceId, GatewayId, SessionId, UserId
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.presence_subscriptions import PresenceStates
+from chatserver.hot.users.session_directory import Claim, Claimed, Sessions
+from tests.integration.hot.support import Scripts
+
+pytest_plugins = ["tests.integration.hot.fixtures"]
+
+ALICE, BOB = UserId("alice"), UserId("bob")
+ONE, TWO = GatewayId("gw-1"), GatewayId("gw-2")
+SESSIONS_MAX = 3
+TTL_S = 600  # longer than any test takes
+
+
+class World:
+    """Two gateways at one Redis."""
+
+    def __init__(self, hot: HotClient) -> None:
+        self.sessions = {
+            gateway: Sessions(hot, gateway, SESSIONS_MAX, TTL_S) for gateway in (ONE, TWO)
+        }
+        self.seen = {gateway: PresenceStates(hot, gateway, TTL_S, TTL_S) for gateway in (ONE, TWO)}
+
+    async def claim(
+        self, gateway: GatewayId, session: str, device: str, started_ms: int = 0
+    ) -> Claimed:
+        """Claim a place for a session of alice."""
+        claim = Claim(ALICE, SessionId(session), DeviceId(device), started_ms)
+        (claimed,) = await self.sessions[gateway].claim([claim])
+        return claimed
+
+
+@pytest.fixture
+async def world(hot: HotClient) -> World:
+    """Two gateways that live."""
+    world = World(hot)
+    for seen in world.seen.values():
+        await seen.keep_alive()
+    return world
+
+
+async def test_claim_of_a_device_that_is_elsewhere_replaces_it_there(world: World) -> None:
+    """The older session is named, with its gateway; the newer one stays."""
+    first = await world.claim(ONE, "s1", "phone")
+    second = await world.claim(TWO, "s2", "phone")
+
+    assert first.replaced == ()
+    assert second.replaced == (("s1", ONE),)
+    assert second.started_ms > first.started_ms
+    assert (await world.claim(TWO, "s2", "phone", second.started_ms)).replaced == ()
+
+
+async def test_claim_beyond_the_limit_replaces_the_oldest(world: World) -> None:
+    """Wherever the sessions are."""
+    for number in range(SESSIONS_MAX):
+        assert not (await world.claim((ONE, TWO)[number % 2], f"s{number}", f"d{number}")).replaced
+
+    extra = await world.claim(TWO, "s9", "d9")
+
+    assert extra.replaced == (("s0", ONE),)
+
+
+async def test_claim_again_of_what_was_replaced_meanwhile_tells_to_go(world: World) -> None:
+    """A mail that got lost is made up for: whoever claims again learns of the loss of its place."""
+    first = await world.claim(ONE, "s1", "phone")
+    await world.claim(TWO, "s2", "phone")
+
+    again = await world.claim(ONE, "s1", "phone", first.started_ms)
+
+    assert again == Claimed(first.started_ms, (("s1", ONE),))
+
+
+async def test_claim_again_after_redis_lost_all_keeps_the_newest(
+    world: World, scripts: Scripts
+) -> None:
+    """In whatever order gateways say again what they have."""
+    first = await world.claim(ONE, "s1", "phone")
+    second = await world.claim(TWO, "s2", "phone")
+    scripts.redis.flushall()
+    for seen in world.seen.values():
+        await seen.keep_alive()
+
+    newer = await world.claim(TWO, "s2", "phone", second.started_ms)
+    older = await world.claim(ONE, "s1", "phone", first.started_ms)
+
+    assert newer.replaced == ()
+    assert older.replaced == (("s1", ONE),)
+
+
+async def test_claim_leaves_sessions_of_dead_gateways_out(world: World) -> None:
+    """Who cannot be told does not count, and takes up no place."""
+    for number in range(SESSIONS_MAX):
+        await world.claim(ONE, f"s{number}", f"d{number}")
+    await world.seen[ONE].leave(0.0)
+
+    assert (await world.claim(TWO, "s8", "d0")).replaced == ()
+    assert (await world.claim(TWO, "s9", "d9")).replaced == ()
+
+
+async def test_release_gives_the_place_back(world: World, hot: HotClient) -> None:
+    """A user who closes a device may open another."""
+    for number in range(SESSIONS_MAX):
+        await world.claim(ONE, f"s{number}", f"d{number}")
+
+    world.sessions[ONE].release(ALICE, SessionId("s1"))
+
+    assert (await world.claim(TWO, "s9", "d9")).replaced == ()
+
+
+async def test_claims_of_one_device_at_the_same_time_leave_one(world: World) -> None:
+    """Fifty races, each over both gateways: all but one learn that they have to go."""
+    for round_ in range(50):
+        names = [f"r{round_}-{number}" for number in range(4)]
+        claimed = await asyncio.gather(
+            *(world.claim((ONE, TWO)[n % 2], name, "phone") for n, name in enumerate(names))
+        )
+
+        gone = {session for each in claimed for session, _ in each.replaced} & set(names)
+        starts = dict(zip(names, (each.started_ms for each in claimed), strict=True))
+        assert len(gone) == len(names) - 1
+        assert set(names) - gone == {max(starts, key=starts.__getitem__)}
+
+
+async def test_claims_in_one_call_are_answered_each(world: World) -> None:
+    """A gateway says all that it has in a few calls; users do not mix."""
+    claims = [
+        Claim(user, SessionId(f"{user}-{n}"), DeviceId(f"d{n}"), 0)
+        for user in (ALICE, BOB)
+        for n in range(SESSIONS_MAX + 1)
+    ]
+
+    claimed = await world.sessions[ONE].claim(claims)
+
+    assert [bool(each.replaced) for each in claimed] == [False] * SESSIONS_MAX + [True] + [
+        False
+    ] * SESSIONS_MAX + [True]
+    assert claimed[-1].replaced == (("bob-0", ONE),)

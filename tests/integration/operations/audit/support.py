@@ -1,0 +1,116 @@
+"""What the tests of the audit build with: an auditor that asks again at once, planted faults."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from chatserver.cold.segments import encode_segment
+from chatserver.domain.archive_segments import Segment
+from chatserver.domain.ids import new_id
+from chatserver.operations.audit.chat_audit import Tally
+from chatserver.operations.audit.worker import Audit, make_audit
+from chatserver.protocol.frames import Message
+from chatserver.warm.archive import manifests
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
+from tests.integration.workers.archive.support import World
+
+NOW_TS = 4_000_000_000_000_000  # of what is not old
+IN_2020 = 1_600_000_000.0
+
+
+async def told() -> None:
+    """Hear of progress."""
+
+
+def audit_of(world: World, *, orphan_age_s: int = 0, **settings: Any) -> Audit:
+    """An audit that looks again after `confirm_s` (at once), at objects of any age."""
+    values = {"confirm_s": 0.0, "orphan_age_s": orphan_age_s, **settings}
+    audit = world.parts.settings.audit.model_copy(update=values)
+    own = world.parts.settings.model_copy(update={"audit": audit})
+    return make_audit(own, world.parts.hot, world.client, world.store, world.parts.clock, None)
+
+
+async def audited(world: World, **settings: Any) -> Tally:
+    """Look at the world's chat, and its objects."""
+    tally = Tally()
+    audit = audit_of(world, **settings)
+    await audit.look_at(world.chat, tally, told)
+    await audit.look_at_objects(world.chat, tally)
+    assert not tally.failed
+    return tally
+
+
+def summary(tally: Tally) -> list[tuple[str, int, int]]:
+    """What was found: kind and seqs."""
+    return [(each.kind, each.first, each.last) for each in tally.findings]
+
+
+@dataclasses.dataclass
+class Planter:
+    """Does to a chat's tiers what nobody should."""
+
+    world: World
+
+    @property
+    def _messages(self) -> str:
+        return MESSAGES.name_in(self.world.parts.settings.warm)
+
+    @property
+    def _directory(self) -> str:
+        return DIRECTORY.name_in(self.world.parts.settings.warm)
+
+    def _key(self, entry: Message) -> dict[str, Any]:
+        return {"chatid": {"S": entry.chat}, "ts": {"N": str(entry.ts)}}
+
+    async def delete_item(self, entry: Message) -> None:
+        """Take an item away."""
+        request = {"TableName": self._messages, "Key": self._key(entry)}
+        await self.world.client.call("delete_item", request)
+
+    async def set_attribute(self, entry: Message, name: str, value: Any) -> None:
+        """Write into an item; None takes the attribute away."""
+        request = {
+            "TableName": self._messages,
+            "Key": self._key(entry),
+            "UpdateExpression": "REMOVE #n" if value is None else "SET #n = :v",
+            "ExpressionAttributeNames": {"#n": name},
+        }
+        if value is not None:
+            request["ExpressionAttributeValues"] = {":v": value}
+        await self.world.client.call("update_item", request)
+
+    async def delete_object(self, segment: Segment) -> None:
+        """Take an object away."""
+        await self.world.store.call("delete_object", Key=segment.key)
+
+    async def change_object(self, segment: Segment) -> None:
+        """Write other bytes, as many, into an object."""
+        data = await self.world.store.read(segment.key, size_max=1 << 24)
+        spoilt = data[:-1] + bytes([data[-1] ^ 1])
+        await self.world.store.call("put_object", Key=segment.key, Body=spoilt)
+
+    async def grow_object(self, segment: Segment) -> None:
+        """Write more into an object."""
+        data = await self.world.store.read(segment.key, size_max=1 << 24)
+        await self.world.store.call("put_object", Key=segment.key, Body=data + b"more")
+
+    async def delete_row(self, segment: Segment) -> None:
+        """Take a segment's row away."""
+        key = {
+            "PK": {"S": f"a#{segment.chat}"},
+            "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
+        }
+        await self.world.client.call("delete_item", {"TableName": self._directory, "Key": key})
+
+    async def add_segment(self, entries: list[Message], *, with_row: bool = True) -> Segment:
+        """Write an object nobody asked for, with a row or without."""
+        segment, data = encode_segment(entries, new_id().lower())
+        await self.world.store.call("put_object", Key=segment.key, Body=data)
+        if with_row:
+            item = manifests._encode(segment) | {
+                "PK": {"S": f"a#{segment.chat}"},
+                "SK": {"S": f"s#{segment.last:020d}#{segment.chat}"},
+            }
+            await self.world.client.call("put_item", {"TableName": self._directory, "Item": item})
+        return segment

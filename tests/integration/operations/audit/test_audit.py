@@ -1,0 +1,209 @@
+"""The audit finds each fault that is planted, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from chatserver.protocol.frames import Message
+from tests.integration.operations.audit.support import NOW_TS, Planter, audited, summary
+from tests.integration.workers.archive.support import World
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ARCHIVED, ALL = 9, 16  # segments of 4 entries, and 7 items
+
+
+async def make_chat(aging: World) -> list[Message]:
+    """A chat of three segments and some items."""
+    young = (aging.old(seq, ts=NOW_TS + seq) for seq in range(ARCHIVED + 1, ALL + 1))
+    sent = [*aging.texts(ARCHIVED), *young]
+    await aging.put(*sent)
+    await aging.archiver(segment_entries_max=4).visit(aging.chat)
+    return sent
+
+
+async def test_chat_that_is_whole_gives_no_finding(aging: World) -> None:
+    """Segments, items, an edit that lies over a segment, a message that expired and is gone."""
+    sent = await make_chat(aging)
+    over = int(aging.parts.clock.time()) - 10
+    expired = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, expires_at=over)
+    later = aging.old(ALL + 2, ts=NOW_TS + ALL + 2)
+    await aging.put(expired, later)
+    await Planter(aging).delete_item(expired)  # as TTL does
+    edit = aging.old(ALL + 3, ts=NOW_TS + ALL + 3, kind="edit", body="new", target=7)
+    await aging.put(edit)
+    await aging.parts.message_changes.apply(aging.chat, sent[6].ts, [edit])
+
+    tally = await audited(aging)
+
+    assert summary(tally) == []
+    assert (tally.chats, tally.entries, tally.unverified) == (1, ALL + 3, 0)
+
+
+async def delete_item(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).delete_item(sent[12])
+
+
+async def delete_last_items_but_one(aging: World, sent: list[Message]) -> None:
+    for entry in sent[12:15]:
+        await Planter(aging).delete_item(entry)
+
+
+async def delete_first_items(aging: World, sent: list[Message]) -> None:
+    for entry in sent[9:11]:
+        await Planter(aging).delete_item(entry)
+
+
+async def change_body(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).set_attribute(sent[12], "body", {"S": "something else"})
+
+
+async def change_sender(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).set_attribute(sent[12], "sender_id", {"S": "mallory"})
+
+
+async def break_item(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).set_attribute(sent[12], "mid", None)
+
+
+async def delete_object(aging: World, _: list[Message]) -> None:
+    await Planter(aging).delete_object((await aging.segments())[1])
+
+
+async def change_object(aging: World, _: list[Message]) -> None:
+    await Planter(aging).change_object((await aging.segments())[1])
+
+
+async def grow_object(aging: World, _: list[Message]) -> None:
+    await Planter(aging).grow_object((await aging.segments())[1])
+
+
+async def delete_row(aging: World, _: list[Message]) -> None:
+    await Planter(aging).delete_row((await aging.segments())[1])
+
+
+async def delete_last_row(aging: World, _: list[Message]) -> None:
+    await Planter(aging).delete_row((await aging.segments())[2])
+
+
+async def overlap(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).add_segment(sent[2:6])
+
+
+async def segment_beyond(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).add_segment(sent[9:12])
+
+
+async def orphan(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).add_segment(sent[1:3], with_row=False)
+
+
+async def repeat(aging: World, sent: list[Message]) -> None:
+    await aging.put(aging.old(13, ts=NOW_TS + 100, mid="M-other"))
+
+
+async def repeat_of_archived(aging: World, sent: list[Message]) -> None:
+    await aging.put(aging.old(6, ts=sent[6].ts - 1, mid="M-other"))
+
+
+async def run_ahead(aging: World, sent: list[Message]) -> None:
+    await Planter(aging).delete_item(sent[11])
+    await aging.put(aging.old(5000, ts=sent[11].ts, mid="M-other"))
+
+
+async def other_text_over_segment(aging: World, sent: list[Message]) -> None:
+    await aging.put(aging.old(6, body="same revision, another text"))
+
+
+PLANTED: dict[Callable[[World, list[Message]], Awaitable[None]], list[tuple[str, int, int]]] = {
+    delete_item: [("item_missing", 13, 13)],
+    delete_last_items_but_one: [("item_missing", 13, 15)],
+    delete_first_items: [("item_missing", 10, 11)],
+    change_body: [("item_changed", 13, 13)],
+    change_sender: [("item_changed", 13, 13)],
+    break_item: [("item_unreadable", 0, 0), ("item_missing", 13, 13)],
+    delete_object: [("object_missing", 5, 8)],
+    change_object: [("object_changed", 5, 8)],
+    grow_object: [("object_changed", 5, 8)],
+    delete_row: [("manifest_hole", 5, 8), ("orphan", 5, 8)],
+    delete_last_row: [("manifest_hole", 9, 9), ("orphan", 9, 9)],
+    overlap: [("overlap", 3, 6)],
+    segment_beyond: [("manifest_top", 10, 12)],
+    orphan: [("orphan", 2, 3)],
+    repeat: [("repeated_item", 13, 13)],
+    repeat_of_archived: [("repeated_item", 6, 6)],
+    run_ahead: [("out_of_order", 5000, 5000), ("item_missing", 12, 12)],
+    other_text_over_segment: [("tiers_differ", 6, 6)],
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+async def test_what_is_planted_is_found_and_nothing_else(
+    aging: World, plant: Callable[[World, list[Message]], Awaitable[None]]
+) -> None:
+    """And it is named by what it is, with the places that it is about and with what to do."""
+    sent = await make_chat(aging)
+    await plant(aging, sent)
+
+    tally = await audited(aging)
+
+    assert summary(tally) == PLANTED[plant]
+    assert all(each.advice and each.meaning for each in tally.findings)
+
+
+async def test_item_of_before_there_were_checksums_is_unverified_until_it_changes(
+    aging: World,
+) -> None:
+    """No alarm for what nobody could have summed, also if an older release changed it since."""
+    sent = await make_chat(aging)
+    planter = Planter(aging)
+    await planter.set_attribute(sent[12], "sum", None)
+    await planter.set_attribute(sent[11], "sum", {"S": "1.77.00000000"})  # of another revision
+    await planter.set_attribute(sent[10], "sum", {"S": "2.1.00000000"})  # of a later release
+    before = await audited(aging)
+
+    entry = aging.old(ALL + 1, ts=NOW_TS + ALL + 1, kind="edit", body="new", target=13)
+    await aging.put(entry)
+    await aging.parts.message_changes.apply(aging.chat, sent[12].ts, [entry])
+    after = await audited(aging)
+
+    assert (summary(before), before.unverified) == ([], 3)
+    assert (summary(after), after.unverified) == ([], 2)
+
+
+async def test_object_that_is_young_or_noted_is_no_orphan(aging: World) -> None:
+    """What is on its way, and what is about to be removed."""
+    sent = await make_chat(aging)
+    planter = Planter(aging)
+    noted = await planter.add_segment(sent[0:5], with_row=False)
+    await aging.parts.manifests.note(noted)
+    stray = await planter.add_segment(sent[0:6], with_row=False)
+
+    young = await audited(aging, orphan_age_s=3600)
+    old = await audited(aging)
+
+    assert summary(young) == []
+    assert [each.where for each in old.findings] == [stray.key]
+
+
+async def test_chat_of_many_pages_and_holes_is_looked_through(
+    aging: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages end where they end: holes and repeats at their edges are found all the same."""
+    monkeypatch.setattr("chatserver.operations.audit.chat_audit.PAGE", 4)
+    kept = [seq for seq in range(1, 32) if seq not in {1, 8, 9, 10, 11, 12, 13, 30}]
+    sent = [aging.old(seq, ts=NOW_TS + seq * 10) for seq in kept]
+    await aging.put(*sent, aging.old(20, ts=NOW_TS + 241, mid="M-other"))
+
+    tally = await audited(aging)
+
+    assert sorted(summary(tally)) == [
+        ("item_missing", 1, 1),
+        ("item_missing", 8, 13),
+        ("item_missing", 30, 30),
+        ("repeated_item", 20, 20),
+    ]
+    assert tally.entries == 31

@@ -1,0 +1,245 @@
+"""The audit beside all that moves messages, on what Redis alone has, as a worker and a command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner
+from prometheus_client import REGISTRY
+
+from chatserver.cli.main import cli
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import Audience
+from chatserver.errors import ClientError, Unavailable
+from chatserver.operations.audit.hot import AuditNotes
+from chatserver.operations.audit.worker import AuditWorker
+from tests.integration.operations.audit.support import NOW_TS, Planter, audit_of, audited, summary
+from tests.integration.workers.archive.support import World
+from tests.integration.workers.persist.test_message_changes import amend
+from tests.integration.workers.support import (
+    Gateway,
+    is_drained,
+    make_direct,
+    persister_of,
+    running,
+    stored_of,
+    variables_of,
+)
+from tests.support.servers.processes import eventually, free_port
+from workers.archive.worker import ArchiveWorker
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SOAK_S = float(os.environ.get("AUDIT_SOAK_S", "2"))
+
+
+@contextlib.asynccontextmanager
+async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, UserId]]:
+    """A direct chat of people whom nobody knows, and a gateway; its sender."""
+    mark = secrets.token_hex(4)
+    ann, ben = UserId(f"ann-{mark}"), UserId(f"ben-{mark}")
+    pair = await make_direct(aging.parts, ann, ben)
+    aging.chat = pair.chat
+    gateway = Gateway(aging.parts.hot)
+    async with running(gateway.listen(), "gateway"):
+        await gateway._mailbox.keep()
+        yield pair, gateway, ann
+
+
+async def persist(aging: World) -> None:
+    """Let a persister do all that waits."""
+    async with running(persister_of(aging.parts).run()):
+        await eventually(lambda: is_drained(aging.parts))
+
+
+async def test_audit_beside_senders_edits_and_workers_raises_no_alarm(aging: World) -> None:
+    """Entries move through all tiers while they are looked at, and change on the way."""
+    parts, dice, sent, ends = aging.parts, random.Random(5), 0, time.monotonic() + SOAK_S
+    seen = {"hot": 0, "warm": 0, "cold": 0}
+    async with live_chat(aging) as (pair, gateway, ann):
+
+        async def send() -> None:
+            nonlocal sent
+            while True:
+                await gateway.send(pair, *(f"text {dice.random()}" for _ in range(5)), sender=ann)
+                head = int(await parts.hot.call("HGET", parts.hot.keys.chat(pair.chat), "seq"))
+                for kind in ("edit", "reaction", "delete", "edit"):
+                    target = dice.randint(1, head) if sent % 3 else dice.randint(1, 10)
+                    with contextlib.suppress(ClientError):  # of an entry, or one that is deleted
+                        await amend(parts, pair.chat, ann, kind, target, dice.choice("xyz"))
+                sent = head
+                await asyncio.sleep(0.02)
+
+        async def archive() -> None:
+            worker = ArchiveWorker(parts, 0, "w1")  # as the tests of the archive
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await worker.sweep()
+                await asyncio.sleep(0.05)
+
+        async with running(persister_of(parts).run()), running(archive()), running(send()):
+            looks = 0
+            while time.monotonic() < ends or looks < 3 or not all(seen.values()):
+                tally = await audited(aging, confirm_s=0.1)
+                assert summary(tally) == []
+                looks += 1
+                seen["hot"] += int(not await is_drained(parts))
+                seen["warm"] += len(await aging.warm_seqs())
+                seen["cold"] += len(await aging.segments())
+                assert time.monotonic() < ends + 120
+    await persist(aging)
+    assert summary(await audited(aging)) == []
+
+
+async def test_what_only_redis_has_is_looked_at_and_its_loss_is_found(aging: World) -> None:
+    """Committed and not stored, stored and lost below; a text that is another one there."""
+    parts = aging.parts
+    async with live_chat(aging) as (pair, gateway, ann):
+        await gateway.send(pair, *(f"text {n}" for n in range(1, 9)), sender=ann)
+        await amend(parts, pair.chat, ann, "edit", 2, "better")
+        unstored = await audited(aging)
+        await persist(aging)
+        await gateway.send(pair, "nine", "ten", "eleven", sender=ann)
+        whole = await audited(aging)
+        stored = {each.seq: each for each in await stored_of(parts, pair.chat)}
+        await Planter(aging).delete_item(stored[4])
+        await parts.hot.call("XDEL", parts.hot.keys.log(pair.chat), "11-0")
+        await parts.hot.call("XDEL", parts.hot.keys.log(pair.chat), "6-0")  # stored: no matter
+        changed = msgspec.structs.replace(stored[7], body="another")
+        await aging.put(changed)
+
+        spoilt = await audited(aging)
+        await persist(aging)
+
+    assert (summary(unstored), unstored.entries) == ([], 9)
+    assert (summary(whole), whole.entries) == ([], 12)
+    assert sorted(summary(spoilt)) == [
+        ("item_only_in_log", 4, 4),
+        ("log_missing", 11, 11),
+        ("tiers_differ", 7, 7),
+    ]
+
+
+async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World) -> None:
+    """By category, under the names that alerts know; a chat of no directory has its objects."""
+    parts = aging.parts
+    async with live_chat(aging) as (pair, gateway, ann):
+        await gateway.send(pair, "one", "two", "three", sender=ann)
+        await persist(aging)
+    stored = await stored_of(parts, pair.chat)
+    await Planter(aging).delete_item(stored[1])
+    await Planter(aging).set_attribute(stored[2], "body", {"S": "changed"})
+    unknown = f"d-{secrets.token_hex(4)}"
+    stray = await Planter(aging).add_segment(
+        [msgspec.structs.replace(aging.old(seq), chat=unknown) for seq in (1, 2)], with_row=False
+    )
+
+    def counted() -> list[float]:
+        names = ("missing", "duplicate", "mismatch", "orphan")
+        return [REGISTRY.get_sample_value(f"chat_audit_{name}_total") or 0.0 for name in names]
+
+    before = counted()
+    worker = AuditWorker(parts, audit_of(aging), 0, "w1")
+    whole = await worker.go_round()
+    await worker._lease.release()
+    risen = [after - base for after, base in zip(counted(), before, strict=True)]
+    ended = REGISTRY.get_sample_value("chat_audit_round_time_seconds", {"partition": "0"})
+    await aging.store.call("delete_object", Key=stray.key)
+    notes = AuditNotes(parts.hot)
+    (noted,), found = await notes.list_rounds(), await notes.list_findings(50)
+
+    assert (noted.chats, noted.failed) == (whole.chats, 0)
+    assert noted.ended_ms >= noted.began_ms
+    assert {(pair.chat, "item_only_in_log"), (unknown, "orphan")} <= {
+        (n.chat, n.kind) for n in found
+    }
+    assert noted.findings >= 3
+    assert whole.chats >= 1
+    assert risen[0] >= 1 and risen[2] >= 1 and risen[3] >= 2
+    assert ended is not None and time.time() - ended < 30
+
+
+def environment_of(aging: World) -> dict[str, str]:
+    """Of a command that works on the same servers."""
+    cold = aging.parts.settings.cold
+    assert cold.secret_key is not None
+    return variables_of(aging.parts) | {
+        "CHAT_COLD_ENDPOINT": str(cold.endpoint),
+        "CHAT_COLD_BUCKET": cold.bucket,
+        "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
+        "CHAT_COLD_SECRET_KEY": cold.secret_key.get_secret_value(),
+        "CHAT_COLD_CALL_TIMEOUT_S": "30",
+        "CHAT_AUDIT_CONFIRM_S": "0",
+        "CHAT_AUDIT_ORPHAN_AGE_S": "0",
+    }
+
+
+async def command(aging: World, *arguments: str) -> tuple[int, str]:
+    """Run a command in a thread; return its exit code and what it printed."""
+    runner = CliRunner()
+    result = await asyncio.to_thread(runner.invoke, cli, list(arguments), env=environment_of(aging))
+    return result.exit_code, result.stdout
+
+
+@pytest.mark.timeout(300)
+async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World) -> None:
+    """`worker audit`, which `audit --continuous` runs, too."""
+    port = free_port()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "audit", "--continuous",
+        env=kept | environment_of(aging) | {"CHAT_TELEMETRY_METRICS_PORT": str(port)},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+
+    async def has_gone_round() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            async with httpx.AsyncClient() as client:
+                text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+            return 'chat_audit_round_time_seconds{partition="0"}' in text
+        return False
+
+    try:
+        await eventually(has_gone_round, 200)  # all chats that tests of this run have made
+        process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        # If it had to be killed: nobody else is to wait for its lease.
+        await aging.parts.hot.call("DEL", aging.parts.hot.keys.lease(0, "audit"))
+    assert code == 0
+
+
+async def test_command_prints_what_is_wrong_and_what_to_do(aging: World) -> None:
+    """For people and for programs; the exit code says whether anything is."""
+    sent = [aging.old(seq, ts=NOW_TS + seq) for seq in range(1, 5)]
+    await aging.put(*sent)
+    good = await command(aging, "audit", "--chat", aging.chat)
+    await Planter(aging).delete_item(sent[1])
+    text = await command(aging, "audit", "--chat", aging.chat, "--max-read-units", "1000")
+    lines = await command(aging, "audit", "--chat", aging.chat, "--json")
+    unsaid = await command(aging, "audit")
+
+    assert good[0] == 0 and "nothing is wrong" in good[1]
+    assert text[0] == 1
+    assert f"missing: item_missing: chat {aging.chat}, seq 2: no tier has them" in text[1]
+    assert "point-in-time recovery" in text[1] and ": 1 finding\n" in text[1]
+    found = [json.loads(line) for line in lines[1].splitlines()]
+    assert (found[0]["category"], found[0]["first"], found[0]["last"]) == ("missing", 2, 2)
+    assert found[-1]["summary"]["findings"] == 1
+    assert (lines[0], unsaid[0]) == (1, 2)

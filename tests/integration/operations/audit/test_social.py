@@ -1,0 +1,127 @@
+"""The audit of the social graph: finds what is planted, mends it, and finds nothing that moves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+
+from chatserver.features.social.hot import LikeQueue
+from chatserver.features.social.warm.audit import SocialAudit, SocialFinding
+from tests.integration.features.social.support import (
+    SocialRows,
+    counter_of,
+    line_of,
+    social_of,
+    social_rows_of,
+    users_named,
+)
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import make_users, running, variables_of
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+
+async def audit(
+    rows: SocialRows, parts: WorkerContainer, *, is_mending: bool = False
+) -> list[SocialFinding]:
+    """Go through the table once."""
+    how = rows.tables.client, rows.tables.settings, LikeQueue(parts.hot, 1000).is_waiting
+    made = SocialAudit(*how, 0.5, is_mending=is_mending)
+    return [found async for found in made.iter_findings()]
+
+
+async def put(rows: SocialRows, partition: str, sort: str, **numbers: int) -> None:
+    """Write a row past our code; `#` is `_` in names."""
+    item = {"PK": {"S": partition}, "SK": {"S": sort}}
+    item |= {name.replace("_", "#"): {"N": str(number)} for name, number in numbers.items()}
+    table = rows.tables.settings.table_prefix + "social"
+    await rows.tables.client.call("put_item", {"TableName": table, "Item": item})
+
+
+async def test_audit_finds_and_mends_what_is_planted(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """A count, a count of likes, counts that are missing, and half an edge; then all is well."""
+    rows = social_rows_of(tables)
+    await rows.graph.follow("bob", "alice", 1)
+    post = await rows.post("alice")
+    await rows.likes.like("bob", line_of(post), 1)
+    await rows.likes.fold(post.id, 1, "1", "1")
+    assert await audit(rows, parts) == []
+    await put(rows, "u#alice", "count", follower_=5, post_=1)
+    await put(rows, f"p#{post.id}#likecount", "count", n=7)
+    await put(rows, "u#carol#following", "u#dave", since=1)
+
+    found = {(each.what, each.key): each for each in await audit(rows, parts)}
+    mended = await audit(rows, parts, is_mending=True)
+    left = await audit(rows, parts, is_mending=True)
+    await LikeQueue(parts.hot, 1000).add(post.id, 1)
+    await put(rows, f"p#{post.id}#likecount", "count", n=7)
+    waiting = await audit(rows, parts, is_mending=True)
+
+    assert found.keys() == {
+        ("count", "u#alice/count"),
+        ("likecount", f"p#{post.id}#likecount/count"),
+        ("edge", "u#carol#following/u#dave"),
+    }
+    assert found["likecount", f"p#{post.id}#likecount/count"][2:] == ("7", "1", False)
+    assert all(each.is_mended for each in mended) and left == []
+    assert waiting == []  # what is on its way would be counted twice
+    await put(rows, f"p#{post.id}#likecount", "count", n=1)
+    stored = await rows.all()
+    assert stored["u#alice", "count"] == {"follower#": 1, "following#": 0, "post#": 1}
+    assert stored[f"p#{post.id}#likecount", "count"]["n"] == 1
+    assert ("u#carol#following", "u#dave") not in stored
+
+
+async def test_audit_finds_nothing_while_people_follow_and_like(
+    parts: WorkerContainer, tables: Tables
+) -> None:
+    """What is on its way is not wrong."""
+    rows, social = social_rows_of(tables), social_of(parts.hot, tables.client, parts).graph
+    users = users_named("u", 5)
+    await make_users(parts, *users)
+    posts = [await rows.post(users[0]) for _ in range(2)]
+
+    async def live(number: int) -> None:
+        dice = random.Random(number)
+        while True:
+            one, other = dice.sample(users, 2)
+            line = line_of(dice.choice(posts))
+            if dice.random() < 0.5:
+                await rows.graph.follow(one, other, 1)
+            else:
+                await rows.graph.unfollow(one, other)
+            await (social.like(one, line) if dice.random() < 0.6 else social.unlike(one, line))
+
+    async def count() -> None:
+        while True:
+            await counter_of(parts).step()
+            await asyncio.sleep(0.05)
+
+    async with running(live(1)), running(live(2)), running(live(3)), running(count()):
+        found = await audit(rows, parts)
+    assert found == []
+
+
+async def test_audit_command_tells_by_its_exit_code(parts: WorkerContainer, tables: Tables) -> None:
+    """1 while something is wrong."""
+    rows = social_rows_of(tables)
+    await put(rows, "u#alice", "count", follower_=5)
+    env = {**os.environ, **variables_of(parts)}
+
+    def run() -> tuple[int, str]:
+        command = [sys.executable, "-m", "chatserver.cli.main", "audit", "social"]
+        done = subprocess.run(
+            command, env=env, timeout=90, check=False, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout
+
+    code, said = await asyncio.to_thread(run)
+
+    assert code == 1
+    assert said.startswith("wrong\tcount\tu#alice/count\tstored 5 followers")

@@ -1,0 +1,189 @@
+"""The plan says of a real run what was counted of it: units, entries, items, objects, bytes.
+
+Messages are committed, persisted and archived on real servers; the sheet gets the same messages as
+its inputs. Counts are equal. Bytes of Redis hang on its version and allocator, and packed bytes on
+the texts: they are of the same order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.domain.ids import Seq
+from chatserver.domain.messages import Audience
+from chatserver.domain.quantities import parse_quantity
+from chatserver.operations.capacity.inputs import INPUTS
+from chatserver.operations.capacity.report import load_constants, make_plan
+from chatserver.operations.cost.prices import load_prices
+from chatserver.telemetry.dynamodb_usage import KINDS, UsageAccumulator
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import is_drained, open_parts, persister_of, running
+from tests.support.footprint import (
+    Run,
+    index_bytes,
+    item_bytes,
+    items_of,
+    look_at_redis,
+    make_chats,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+MESSAGES = 60  # a chat
+SIZE = 300  # bytes of a text
+MEMBERS = 6  # of a group
+CHATS = 3
+DAY_S = 86_400
+# By how much bytes may differ: other allocators, other texts.
+FACTOR = 2.0
+
+
+def plan_of(is_group: bool, **changes: float) -> dict[str, float]:
+    """The rows of a plan whose users do in a day what the run does."""
+    inputs = {
+        each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
+        for each in INPUTS
+    }
+    members = MEMBERS if is_group else 2
+    inputs |= {
+        "users": CHATS * members,
+        "messages_per_user_day": MESSAGES / members,
+        "message_bytes": SIZE,
+        "group_share": float(is_group),
+        "group_size": MEMBERS,
+        "chats_per_user": 1,
+        "chat_days": 1,
+        "keep": 1,
+        "retention": 1,
+        "attachments": 0,
+        "pages_per_user_day": 0,
+        **changes,
+    }
+    constants, from_results = load_constants()
+    made = make_plan(inputs, "worker", constants, from_results, load_prices())
+    return {line.name: line.value for line in made.lines}
+
+
+@contextlib.asynccontextmanager
+async def open_run(
+    redis_url: str, tables: Tables, s3: str
+) -> AsyncIterator[tuple[WorkerContainer, ObjectStore]]:
+    """Parts whose archive takes at once what is a second old, and the bucket."""
+    cold = cold_settings(s3)
+    archive = config.Archive(retention_s=1, segment_entries_min=1, wait_s=0)
+    async with open_s3(cold) as store:
+        await apply_bucket(store, cold)
+        async with open_parts(redis_url, tables.settings, cold=cold, archive=archive) as parts:
+            yield parts, store
+
+
+def near(told: float, counted: float) -> bool:
+    """Of the same order."""
+    return counted / FACTOR <= told <= counted * FACTOR
+
+
+def taken(purse: UsageAccumulator) -> dict[tuple[str, str, str], float]:
+    """What the account of the process, which `chatserver cost` reports, took since it was asked."""
+    return dict(purse.take().units)
+
+
+@pytest.mark.parametrize("is_group", [False, True], ids=["direct", "group"])
+async def test_plan_says_what_a_run_was_counted_to_take(
+    redis_url: str, tables: Tables, s3: str, is_group: bool
+) -> None:
+    """Messages, marks and their way to S3, to the unit; what Redis holds, to the order."""
+    members = MEMBERS if is_group else 2
+    messages = CHATS * MESSAGES
+    async with open_run(redis_url, tables, s3) as (parts, store):
+        chats = await make_chats(parts, *((0, CHATS) if is_group else (CHATS, 0)), members)
+        for user in (user for chat in chats for user in chat.users):
+            await parts.opener.load_user(user)
+        purse = parts.messages._client.meter.purse
+        purse.take()
+
+        await Run(parts, chats, MESSAGES, SIZE).talk()
+        persisted, held = taken(purse), await look_at_redis(parts)
+        table = tables.settings.table_prefix + "messages"
+        items = [await items_of(tables.client, table, chat.chat) for chat in chats]
+        marks = await mark_all(parts, chats)
+        marked = taken(purse)
+        await archive_all(parts, chats)
+        archived, objects = taken(purse), await objects_of(store)
+
+    plan = plan_of(is_group, marks_per_message=marks / messages)
+    assert plan["active_chats"] == CHATS
+    assert plan["messages_per_s"] * DAY_S == pytest.approx(messages)
+    # The first message of a direct chat lists it for the other user: one event per chat.
+    events = 0 if is_group else CHATS
+    assert plan["entries_per_message"] * messages == held.entries["inbox"] - events
+    assert held.entries["refs"] == messages
+    assert plan["items"] == pytest.approx(sum(map(len, items)))
+    # By feature: each process also tells the tables now and then that it is there.
+    counted = persisted["persist", "messages", "write"]
+    of_marks = marked["directory", "directory", "write"]
+    assert plan["write_units_message"] * messages == counted
+    assert plan["write_units_per_s"] * DAY_S == pytest.approx(counted + of_marks)
+    # Of the day half is old enough; the run moved all of it, once.
+    plan = plan_of(is_group, retention=0.5)
+    by_kind = {
+        kind: sum(units for key, units in archived.items() if key[::2] == ("archive", kind))
+        for kind in KINDS
+    }
+    assert plan["segments_per_message"] * messages == len(objects)
+    assert plan["puts_per_month"] / 2_628_000 * DAY_S == pytest.approx(len(objects))
+    assert plan["removal_units"] * messages == pytest.approx(by_kind["write"])
+    assert plan["read_units_per_s"] * DAY_S == pytest.approx(by_kind["read"], rel=0.25)
+    assert near(plan["archive_bytes"] * 2, sum(objects))
+    heads = sum(held.bytes[kind] for kind in ("chat", "members", "idle", "seqs", "box"))
+    assert near(plan["logs_bytes"], held.bytes["log"])
+    assert near(plan["inboxes_bytes"], held.bytes["inbox"])
+    assert near(plan["refs_bytes"], held.bytes["refs"])
+    assert near(plan["heads_bytes"], heads)
+    for item in (item for some in items for item in some):
+        text = len(str(item["body"]["S"]))
+        overhead = item_bytes(item) - text + index_bytes(item)
+        told = constant("item_bytes", is_group) + constant("index_bytes", is_group)
+        assert text == SIZE
+        assert overhead == pytest.approx(told, rel=0.1)
+
+
+def constant(name: str, is_group: bool) -> float:
+    """A constant of the package."""
+    value = load_constants()[0][f"{name}_{'group' if is_group else 'direct'}"].value
+    assert value is not None
+    return value
+
+
+async def mark_all(parts: WorkerContainer, chats: list[Audience]) -> int:
+    """Have everybody read all, but the senders, who have; return how many marks that were."""
+    count = 0
+    for chat in chats:
+        for user in sorted(chat.users)[1:]:
+            await parts.inboxes.mark(user, chat.chat, Seq(MESSAGES), Seq(MESSAGES))
+            count += 1
+    async with running(persister_of(parts).run()):
+        await eventually(lambda: is_drained(parts))
+    return count
+
+
+async def archive_all(parts: WorkerContainer, chats: list[Audience]) -> None:
+    """Move all, once the newest is a second old: a visit before that is no part of the account."""
+    now = parts.clock.time()
+    await eventually(lambda: parts.clock.time() > now + 1.5)
+    for chat in chats:
+        assert (await parts.archiver.visit(chat.chat)).moved == MESSAGES
+
+
+async def objects_of(store: ObjectStore) -> list[int]:
+    """The sizes of all segments in the bucket, which is the test's own."""
+    listed = await store.call("list_objects_v2", Prefix="archive/")
+    return [each["Size"] for each in listed["Contents"]]

@@ -1,0 +1,350 @@
+"""What is spent in DynamoDB: exactly what the server said, by feature, and as operators see it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import collections
+import contextlib
+import datetime
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+from pydantic import SecretStr
+
+from chatserver import config
+from chatserver.api.container import ApiContainer, open_api_parts
+from chatserver.config import Settings, Warm
+from chatserver.domain.clock import SystemClock
+from chatserver.hot.redis.factory import open_hot
+from chatserver.operations.cost import report as costs
+from chatserver.operations.cost.hot import Spendings
+from chatserver.telemetry import metrics
+from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Feature, Part, Spending, UsageAccumulator
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.dynamo.metering import READS
+from tests.integration.warm.support import Tables, batch, message, refuse
+from tests.integration.workers.support import (
+    PATIENT_VARIABLES,
+    Gateway,
+    be_on_one_day,
+    is_drained,
+    make_direct,
+    open_parts,
+    patient_redis,
+    persister_of,
+    running,
+    stored_of,
+    texts,
+    variables_of,
+)
+from tests.support.servers.processes import eventually, free_port
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+ROOT = Path(__file__).parents[4]
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def today() -> str:
+    """The day, as accounts have it."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+class Tap:
+    """Adds up what the server says of a process's calls, beside our own meter."""
+
+    def __init__(self, client: DynamoClient) -> None:
+        self.units: collections.Counter[tuple[str, str]] = collections.Counter()
+        client.meter.purse.take()  # from here on
+        events = cast(Any, client._sdk.meta.events)
+        events.register("after-call.dynamodb", self._note)
+
+    def _note(self, model: Any, parsed: dict[str, Any], **_: Any) -> None:
+        found = parsed.get("ConsumedCapacity") or ()
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in model.name)[1:]
+        for each in [found] if isinstance(found, dict) else found:
+            kind = "read" if name in READS else "write"
+            table = each["TableName"].partition("_")[2]
+            self.units[table, kind] += each["CapacityUnits"]
+
+
+def by_table(spending: Spending) -> dict[tuple[str, str], float]:
+    """Units of all features."""
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
+    for (_, table, kind), amount in spending.units.items():
+        found[table, kind] += amount
+    return dict(found)
+
+
+def run_cost(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "chatserver.cli.main", "cost", *options],
+        env=kept | variables,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+async def test_report_has_the_units_that_the_server_counted(
+    redis_url: str, tables: Tables, s3: str, tmp_path: Path
+) -> None:
+    """Messages through the persist worker, a history: to the unit, in Redis and in the report."""
+    await be_on_one_day()
+    async with open_parts(redis_url, tables.settings) as parts:
+        tap = Tap(parts.messages._client)
+        gateway = Gateway(parts.hot)
+        chat = await make_direct(parts)
+        await gateway.send(chat, *texts(60), "x" * 3000)
+        async with running(persister_of(parts).run()):
+            await eventually(lambda: is_drained(parts))
+        assert len(await stored_of(parts, chat.chat)) == 61
+        assert len(await parts.older.list_before(chat.chat, 40, 20)) == 20
+        variables = variables_of(parts)
+    async with open_hot(patient_redis(redis_url)) as hot:
+        found = await Spendings(hot).get_day(today())
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[dynamodb]\nwrite_units_per_million_usd = 1000000\n", "utf-8")
+    ran = await asyncio.to_thread(
+        run_cost, "--json", "--prices", str(prices), "--days", "2", **variables,
+        CHAT_COLD_ENDPOINT=s3, CHAT_COLD_BUCKET="nobody-made-it",
+        CHAT_COLD_ACCESS_KEY="test", CHAT_COLD_SECRET_KEY="testtest",
+    )  # fmt: skip
+    report = json.loads(ran.stdout)
+
+    server = {key: amount for key, amount in tap.units.items() if amount}
+    # The tap was set after the process said that it is there, and hears its farewell.
+    assert by_table(found) == server
+    assert found.messages == 61
+    assert found.units["persist", "messages", "write"] == 60 * 4 + 7
+    assert found.chats["write"][chat.chat] >= 60 * 4 + 7
+    assert found.chats["read"][chat.chat] == found.chat_totals["read"]
+    for kind in ("write", "read"):
+        told = sum(each[f"{kind}_units"] for each in report["features"])
+        assert told == report["total"][f"{kind}_units"]
+        assert told == sum(amount for (_, each), amount in server.items() if each == kind)
+    read_usd = report["total"]["read_units"] * 0.125 / 1e6
+    assert report["total"]["usd"] == pytest.approx(report["total"]["write_units"] + read_usd)
+    assert report["per_message"]["write_units"] == report["total"]["write_units"] / 61
+    assert report["chats"][0]["name"] == chat.chat
+    (stored,) = [each for each in report["tiers"] if each["name"] == "messages"]
+    assert stored["items"] == 61
+    assert next(each for each in report["tiers"] if each["tier"] == "redis")["bytes"] > 100_000
+    # The bucket is not there: that is said, and all else is told.
+    assert ran.returncode == 1
+    assert "no bytes of S3" in ran.stderr
+    assert "nobody-made-it" in ran.stderr or "NoSuchBucket" in ran.stderr
+
+
+async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
+    """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
+    async with open_hot(patient_redis(redis_url)) as hot:
+        purse = UsageAccumulator()
+        purse.spend("persist", "messages", "write", 4.0)
+        purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
+        purse.count_messages(1)
+        await Spendings(hot).add(Part("p", 1, today(), purse.take()))
+    up = {
+        **PATIENT_VARIABLES,
+        "CHAT_REDIS_URL": redis_url,
+        "CHAT_WARM_ENDPOINT": str(tables.settings.endpoint),
+        "CHAT_WARM_TABLE_PREFIX": tables.settings.table_prefix,
+        "CHAT_WARM_ACCESS_KEY": "test",
+        "CHAT_WARM_SECRET_KEY": "test",
+    }
+    nobody = f"127.0.0.1:{free_port()}"
+    whole, no_redis, no_dynamodb, wrong = await asyncio.gather(
+        asyncio.to_thread(run_cost, "--objects-max", "0", **up),
+        asyncio.to_thread(
+            run_cost, "--objects-max", "0", **up | {"CHAT_REDIS_URL": f"redis://{nobody}/0"}
+        ),
+        asyncio.to_thread(
+            run_cost, "--objects-max", "0", **up | {"CHAT_WARM_ENDPOINT": f"http://{nobody}"}
+        ),
+        asyncio.to_thread(run_cost, "--prices", "/nowhere.toml", **up),
+    )
+
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert "1 message stored" in whole.stdout
+    assert "4.0 * 0.625/1,000,000 + 0.0 * 0.125/1,000,000" in whole.stdout
+    assert "d-1" in whole.stdout
+    assert "messages/sender" in whole.stdout
+    assert no_redis.returncode == no_dynamodb.returncode == 1
+    assert "no units and nothing of Redis" in no_redis.stderr
+    assert nobody in no_redis.stderr
+    assert "messages/sender" in no_redis.stdout
+    assert "no bytes of DynamoDB" in no_dynamodb.stderr
+    assert "1 message stored" in no_dynamodb.stdout
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "/nowhere.toml" in wrong.stderr
+
+
+async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
+    """Told again, and late, it changes nothing; other processes and days have their own."""
+    purse = UsageAccumulator()
+    purse.spend("persist", "messages", "write", 2.5)
+    spending = purse.take()
+    async with open_hot(patient_redis(redis_url)) as hot:
+        account = Spendings(hot)
+        for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
+            await account.add(Part(process, number, "2026-01-31", spending))
+        await account.add(Part("a", 3, "2026-02-01", spending))
+
+        first, second = [await account.get_day(day) for day in ("2026-01-31", "2026-02-01")]
+        nothing = await account.get_day("2026-02-02")
+        lives = [
+            await hot.call("TTL", key)
+            for key in (hot.keys.cost_units("2026-01-31"), hot.keys.cost_flushes("2026-01-31"))
+        ]
+
+    assert first.units == {("persist", "messages", "write"): 7.5}
+    assert second.units == {("persist", "messages", "write"): 2.5}
+    assert nothing.is_empty
+    assert all(0 < life <= 40 * 86_400 for life in lives)
+
+
+async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_url: str) -> None:
+    """Of thousands of chats those that take most are there, never told too high."""
+    day = today()
+    async with open_hot(patient_redis(redis_url)) as hot:
+        account = Spendings(hot)
+        for number in range(1, 6):
+            purse = UsageAccumulator()
+            for n in range(900):
+                purse.spend_on_chats("write", {f"small-{number}-{n}": 1.0}, 1.0)
+            purse.spend_on_chats("write", {"great": 1.0, "": 9.0}, 1_000.0)
+            purse.spend("persist", "messages", "write", 1_000.0)
+            await account.add(Part("p", number, day, purse.take()))
+        found = await account.get_day(day)
+
+    assert len(found.chats["write"]) <= 2 * CHATS_MAX
+    assert found.chat_totals["write"] == 5 * 1_000
+    bound = costs.chats_error(found)["write"]
+    assert 500 - bound <= found.chats["write"]["great"] <= 500
+    assert bound <= 5_000 / (CHATS_MAX + 1)
+    assert max(found.chats["write"], key=lambda chat: found.chats["write"][chat]) == "great"
+
+
+# features
+
+
+@contextlib.asynccontextmanager
+async def opened_api(redis_url: str, warm: Warm) -> AsyncIterator[ApiContainer]:
+    """The parts of an API process."""
+    settings = Settings(
+        redis=patient_redis(redis_url),
+        warm=warm,
+        auth=config.Auth(secret=SecretStr(SECRET)),
+    )
+    async with open_api_parts(settings, SystemClock()) as parts:
+        yield parts
+
+
+def clients_without_feature() -> Iterator[str]:
+    """Which objects of ours hold a client that nobody gave a feature."""
+    for thing in gc.get_objects():
+        where = str(type(thing).__module__)
+        if not where.startswith(("chatserver.", "workers.")) or isinstance(thing, ApiContainer):
+            continue
+        held = [*vars(thing).values()] if hasattr(thing, "__dict__") else gc.get_referents(thing)
+        if any(isinstance(each, DynamoClient) and each.feature == "other" for each in held):
+            yield f"{where}.{type(thing).__name__}"
+
+
+async def test_every_repository_of_a_process_says_what_its_calls_are_for(
+    redis_url: str, tables: Tables
+) -> None:
+    """In the composition roots: `dynamodb.for_feature(…)`; a word of `Feature`, if it is new."""
+    gc.collect()
+    before = collections.Counter(clients_without_feature())
+    async with open_parts(redis_url, tables.settings), opened_api(redis_url, tables.settings):
+        found = collections.Counter(clients_without_feature())
+
+    assert dict(found - before) == {}
+
+
+def test_roots_and_commands_say_what_their_calls_are_for() -> None:
+    """What `open_dynamodb` opens is called `dynamodb` and passed on by `for_feature` alone."""
+    # These give features themselves, and are looked at above.
+    may_have_it = {
+        "ApiContainer", "make_api_keys", "make_invitations", "make_people", "_put_together",
+        "_make_private",
+    }  # fmt: skip
+    folders = (ROOT / "chatserver", ROOT / "workers")
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.withitem) and "open_dynamodb(" in ast.unparse(node):
+                assert ast.unparse(node).endswith(" as dynamodb"), path
+            if isinstance(node, ast.Call) and ast.unparse(node.func) not in may_have_it:
+                given = [*node.args, *(word.value for word in node.keywords)]
+                assert not any(
+                    isinstance(each, ast.Name) and each.id == "dynamodb" for each in given
+                ), (path, ast.unparse(node))
+
+
+def total_of(metric: Any, **labels: str) -> float:
+    """What a counter says."""
+    return sum(
+        sample.value
+        for family in metric.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total") and labels.items() <= sample.labels.items()
+    )
+
+
+async def test_failures_and_tries_are_counted_by_feature(tables: Tables, no_backoff: None) -> None:
+    """A throttled call, one more try, a condition that does not hold."""
+    client = tables.client.for_feature("patterns")
+    counted = (metrics.DYNAMODB_CALLS, metrics.DYNAMODB_RETRIES)
+
+    def now() -> list[float]:
+        results = ("ok", "throttled", "failed", "condition")
+        calls = [total_of(counted[0], feature="patterns", result=each) for each in results]
+        return [*calls, total_of(counted[1], feature="patterns")]
+
+    was = now()
+    tables.faults.add("PutItem", refuse("ThrottlingException"), refuse("InternalServerError", 500))
+    table = tables.settings.table_prefix + "directory"
+    item = {"PK": {"S": "x"}, "SK": {"S": "x"}}
+    request = {"TableName": table, "Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
+
+    await client.call("put_item", request)
+    with contextlib.suppress(Exception):
+        await client.call("put_item", request)
+
+    assert [new - old for new, old in zip(now(), was, strict=True)] == [1, 1, 1, 1, 2]
+    assert total_of(metrics.DYNAMODB_WRITE_UNITS, feature="patterns", table="directory") >= 1
+
+
+async def test_batch_that_is_left_undone_costs_what_was_done(tables: Tables) -> None:
+    """Each item once, however many calls it took."""
+    from chatserver.warm.messages.store import MessageRepository
+
+    client = tables.client.for_feature("persist")
+    client.meter.purse.take()
+    tables.faults.leave_unprocessed(3, 0, 4)
+    items = batch(*(message(seq) for seq in range(1, 11)))
+
+    await MessageRepository(client, tables.settings).put_batch(items, 20)
+
+    spent = client.meter.purse.take()
+    # Which chats are spread is read, too, from `directory`.
+    messages = {key: units for key, units in spent.units.items() if key[1] == "messages"}
+    assert messages == {("persist", "messages", "write"): 30.0}
+    assert (spent.messages, spent.chats["write"]) == (10, {"d-1": 30.0})
+
+
+def test_features_are_words_that_labels_and_accounts_can_have() -> None:
+    """They are parts of names of fields, divided by colons."""
+    assert all(word.isalpha() and word.islower() for word in get_args(Feature))

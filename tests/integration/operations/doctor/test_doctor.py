@@ -1,0 +1,211 @@
+"""`chatserver doctor`: each thing that can be wrong is named, with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.config import Cold, Redis
+from chatserver.domain.clock import SystemClock
+from chatserver.hot.leases import Lease
+from chatserver.hot.redis.factory import open_hot
+from chatserver.operations.doctor.dynamodb_checks import check_dynamodb
+from chatserver.operations.doctor.model import Finding
+from chatserver.operations.doctor.redis_checks import check_redis
+from chatserver.operations.doctor.s3_checks import check_s3
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import Tables
+from tests.support.servers.processes import StartRedis, free_port, redis_client, redis_url_of
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+CLI = (sys.executable, "-m", "chatserver.cli.main", "doctor")
+
+
+class LateClock(SystemClock):
+    """A machine whose clock is wrong."""
+
+    def time(self) -> float:
+        return super().time() - 90
+
+
+class HaltingClock(SystemClock):
+    """The clock of a process that is stopped for three seconds before and after it asks another."""
+
+    def __init__(self) -> None:
+        self.off_s = -3.0
+
+    def time(self) -> float:
+        shown = super().time() + self.off_s
+        self.off_s = 3.0
+        return shown
+
+
+def named(findings: Sequence[Finding], level: str) -> str:
+    """What is said at a level, with what to do, as one text."""
+    return "\n".join(f"{each.what} → {each.mend}" for each in findings if each.level == level)
+
+
+# Redis
+
+
+async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
+    """It says where it looked, and which setting names another place."""
+    port = free_port()
+
+    (finding,) = await check_redis(Redis(url=f"redis://127.0.0.1:{port}/0"), SystemClock())
+
+    assert finding.level == "problem"
+    assert str(port) in finding.what
+    assert "CHAT_REDIS_URL" in finding.mend
+
+
+async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:
+    """What loses messages one day, and why nothing is stored today."""
+    settings, clock = Redis(url=redis_url), SystemClock()
+    before = await check_redis(settings, clock)
+    async with open_hot(settings) as hot:
+        for work in ("persist", "repair"):
+            assert await Lease(hot, 0, work, "w1", 60, clock).claim()
+        most = settings.backlog_max
+        await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
+        after = await check_redis(settings, clock)
+
+    problems, notes = named(before, "problem"), named(before, "note")
+    assert "chatserver worker persist" in problems
+    assert "chatserver worker repair" in problems
+    assert "maxmemory" in notes
+    assert "has a replica" in notes
+    assert "a worker `persist` has each partition" in named(after, "ok")
+    assert "wait to be persisted" in named(after, "problem")
+
+
+async def test_redis_that_evicts_is_a_problem_and_so_is_another_clock(
+    start_redis: StartRedis,
+) -> None:
+    """A policy that loses keys keeps every process from starting; clocks apart confuse expiry."""
+    server = start_redis()
+    url = redis_url_of(server)
+    began = time.monotonic()
+    late = await check_redis(Redis(url=url), LateClock())
+    took_s = time.monotonic() - began
+    with redis_client(url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+
+    findings = await check_redis(Redis(url=url), SystemClock())
+
+    apart = re.search(r"they are ([0-9.]+) s apart", named(late, "note"))
+    assert apart is not None
+    assert 89.9 - took_s <= float(apart[1]) <= 90.1
+    assert "noeviction" in named(findings, "problem")
+
+
+async def test_redis_that_takes_its_time_has_no_other_clock(redis_url: str) -> None:
+    """Who is held up while asking learns nothing of clocks, and blames none."""
+    findings = await check_redis(Redis(url=redis_url), HaltingClock())
+
+    assert "clock" in named(findings, "ok")
+    assert "clock" not in named(findings, "note")
+
+
+async def test_redis_of_other_partitions_is_a_problem(redis_url: str) -> None:
+    """Their number is for the life of the data."""
+    await check_redis(Redis(url=redis_url), SystemClock())
+
+    findings = await check_redis(Redis(url=redis_url, partitions=4), SystemClock())
+
+    assert "started with 1" in named(findings, "problem")
+
+
+# DynamoDB
+
+
+async def test_tables_are_in_order_or_named(tables: Tables) -> None:
+    """One that is missing, and TTL that is off, with the command that makes them."""
+    fine = await check_dynamodb(tables.settings)
+    name = f"{tables.settings.table_prefix}social"
+    await tables.client.call("delete_table", {"TableName": name})
+    missing = await check_dynamodb(tables.settings)
+    away = tables.settings.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}"})
+
+    assert named(fine, "problem") == ""
+    assert "newest of this release" in named(fine, "ok")
+    assert f"table {name} exists → run `chatserver tables apply`" in named(missing, "problem")
+    assert "CHAT_WARM_ENDPOINT" in named(await check_dynamodb(away), "problem")
+
+
+# S3
+
+
+async def test_bucket_is_in_order_or_named(s3: str) -> None:
+    """Absent, without our rules, and as `tables apply` makes it."""
+    settings = cold_settings(s3)
+    absent = await check_s3(settings)
+    async with open_s3(settings) as store:
+        await store.call("create_bucket")
+        bare = await check_s3(settings)
+        await apply_bucket(store, settings)
+        made = await check_s3(settings)
+        left = (await store.call("list_objects_v2")).get("Contents", [])
+    away = Cold.model_validate(
+        {**settings.model_dump(), "endpoint": f"http://127.0.0.1:{free_port()}"}
+    )
+
+    assert "exists → run `chatserver tables apply`" in named(absent, "problem")
+    assert "nobody finished stay" in named(bare, "note")
+    assert "takes, gives and removes objects" in named(made, "ok")
+    assert "nobody finished stay" not in named(made, "note")
+    assert left == []
+    assert "CHAT_COLD_ENDPOINT" in named(await check_s3(away), "problem")
+
+
+# the command
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+async def test_doctor_tells_all_at_once_and_what_to_do(
+    redis_url: str, tables: Tables, is_json: bool
+) -> None:
+    """Exit code 1 with a problem; what is in order is told only where it is asked for."""
+    warm = tables.settings
+    process = await asyncio.create_subprocess_exec(
+        *CLI,
+        *(["--json"] if is_json else []),
+        env={
+            **os.environ,
+            "CHAT_REDIS_URL": redis_url,
+            "CHAT_WARM_ENDPOINT": str(warm.endpoint),
+            "CHAT_WARM_REGION": warm.region or "",
+            "CHAT_WARM_ACCESS_KEY": warm.access_key or "",
+            "CHAT_WARM_SECRET_KEY": warm.secret_key.get_secret_value() if warm.secret_key else "",
+            "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
+            "CHAT_COLD_ENDPOINT": f"http://127.0.0.1:{free_port()}",
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+
+    text = out.decode()
+    assert process.returncode == 1, err
+    assert "problems" in err.decode()
+    if is_json:
+        lines = [json.loads(line) for line in text.splitlines()]
+        stores = {line["store"] for line in lines}
+        assert stores == {"settings", "redis", "dynamodb", "s3"}
+        assert {line["level"] for line in lines} == {"ok", "note", "problem"}
+    else:
+        assert "openssl rand -hex 32" in text
+        assert "PROBLEM s3: " in text
+        assert "cold.endpoint" in text
+        assert "is long enough" not in text

@@ -1,0 +1,263 @@
+"""The server's own HTTP calls against local servers: where they go, and where they never go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from chatserver.config import Outbound as OutboundSettings
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.outbound.http_client import Answer, Lookup, Outbound, open_outbound
+from tests.support.servers.processes import free_port
+
+PATIENCE_S = 30.0
+
+
+class World:
+    """A server on 127.0.0.1, one on 127.0.0.2 with the same port, and what they were asked."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked: list[str] = []
+
+    def url(self, path: str = "/echo", host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[World]:
+    """Run the two servers."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        local = request.get_extra_info("sockname")[0]
+        world.asked.append(f"{local} {request.method} {request.path} {request.host}")
+        match request.path:
+            case "/redirect":
+                raise web.HTTPFound(world.url("/secret"))
+            case "/cookie":
+                return web.Response(headers={"Set-Cookie": "a=b; Path=/"})
+            case "/packed":
+                return web.Response(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+            case "/silent":
+                await asyncio.sleep(60)
+            case "/dribble" | "/endless":
+                stream = web.StreamResponse()
+                await stream.prepare(request)
+                size, pause_s = (1, 0.05) if request.path == "/dribble" else (65_536, 0)
+                for _ in range(2000):
+                    await stream.write(b"x" * size)
+                    await asyncio.sleep(pause_s)
+                return stream
+        headers = {"Got-Cookie": request.headers.get("Cookie", "none")}
+        return web.Response(body=await request.read(), status=200, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
+    await runner.setup()
+    first = web.TCPSite(runner, "127.0.0.1", 0)
+    await first.start()
+    port = int(runner.addresses[0][1])
+    await web.TCPSite(runner, "127.0.0.2", port).start()
+    world = World(port)
+    try:
+        yield world
+    finally:
+        await runner.cleanup()
+
+
+def names(**addresses: Sequence[str]) -> Lookup:
+    """Return a DNS that knows these names."""
+
+    async def lookup(host: str, port: int) -> Sequence[str]:
+        return addresses[host.replace(".", "_")]
+
+    return lookup
+
+
+@asynccontextmanager
+async def opened(*allowed: str, lookup: Lookup | None = None) -> AsyncIterator[Outbound]:
+    """Open the client with these private networks allowed."""
+    settings = OutboundSettings(allow_private=list(allowed))
+    if lookup is None:
+        async with open_outbound(settings) as outbound:
+            yield outbound
+    else:
+        async with open_outbound(settings, lookup) as outbound:
+            yield outbound
+
+
+async def fetch(outbound: Outbound, url: str) -> Answer:
+    return await outbound.get(url, timeout_s=PATIENCE_S, answer_bytes_max=1000)
+
+
+# where it goes
+
+
+async def test_outbound_post_to_allowed_address_brings_the_answer() -> None:
+    """Body, status and headers of an answer arrive."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        answer = await outbound.post(
+            world.url(), body=b"hello", timeout_s=PATIENCE_S, answer_bytes_max=1000
+        )
+
+    assert answer.is_ok
+    assert answer.body == b"hello"
+    assert answer.headers["content-length"] == "5"
+
+
+async def test_outbound_redirect_is_not_followed() -> None:
+    """A public server cannot send a call on to a private one."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        answer = await fetch(outbound, world.url("/redirect"))
+
+    assert answer.status == 302
+    assert not answer.is_ok
+    assert len(world.asked) == 1
+
+
+async def test_outbound_cookie_is_not_kept() -> None:
+    """What one call was told does not show in the next."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        await fetch(outbound, world.url("/cookie"))
+        answer = await fetch(outbound, world.url())
+
+    assert answer.headers["got-cookie"] == "none"
+
+
+async def test_outbound_proxy_of_the_environment_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy would resolve names itself, unjudged."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        assert (await fetch(outbound, world.url())).is_ok
+
+
+# where it never goes
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "0x7f.0.0.1",
+        "0x7f000001",
+        "0.0.0.0",
+        "0",
+        "localhost",
+        "LOCALHOST.",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[64:ff9b::127.0.0.1]",
+        "[::127.0.0.1]",
+        "169.254.169.254",
+        "[fe80::1]",
+        "\N{FULLWIDTH DIGIT ONE}27.0.0.1",
+    ],
+)
+async def test_outbound_private_address_in_any_spelling_is_refused(host: str) -> None:
+    """No spelling of this machine's or the cloud's own addresses is called."""
+    async with running() as world, opened() as outbound:
+        with pytest.raises((BadRequest, Unavailable)):
+            await fetch(outbound, world.url(host=host))
+
+    assert world.asked == []
+
+
+@pytest.mark.parametrize("answers", [["127.0.0.1"], ["127.0.0.2", "127.0.0.1"], ["::1"]])
+async def test_outbound_name_with_a_private_address_is_refused(answers: list[str]) -> None:
+    """A name is as private as the most private of its addresses."""
+    lookup = names(evil_example=answers)
+    async with running() as world, opened("127.0.0.2", lookup=lookup) as outbound:
+        with pytest.raises(BadRequest, match="may not be called"):
+            await fetch(outbound, world.url(host="evil.example"))
+
+    assert world.asked == []
+
+
+async def test_outbound_name_that_changes_its_address_is_connected_where_it_was_judged() -> None:
+    """DNS rebinding: between the judgement and the connection nobody asks the DNS again."""
+    answers = iter([["127.0.0.2"], ["127.0.0.1"], ["127.0.0.1"]])
+
+    async def lookup(host: str, port: int) -> Sequence[str]:
+        return next(answers)
+
+    async with running() as world:
+        async with opened("127.0.0.2", lookup=lookup) as outbound:
+            assert (await fetch(outbound, world.url(host="evil.example"))).is_ok
+        async with opened("127.0.0.2", lookup=lookup) as outbound:
+            with pytest.raises(BadRequest):
+                await fetch(outbound, world.url(host="evil.example"))
+
+    assert world.asked == [f"127.0.0.2 GET /echo evil.example:{world.port}"]
+
+
+async def test_outbound_header_with_a_line_break_is_refused() -> None:
+    """Nobody adds headers, or a second request, through a value."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        with pytest.raises(BadRequest):
+            await outbound.post(
+                world.url(),
+                body=b"",
+                headers={"X-A": "b\r\nX-C: d"},
+                timeout_s=PATIENCE_S,
+                answer_bytes_max=10,
+            )
+
+    assert world.asked == []
+
+
+# bounds
+
+
+@pytest.mark.parametrize("path", ["/silent", "/dribble"])
+async def test_outbound_slow_answer_ends_at_the_deadline(path: str) -> None:
+    """The deadline is for the whole call, however the other side dribbles."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        started = time.monotonic()
+        with pytest.raises(Unavailable, match="did not answer"):
+            await outbound.get(world.url(path), timeout_s=0.3, answer_bytes_max=10**6)
+
+    assert time.monotonic() - started < 15
+
+
+async def test_outbound_answer_at_the_limit_is_taken_and_over_it_refused() -> None:
+    """An answer costs no more memory than was granted."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+
+        async def echo(size: int) -> Answer:
+            return await outbound.post(
+                world.url(), body=b"x" * size, timeout_s=PATIENCE_S, answer_bytes_max=1000
+            )
+
+        assert len((await echo(1000)).body) == 1000
+        with pytest.raises(Unavailable, match="longer than 1000"):
+            await echo(1001)
+        with pytest.raises(Unavailable, match="longer than"):
+            await fetch(outbound, world.url("/endless"))
+
+
+async def test_outbound_compressed_answer_is_refused() -> None:
+    """A small answer cannot become a large one."""
+    async with running() as world, opened("127.0.0.0/8") as outbound:
+        with pytest.raises(Unavailable, match="compressed"):
+            await fetch(outbound, world.url("/packed"))
+
+
+async def test_outbound_nobody_there_is_unavailable() -> None:
+    """A dead server is one of our own errors, not the library's."""
+    url = f"http://127.0.0.1:{free_port()}/echo"
+    async with opened("127.0.0.0/8") as outbound:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1 could not be reached"):
+            await fetch(outbound, url)

@@ -1,0 +1,78 @@
+"""One history: a chat is read end to end, both ways, while it moves from tier to tier (P6, I9)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+
+import pytest
+
+from chatserver import config
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import open_s3
+from chatserver.hot.chats.eviction import Eviction
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import open_parts, persister_of, running
+from tests.support.servers.processes import eventually
+from tests.support.threetiers import LongChat, history_of, walk
+from workers.archive.worker import ArchiveWorker
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+OLD, RECENT, TURNS = 1600, 300, 2
+HOT = {"log_max": 80, "inbox_max": 80, "chat_idle_s": 1}
+
+
+async def is_evicted(parts: WorkerContainer) -> bool:
+    """Let the chat leave Redis, if nothing happened in it for long enough: here for a second."""
+    return await Eviction(parts.hot).evict_idle(0, parts.clock.time() + 60) > 0
+
+
+@pytest.mark.timeout(400)
+async def test_history_is_read_whole_both_ways_while_all_workers_move_it(
+    redis_url: str, tables: Tables, s3: str
+) -> None:
+    """Each seq once, without a hole, with its own text; pages name their tiers, all three seen."""
+    cold = cold_settings(s3)
+    archive = config.Archive(
+        retention_s=3600, sweep_interval_s=0.05, segment_entries_min=1, segment_entries_max=100,
+        wait_s=0,
+    )  # fmt: skip
+    async with (
+        open_s3(cold) as store,
+        open_parts(redis_url, tables.settings, cold=cold, archive=archive, redis=HOT) as parts,
+    ):
+        await apply_bucket(store, cold)
+        chat, history = LongChat(parts, OLD, RECENT), history_of(parts)
+        await chat.prepare()
+        seen: Counter[str] = Counter()
+        async with (
+            running(persister_of(parts).run(), "persist"),
+            running(ArchiveWorker(parts, 0, "a1").run(), "archive"),
+        ):
+            for turn in itertools.count():
+                await chat.talk(30)
+                reader = asyncio.create_task(walk(history, chat, is_down=turn % 2 == 0, limit=25))
+                await chat.talk(30)
+                seen += (await reader).pages
+                if turn == 1:
+                    await eventually(lambda: is_evicted(parts))
+                # The archive may be slower than readers are.
+                if turn >= TURNS - 1 and seen["warm"] and seen["cold"]:
+                    break
+
+            async def is_archived() -> bool:
+                return (await parts.manifests.get_top(chat.chat)).seq >= OLD
+
+            await eventually(is_archived)
+            await chat.talk(60)
+            last = [
+                await walk(history, chat, is_down=is_down, limit=25) for is_down in (True, False)
+            ]
+
+    for one in last:
+        assert set(one.pages) == {"hot", "warm", "cold"}
+        assert one.messages == chat.head

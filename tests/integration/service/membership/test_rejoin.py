@@ -1,0 +1,247 @@
+"""A member who left or was removed and joins again: what they may read, and what they may not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.api.support import Caller
+from tests.support.rawchat import Failed, RawChat
+from tests.support.servers.processes import eventually, redis_client
+from tests.support.stack import Stack
+
+pytest_plugins = ["tests.support.stack_fixtures", "tests.integration.api.fixtures"]
+
+NewName = Callable[[str], str]
+_refs = itertools.count(1)
+
+
+async def change(who: RawChat, type_: str, chat: str, **fields: Any) -> dict[str, Any]:
+    """Ask for a change of a chat; return what the chat is then."""
+    answer = await who.ask(type_, chat=chat, ref=f"change-{next(_refs)}", **fields)
+    info: dict[str, Any] = answer["chat"]
+    return info
+
+
+async def walk(who: RawChat, chat: str, limit: int, *, is_upwards: bool = False) -> list[int]:
+    """Page through history as clients do, and return all seqs."""
+    seen: list[int] = []
+    window = {"after": 0} if is_upwards else {}
+    while True:
+        page = await who.ask("history", chat=chat, limit=limit, **window)
+        seqs = [message["seq"] for message in page["messages"]]
+        assert seqs == list(range(seqs[0], seqs[-1] + 1))
+        seen = seen + seqs if is_upwards else seqs + seen
+        if not page["more"]:
+            return seen
+        window = {"after": seqs[-1]} if is_upwards else {"before": seqs[0]}
+
+
+@pytest.fixture
+async def group(alice: RawChat, bob: RawChat) -> str:
+    """A group that alice owns and bob is in."""
+    answer = await alice.ask("create_chat", ref="g", members=[bob.user], name="Trip")
+    chat: str = answer["chat"]["chat"]
+    await bob.expect_frame("event", kind="chat", chat=chat)
+    return chat
+
+
+@pytest.fixture
+async def rejoined(alice: RawChat, bob: RawChat, group: str) -> str:
+    """The group, of which bob may read 1 to 3 and 6 to 7: 4 and 5 are from the gap."""
+    await alice.say(group, "one")
+    await bob.say(group, "two")
+    await change(bob, "leave", group)
+    await alice.say(group, "secret one")
+    await alice.say(group, "secret two")
+    await change(alice, "invite", group, users=[bob.user])
+    await alice.say(group, "back again", durability="stored")
+    return group
+
+
+@pytest.mark.parametrize("limit", [1, 2, 50])
+async def test_history_of_one_who_joined_again_has_both_periods_and_not_the_gap(
+    bob: RawChat, rejoined: str, limit: int
+) -> None:
+    """Either way, whatever the size of a page; none of it is unread but what came since."""
+    assert await walk(bob, rejoined, limit) == [1, 2, 3, 6, 7]
+    assert await walk(bob, rejoined, limit, is_upwards=True) == [1, 2, 3, 6, 7]
+    below = await bob.ask("history", chat=rejoined, before=5, limit=limit)
+    assert below["messages"][-1]["seq"] == 3
+    above = await bob.ask("history", chat=rejoined, after=4, limit=limit)
+    assert above["messages"][0]["seq"] == 6
+    assert (await bob.read_list())[rejoined]["unread"] == 1
+
+
+async def test_periods_survive_the_loss_of_redis(
+    stack: Stack, alice: RawChat, bob: RawChat, rejoined: str
+) -> None:
+    """They are in the directory, and the chat is loaded from there."""
+    with redis_client(stack.redis_url) as client:
+        client.delete(*client.scan_iter(f"*:{rejoined}"))
+
+    assert await walk(bob, rejoined, 50) == [1, 2, 3, 6, 7]
+    await alice.say(rejoined, "after the loss")
+    assert await walk(bob, rejoined, 2) == [1, 2, 3, 6, 7, 8]
+
+
+async def test_lists_and_places_of_one_who_joined_again_leave_out_the_gap(
+    caller: Caller, bob: RawChat, rejoined: str
+) -> None:
+    """Search by time, around a message, by seq and by mid, and reports of a message."""
+    client, path = caller(bob.user), f"/v1/chats/{rejoined}/messages"
+    page = await bob.ask("history", chat=rejoined, before=4)
+    own = page["messages"][1]
+
+    for name in ("between", "active"):
+        answer = await client.get(f"{path}/{name}", params={"limit": 50})
+        found = [each["body"] for each in answer.json()["items"]]
+        assert sorted(found) == ["back again", "one", "two"]
+    sent = await client.get("/v1/me/sent", params={"limit": 50})
+    assert [each["body"] for each in sent.json()["items"]] == ["two"]
+    statuses = [(await client.get(f"{path}/{seq}")).status_code for seq in range(1, 8)]
+    assert statuses == [200, 200, 200, 404, 404, 200, 200]
+    around = await client.get(f"{path}/around/{own['seq']}", params={"limit": 10})
+    seqs = [each["seq"] for each in around.json()["messages"]]
+    assert {1, 2, 3} <= set(seqs) <= {1, 2, 3, 6, 7}
+    by_mid = await client.get(f"{path}/by-mid/{own['mid']}", params={"ts": own["ts"]})
+    assert (by_mid.status_code, by_mid.json()["body"]) == (200, "two")
+    assert (await bob.ask("report", chat=rejoined, seq=1, reason="spam"))["type"] == "ok"
+    with pytest.raises(Failed, match="not_found"):
+        await bob.ask("report", chat=rejoined, seq=4, reason="spam")
+
+
+async def test_changes_of_earlier_messages_reach_one_who_joined_again_with_their_text(
+    alice: RawChat, bob: RawChat, rejoined: str
+) -> None:
+    """Live, after being away and in history; those of messages of the gap come without it."""
+    await bob.ask("edit", chat=rejoined, seq=2, ref="e1", body="two, edited")
+    await alice.ask("edit", chat=rejoined, seq=4, ref="e2", body="still secret")
+    live = await bob.expect(
+        lambda me: (
+            len(me.of_type("event", kind="edit", chat=rejoined)) == 2
+            and me.of_type("event", kind="edit", chat=rejoined)
+        )
+    )
+    await bob.abort()
+    await alice.ask("react", chat=rejoined, seq=1, ref="r1", emoji="👍")
+    await bob.reconnect()
+
+    assert live
+    texts = [each["message"]["body"] for each in bob.of_type("event", kind="edit", chat=rejoined)]
+    assert texts == ["two, edited", ""]
+    await bob.expect(lambda me: me.of_type("event", kind="reaction", chat=rejoined))
+    (reaction,) = bob.of_type("event", kind="reaction", chat=rejoined)
+    assert reaction["message"]["body"] == "👍"
+    newest = (await bob.ask("history", chat=rejoined, after=7))["messages"]
+    assert [each["body"] for each in newest] == ["two, edited", "", "👍"]
+    earlier = (await bob.ask("history", chat=rejoined, before=4))["messages"]
+    assert [each["body"] for each in earlier] == ["one", "two, edited", ""]
+    await bob.ask("delete", chat=rejoined, seq=2, ref="d1")
+    earlier = (await bob.ask("history", chat=rejoined, before=4))["messages"]
+    assert earlier[1]["deleted"]
+
+
+async def test_each_period_is_readable_and_nothing_between_them(
+    alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """Removed, invited, gone again: every membership adds its own seqs."""
+    theirs: list[int] = []
+    for number in range(4):
+        await alice.say(group, f"in {number}")
+        if number % 2:
+            await change(alice, "remove", group, user=bob.user)
+        else:
+            await change(bob, "leave", group)
+        left = (await alice.say(group, f"out {number}"))["seq"] - 1
+        await change(alice, "invite", group, users=[bob.user])
+        theirs += range(theirs[-1] + 2 if theirs else 1, left + 1)
+    theirs += [theirs[-1] + 2]
+
+    assert await walk(bob, group, 50) == theirs
+    bodies = [m["body"] for m in (await bob.ask("history", chat=group, after=0))["messages"]]
+    assert not any(body.startswith("out") for body in bodies)
+
+
+async def test_with_all_history_open_nothing_is_left_out(
+    alice: RawChat, bob: RawChat, rejoined: str
+) -> None:
+    """And it is left out again when that is undone."""
+    await change(alice, "update_chat", rejoined, history="all")
+    assert await walk(bob, rejoined, 3) == list(range(1, 9))
+
+    await change(alice, "update_chat", rejoined, history="joined")
+    assert await walk(bob, rejoined, 3) == [1, 2, 3, 6, 7, 8, 9]
+
+
+async def test_one_who_is_out_reads_nothing_not_even_their_own_period(
+    alice: RawChat, bob: RawChat, rejoined: str
+) -> None:
+    """Banned, and after the ban until they are a member again."""
+    await change(alice, "ban_member", rejoined, user=bob.user)
+    for lift in (False, True):
+        if lift:
+            await change(alice, "unban_member", rejoined, user=bob.user)
+        with pytest.raises(Failed, match="not_found"):
+            await bob.ask("history", chat=rejoined, before=3)
+
+    await change(alice, "invite", rejoined, users=[bob.user])
+    assert await walk(bob, rejoined, 50) == [1, 2, 3, 6, 7, 8, 9]
+
+
+async def test_preview_in_the_list_is_of_an_earlier_period_if_nothing_came_between(
+    alice: RawChat, bob: RawChat, group: str
+) -> None:
+    """A message of the gap is not shown there."""
+    await alice.say(group, "seen")
+    await change(bob, "leave", group)
+    await change(alice, "invite", group, users=[bob.user])
+    seen = (await bob.read_list())[group]["last"]
+    await change(bob, "leave", group)
+    await alice.say(group, "secret")
+    await change(alice, "invite", group, users=[bob.user])
+    hidden = (await bob.read_list())[group].get("last")
+
+    assert (seen["body"], hidden) == ("seen", None)
+
+
+@pytest.mark.parametrize("mute_s", [None, 3600])
+async def test_muted_member_of_an_open_group_is_still_muted_when_they_join_again(
+    stack: Stack, alice: RawChat, bob: RawChat, group: str, mute_s: int | None
+) -> None:
+    """The chat and the entry say so; the mute holds when Redis is lost, and can be lifted."""
+    await change(alice, "update_chat", group, joining="open")
+    info = await change(alice, "mute_member", group, user=bob.user, mute_s=mute_s)
+    await change(bob, "leave", group)
+
+    again = await change(bob, "join", group)
+
+    assert again["muted"] == info["muted"]
+    entry = alice.of_type("event", kind="member", chat=group)
+    last = await alice.expect(
+        lambda me: (
+            (found := me.of_type("event", kind="member", chat=group))[-1]["message"]["role"]
+            and found[-1]
+        )
+    )
+    assert (bool(entry), last["message"]["muted_until"]) == (True, info["muted"][bob.user])
+    with pytest.raises(Failed, match="you may not write"):
+        await bob.say(group, "hello?")
+    with redis_client(stack.redis_url) as client:
+        head = f"{{p0}}:chat:{group}"
+        await eventually(
+            lambda: client.hget(head, "stored") == client.hget(head, "seq"), what="persisted"
+        )
+        client.delete(*client.scan_iter(f"*:{group}"))
+    with pytest.raises(Failed, match="you may not write"):
+        await bob.say(group, "hello?")
+    await change(alice, "set_role", group, user=bob.user, role="admin")
+    await change(alice, "set_role", group, user=bob.user, role="member")
+    await change(alice, "mute_member", group, user=bob.user, mute_s=0)
+    await bob.say(group, "hello")
+    await change(bob, "leave", group)
+    await change(bob, "join", group)
+    await bob.say(group, "and again")

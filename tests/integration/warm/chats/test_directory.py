@@ -1,0 +1,448 @@
+"""Table `directory` on a real server: users, chats, memberships and marks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from chatserver.errors import BadRequest, Conflict, NotFound, Unavailable
+from chatserver.warm.chats.directory import Directory, Mark, Membership
+from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.dynamo.paging import Page
+from tests.integration.warm.support import Tables, refuse, reply
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+NOW = 1_795_000_000.5
+NOW_MS = 1_795_000_000_500
+CROWD = [f"user-{n:03}" for n in range(255)]
+
+
+@pytest.fixture
+def directory(tables: Tables) -> Directory:
+    """The directory under test."""
+    return Directory(tables.client, tables.settings)
+
+
+async def chats_of(directory: Directory, user: str, limit: int = 50) -> list[list[str]]:
+    """Return the ids of a user's chats, page by page."""
+    page = await directory.list_memberships(user, limit=limit)
+    found = [[each.chat.chat for each in page.items]]
+    while page.next is not None:
+        page = await directory.list_memberships(user, limit=limit, start=page.next)
+        found.append([each.chat.chat for each in page.items])
+    return found
+
+
+# users
+
+
+async def test_user_put_is_found(directory: Directory) -> None:
+    """A user is an id, a name and when he came."""
+    stored = await directory.put_user_if_absent("alice", "Alice", NOW)
+
+    assert stored == User("alice", "Alice", NOW_MS)
+    assert await directory.get_user("alice") == stored
+
+
+async def test_user_put_again_stays_as_he_was(directory: Directory) -> None:
+    """The first record wins and is returned."""
+    first = await directory.put_user_if_absent("alice", "Alice", NOW)
+
+    again = await directory.put_user_if_absent("alice", "Mallory", NOW + 60)
+
+    assert again == first
+    assert await directory.get_user("alice") == first
+
+
+async def test_user_put_by_two_at_once_is_one(directory: Directory) -> None:
+    """Both get the same record."""
+    one, other = await asyncio.gather(
+        directory.put_user_if_absent("alice", "One", NOW),
+        directory.put_user_if_absent("alice", "Other", NOW),
+    )
+
+    assert one == other == await directory.get_user("alice")
+
+
+async def test_unknown_user_is_not_found(directory: Directory) -> None:
+    """The id that was asked for is named."""
+    with pytest.raises(NotFound, match="nobody"):
+        await directory.get_user("nobody")
+
+
+# chats
+
+
+async def test_direct_chat_created_has_two_members_and_is_in_the_list_of_its_opener(
+    directory: Directory, tables: Tables
+) -> None:
+    """One transaction makes it whole."""
+    tables.faults.requests.clear()
+
+    chat = await directory.create_direct("d-1", "alice", "bob", NOW)
+
+    assert [operation for operation, _ in tables.faults.requests] == ["TransactWriteItems"]
+    assert chat == Chat("d-1", "direct", None, 1, NOW_MS, users=("alice", "bob"))
+    assert await directory.get_chat("d-1") == chat
+    members = [Member("d-1", "alice", "member"), Member("d-1", "bob", "member")]
+    assert await directory.list_members("d-1") == members
+    assert (await directory.list_memberships("bob", limit=10)).items == []
+    assert await directory.list_direct("d-1", "bob")
+    assert not await directory.list_direct("d-1", "mallory")
+    for member in members:
+        page = await directory.list_memberships(member.user, limit=10)
+        assert page == Page([Membership(chat, member)], None)
+
+
+async def test_direct_chat_opened_by_both_at_once_is_one(directory: Directory) -> None:
+    """Whoever asks, and however often, gets the record that is stored."""
+    chats = await asyncio.gather(
+        *(directory.create_direct("d-1", "alice", "bob", NOW + n) for n in range(4)),
+        *(directory.create_direct("d-1", "bob", "alice", NOW + n) for n in range(4)),
+    )
+
+    assert set(chats) == {await directory.get_chat("d-1")}
+    assert len(await directory.list_members("d-1")) == 2
+
+
+async def test_group_created_knows_its_owner_and_name(directory: Directory) -> None:
+    """The creator owns it, whether or not he lists himself."""
+    await directory.create_group("g-1", "alice", ["bob", "alice", "bob"], "Climbing", NOW)
+
+    chat, members = await directory.get_chat_with_members("g-1")
+    assert chat == Chat("g-1", "group", "Climbing", 1, NOW_MS)
+    assert members == [Member("g-1", "alice", "owner"), Member("g-1", "bob", "member")]
+
+
+async def test_group_created_again_returns_the_first_record(directory: Directory) -> None:
+    """A retry is the same request, whatever the time and the order of members."""
+    first = await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
+
+    again = await directory.create_group("g-1", "alice", ["carol", "bob"], "x", NOW + 60)
+
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("creator", "members", "name"),
+    [("bob", ["alice"], "x"), ("alice", ["bob", "carol"], "x"), ("alice", ["bob"], "y")],
+    ids=["other owner", "other members", "other name"],
+)
+async def test_group_of_a_taken_id_with_other_content_is_a_conflict(
+    directory: Directory, creator: str, members: list[str], name: str
+) -> None:
+    """An id stands for one request for ever, and the refused one leaves no trace."""
+    await directory.create_group("g-1", "alice", ["bob"], "x", NOW)
+
+    with pytest.raises(Conflict, match="g-1"):
+        await directory.create_group("g-1", creator, members, name, NOW)
+
+    assert [m.user for m in await directory.list_members("g-1")] == ["alice", "bob"]
+    assert await chats_of(directory, "carol") == [[]]
+
+
+async def test_direct_chat_of_a_taken_id_is_a_conflict(directory: Directory) -> None:
+    """A group is no direct chat."""
+    await directory.create_group("x-1", "alice", ["bob"], None, NOW)
+
+    with pytest.raises(Conflict):
+        await directory.create_direct("x-1", "alice", "bob", NOW)
+
+
+async def test_group_of_256_is_created_whole(directory: Directory, tables: Tables) -> None:
+    """In small transactions, so that none holds up the requests of others for long."""
+    tables.faults.requests.clear()
+
+    await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+
+    sizes = [len(b["TransactItems"]) for b in tables.faults.bodies("TransactWriteItems")]
+    assert sizes == [50, 50, 50, 50, 50, 12]
+    members = await directory.list_members("g-1")
+    assert [member.user for member in members] == ["alice", *CROWD]
+    assert await chats_of(directory, CROWD[-1]) == [["g-1"]]
+
+
+async def test_group_of_257_is_refused(directory: Directory) -> None:
+    """The bound of a small chat, the creator included."""
+    with pytest.raises(BadRequest, match="256"):
+        await directory.create_group("g-1", "alice", [*CROWD, "one-more"], None, NOW)
+
+
+@pytest.mark.parametrize("done", [1, 2])
+async def test_group_whose_creator_died_half_way_does_not_exist_until_it_is_finished(
+    directory: Directory, tables: Tables, done: int
+) -> None:
+    """For no reader is there half a chat; the same request then makes it whole."""
+    tables.faults.add(
+        "TransactWriteItems", *[lambda _: None] * done, refuse("AccessDeniedException")
+    )
+    with pytest.raises(Exception, match="AccessDenied"):
+        await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+
+    with pytest.raises(NotFound, match="g-1"):
+        await directory.get_chat("g-1")
+    with pytest.raises(NotFound, match="g-1"):
+        await directory.list_members("g-1")
+    assert await chats_of(directory, "alice") == [[]]
+    with pytest.raises(Conflict):
+        await directory.create_group("g-1", "alice", ["bob"], "All", NOW)
+
+    finished = await directory.create_group("g-1", "alice", CROWD, "All", NOW + 60)
+
+    assert finished == await directory.get_chat("g-1")
+    assert len(await directory.list_members("g-1")) == 256
+    assert await chats_of(directory, "alice") == [["g-1"]]
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+async def test_group_whose_answers_are_lost_is_created_once(
+    directory: Directory, tables: Tables, no_backoff: None, lost: int
+) -> None:
+    """A transaction that ran and seems to have failed is recognised on the next try."""
+    tables.faults.lose_answers("TransactWriteItems", times=lost)
+
+    chat = await directory.create_group("g-1", "alice", CROWD, "All", NOW)
+
+    assert chat == await directory.get_chat("g-1")
+    assert len(await directory.list_members("g-1")) == 256
+
+
+async def test_group_created_by_two_at_once_is_one(directory: Directory) -> None:
+    """Two devices that retry the same request do not tread on each other."""
+    one, other = await asyncio.gather(
+        directory.create_group("g-1", "alice", CROWD, "All", NOW),
+        directory.create_group("g-1", "alice", CROWD, "All", NOW + 1),
+    )
+
+    assert one == other == await directory.get_chat("g-1")
+    assert len(await directory.list_members("g-1")) == 256
+
+
+async def test_late_retry_neither_moves_marks_back_nor_brings_back_who_left(
+    directory: Directory, tables: Tables
+) -> None:
+    """Members are written only while the chat is forming."""
+    await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
+    await directory.put_marks([Mark("g-1", "alice", 7, 9)])
+    key = {"PK": {"S": "c#g-1"}, "SK": {"S": "m#carol"}}
+    table = tables.settings.table_prefix + "directory"
+    await tables.client.call("delete_item", {"TableName": table, "Key": key})
+
+    await directory.create_group("g-1", "alice", ["bob", "carol"], "x", NOW)
+
+    assert await directory.list_members("g-1") == [
+        Member("g-1", "alice", "owner", read=7, received=9),
+        Member("g-1", "bob", "member"),
+    ]
+
+
+async def test_creation_that_meets_another_writer_is_tried_again(
+    directory: Directory, tables: Tables, no_backoff: None
+) -> None:
+    """A transaction conflict passes."""
+    reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}, {"Code": "None"}]
+    conflict = {"__type": "x#TransactionCanceledException", "CancellationReasons": reasons}
+    tables.faults.add("TransactWriteItems", lambda _: (400, conflict))
+
+    await directory.create_direct("d-1", "alice", "bob", NOW)
+
+    assert len(await directory.list_members("d-1")) == 2
+
+
+async def test_unknown_chat_is_not_found(directory: Directory) -> None:
+    """The id that was asked for is named."""
+    for read in (directory.get_chat, directory.list_members):
+        with pytest.raises(NotFound, match="none"):
+            await read("none")
+
+
+# memberships
+
+
+async def test_memberships_are_paged_and_hold_their_marks(directory: Directory) -> None:
+    """A user's chats come page by page, each once."""
+    names = [f"g-{n:02}" for n in range(7)]
+    for name in names:
+        await directory.create_group(name, "alice", ["bob"], name, NOW)
+    await directory.put_marks([Mark("g-03", "alice", 3, 4)])
+
+    assert await chats_of(directory, "alice", limit=3) == [names[:3], names[3:6], names[6:]]
+    page = await directory.list_memberships("alice", limit=7)
+    assert page.next is None
+    assert page.items[3] == Membership(
+        Chat("g-03", "group", "g-03", 1, NOW_MS),
+        Member("g-03", "alice", "owner", read=3, received=4),
+    )
+
+
+async def test_page_of_memberships_is_full_though_half_made_chats_are_passed_over(
+    directory: Directory, tables: Tables
+) -> None:
+    """Chats whose creation died are no chats, and make no page short."""
+    for n in range(12):
+        if n % 4:
+            tables.faults.add("TransactWriteItems", lambda _: None, refuse("AccessDeniedException"))
+            with pytest.raises(Exception, match="AccessDenied"):
+                await directory.create_group(f"g-{n:02}", "alice", CROWD[:120], None, NOW)
+        else:
+            await directory.create_group(f"g-{n:02}", "alice", ["bob"], None, NOW)
+
+    assert await chats_of(directory, "alice", limit=2) == [["g-00", "g-04"], ["g-08"]]
+
+
+async def test_user_whose_id_begins_like_anothers_has_his_own_chats(directory: Directory) -> None:
+    """Ids are compared whole, not as prefixes."""
+    await directory.create_direct("d-1", "ann", "bob", NOW)
+    await directory.create_direct("d-2", "anna", "bob", NOW)
+
+    assert await chats_of(directory, "ann") == [["d-1"]]
+    assert await chats_of(directory, "anna") == [["d-2"]]
+    assert [m.user for m in await directory.list_members("d-1")] == ["ann", "bob"]
+
+
+async def test_page_token_of_another_users_chats_is_refused(directory: Directory) -> None:
+    """A token cannot be bent to list somebody else's chats."""
+    for n in range(2):
+        await directory.create_group(f"g-{n}", "alice", ["bob"], None, NOW)
+    page = await directory.list_memberships("alice", limit=1)
+    assert page.next is not None
+
+    with pytest.raises(BadRequest, match="page token"):
+        await directory.list_memberships("bob", limit=1, start=page.next)
+
+
+# marks
+
+
+@pytest.fixture
+async def chat(directory: Directory) -> Directory:
+    """Chat d-1 of alice and bob; alice has read 5 and received 8."""
+    await directory.create_direct("d-1", "alice", "bob", NOW)
+    await directory.put_marks([Mark("d-1", "alice", 5, 8)])
+    return directory
+
+
+async def marks_of(directory: Directory, user: str) -> tuple[int, int]:
+    """Return where a member's marks in d-1 stand."""
+    (member,) = [m for m in await directory.list_members("d-1") if m.user == user]
+    return member.read, member.received
+
+
+@pytest.mark.parametrize(
+    ("read", "received", "expected"),
+    [
+        (6, 9, (6, 9)),
+        (5, 8, (5, 8)),
+        (4, 7, (5, 8)),
+        (0, 9, (5, 9)),
+        (6, 0, (6, 8)),
+        (7, 7, (7, 8)),
+        (2, 12, (5, 12)),
+    ],
+)
+async def test_mark_moves_forward_only(
+    chat: Directory, read: int, received: int, expected: tuple[int, int]
+) -> None:
+    """Each of the two marks by itself, never back."""
+    await chat.put_marks([("d-1", "alice", read, received)])
+
+    assert await marks_of(chat, "alice") == expected
+    assert await marks_of(chat, "bob") == (0, 0)
+
+
+async def test_marks_moved_by_many_at_once_end_at_the_furthest(chat: Directory) -> None:
+    """Whatever the order in which writers come, the furthest wins."""
+    moves = [Mark("d-1", "alice", 100 - n, n) for n in range(0, 100, 9)]
+
+    await asyncio.gather(*(chat.put_marks([move]) for move in moves))
+
+    assert await marks_of(chat, "alice") == (100, 99)
+
+
+async def test_marks_of_one_member_in_one_batch_are_one_call(
+    chat: Directory, tables: Tables
+) -> None:
+    """The furthest of each is written."""
+    await chat.list_direct("d-1", "bob")
+    tables.faults.requests.clear()
+
+    await chat.put_marks([("d-1", "bob", n, 2 * n) for n in range(1, 40)])
+
+    assert await marks_of(chat, "bob") == (39, 78)
+    assert len(tables.faults.bodies("UpdateItem")) == 1
+
+
+async def test_marks_of_many_are_all_moved(directory: Directory) -> None:
+    """A flush holds more marks than go out at once."""
+    await directory.create_group("d-1", "alice", CROWD, None, NOW)
+
+    await directory.put_marks([("d-1", user, n + 1, n + 2) for n, user in enumerate(CROWD)])
+
+    members = {member.user: member for member in await directory.list_members("d-1")}
+    assert [members[user].read for user in CROWD] == list(range(1, 256))
+
+
+async def test_mark_of_one_who_is_no_member_is_dropped(chat: Directory, tables: Tables) -> None:
+    """It makes no membership, and the others' marks move all the same."""
+    await chat.put_marks([("d-1", "mallory", 3, 3), ("d-1", "bob", 3, 3), ("none", "bob", 1, 1)])
+
+    assert [member.user for member in await chat.list_members("d-1")] == ["alice", "bob"]
+    assert await marks_of(chat, "bob") == (3, 3)
+    assert not any("mallory" in str(row) for row in await tables.scan("directory"))
+
+
+async def test_marks_during_a_fault_are_unavailable_and_may_be_repeated(
+    chat: Directory, tables: Tables, no_backoff: None
+) -> None:
+    """The flush fails as a whole call; doing it again puts all in place."""
+    wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
+    throttled: Any = refuse("ThrottlingException")
+    tables.faults.add("UpdateItem", *[throttled] * (2 * tables.settings.attempts_max))
+
+    with pytest.raises(Unavailable, match="ThrottlingException"):
+        await chat.put_marks(wanted)
+    await chat.put_marks(wanted)
+
+    assert await marks_of(chat, "alice") == (20, 20)
+    assert await marks_of(chat, "bob") == (20, 20)
+
+
+async def test_mark_that_others_keep_moving_is_unavailable_in_the_end(
+    chat: Directory, tables: Tables
+) -> None:
+    """Even a fight over one row is bounded."""
+    item = Member("d-1", "alice", "member", read=0, received=10**6).encode()
+    moved = {"__type": "x#ConditionalCheckFailedException", "Item": item}
+
+    def ahead(_: dict[str, Any]) -> Any:
+        item["received"] = {"N": str(int(item["received"]["N"]) + 1)}
+        return 400, moved
+
+    tables.faults.add("UpdateItem", *[ahead] * 50)
+
+    with pytest.raises(Unavailable, match="alice"):
+        await chat.put_marks([("d-1", "alice", 9, 9)])
+
+
+async def test_members_beyond_one_answer_are_read_on(directory: Directory, tables: Tables) -> None:
+    """One Query returns 1 MB at most."""
+    chat = Chat("g-1", "group", None, 1, NOW_MS)
+    root, first, second = (
+        chat.encode("ready", "o"),
+        Member("g-1", "alice", "owner").encode(),
+        Member("g-1", "bob", "member").encode(),
+    )
+    cut = {"PK": first["PK"], "SK": first["SK"]}
+    tables.faults.add(
+        "Query",
+        reply({"Items": [root, first], "LastEvaluatedKey": cut}),
+        reply({"Items": [second]}),
+    )
+
+    members = await directory.list_members("g-1")
+
+    assert [member.user for member in members] == ["alice", "bob"]
+    assert tables.faults.bodies("Query")[-1]["ExclusiveStartKey"] == cut

@@ -1,0 +1,300 @@
+"""Everything that repositories do, done at random: in a world that is shared, and in one that is
+not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from chatserver.config import Warm
+from chatserver.domain.access.logins import Login
+from chatserver.domain.archive_segments import NOTHING_ARCHIVED, Segment
+from chatserver.domain.ids import ChatId, Seq, Ts, UserId
+from chatserver.errors import ChatError
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.attachments.model import Bounds, File
+from chatserver.features.attachments.warm import Attachments
+from chatserver.features.privacy.warm.user_data import PersonalRows
+from chatserver.features.push.model import Subscription
+from chatserver.features.push.warm.muted_chats import MutedChats
+from chatserver.features.push.warm.subscriptions import PushSubscriptions
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.api_keys import KeyRow, KeyRows
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.chats.directory import Directory, Mark
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.chats.pins import Pins
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.messages.chat_files import ChatFiles
+from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import MessageRepository, PersistItem
+from tests.integration.warm.support import START_TS, STEP_US, FixedClock
+
+USERS = ("ann", "ben", "cleo", "acme", "zeta")
+CHATS = ("d-1", "d-2", "g-1", "g-2", "acme", "u")
+NOW_S = START_TS / 1e6
+FILE = Attachment("F1", "sea.png", "image/png", 1024)
+
+Step = Callable[["World", random.Random], Awaitable[Any]]
+
+
+@dataclasses.dataclass
+class World:
+    """All repositories, on tables as one deployment sees them."""
+
+    client: DynamoClient
+    settings: Warm
+
+    def __post_init__(self) -> None:
+        at, clock = (self.client, self.settings), FixedClock(NOW_S)
+        self.directory = Directory(*at)
+        self.messages = MessageRepository(*at, clock)
+        self.patterns = MessageIndexes(*at, clock)
+        self.files = ChatFiles(*at, clock)
+        self.changes = MessageChanges(*at)
+        self.aged = ArchivableMessages(*at, clock)
+        self.manifests = Manifests(*at)
+        self.memberships = Memberships(*at, clock)
+        self.accounts = AccountRows(*at)
+        self.keys = KeyRows(*at)
+        self.uploads = Attachments(*at)
+        self.moderation = Moderation(*at)
+        self.personal = PersonalRows(*at)
+        self.pins = Pins(*at, clock)
+        self.pushes = PushSubscriptions(*at, 3)
+        self.quiet = MutedChats(*at)
+        self.pages: list[Any] = []
+
+    async def do(self, step: Step, seed: int) -> Any:
+        """What comes of a step: what it returns, or the name of what it raises."""
+        try:
+            return await step(self, random.Random(seed))
+        except ChatError as exc:
+            return type(exc).__name__
+
+
+def _message(dice: random.Random) -> PersistItem:
+    seq, chat, sender = dice.randint(1, 12), dice.choice(CHATS), dice.choice(USERS)
+    with_file = dice.random() < 0.3
+    message = Message(
+        seq, START_TS + seq * STEP_US, chat, f"{chat}-{seq}", sender, f"r{seq}", "text",
+        f"body {seq}", attachments=[FILE] if with_file else [],
+        expires_at=int(NOW_S) + 10_000 if dice.random() < 0.2 else None,
+    )  # fmt: skip
+    return PersistItem(message, dice.choice(USERS) if chat.startswith("d-") else None)
+
+
+async def put_messages(world: World, dice: random.Random) -> Any:
+    await world.messages.put_batch([_message(dice) for _ in range(dice.randint(1, 12))], 20)
+
+
+async def read_run(world: World, dice: random.Random) -> Any:
+    chat, at = dice.choice(CHATS), dice.randint(0, 12)
+    return [
+        await world.messages.find_head(chat),
+        await world.messages.list_before(chat, at or None, 5),
+        await world.messages.list_after(chat, at, 5, START_TS + at * STEP_US),
+        await world.aged.list_run(chat, at, START_TS, START_TS + 99 * STEP_US, 5),
+        await world.aged.find_oldest(chat),
+    ]
+
+
+async def change_message(world: World, dice: random.Random) -> Any:
+    chat, seq = dice.choice(CHATS), dice.randint(1, 12)
+    ts, kind = START_TS + seq * STEP_US, dice.choice(("edit", "delete"))
+    entry = Message(seq + 100, ts + 1, chat, "M", "ann", "r", kind, "new", target=seq)
+    await world.changes.apply(chat, ts, [entry])
+
+
+async def page(world: World, dice: random.Random) -> Any:
+    ask = dice.choice(
+        (world.patterns.list_chat, world.patterns.list_active, world.files.list_with_files,
+         world.patterns.list_sent, world.patterns.list_received)
+    )  # fmt: skip
+    of = dice.choice(CHATS + USERS)
+    found, start = [], None
+    for _ in range(5):
+        got = await ask(of, limit=3, start=start)
+        found.append(msgspec.to_builtins(got.items))
+        found.append(start := got.next)
+        if start is None:
+            break
+    return found
+
+
+async def get_many(world: World, dice: random.Random) -> Any:
+    places = {(dice.choice(CHATS), START_TS + dice.randint(1, 12) * STEP_US) for _ in range(9)}
+    return await world.patterns.get_many(places)
+
+
+async def make_chat(world: World, dice: random.Random) -> Any:
+    chat, members = dice.choice(CHATS), dice.sample(USERS, 3)
+    if chat.startswith("d-"):
+        return await world.directory.create_direct(chat, members[0], members[1], NOW_S)
+    return await world.directory.create_group(chat, members[0], members[1:], None, NOW_S)
+
+
+async def read_chat(world: World, dice: random.Random) -> Any:
+    chat, user = dice.choice(CHATS), dice.choice(USERS)
+    found = await world.directory.list_memberships(user, limit=2)
+    more = found.next and await world.directory.list_memberships(user, limit=9, start=found.next)
+    return [
+        found,
+        more,
+        await world.memberships.find_known(USERS),
+        await world.directory.get_chat_with_members(chat),
+        await world.memberships.read(chat, USERS),
+        await world.memberships.list_after(chat, None, 2),
+    ]
+
+
+async def change_members(world: World, dice: random.Random) -> Any:
+    chat = await world.memberships.get_chat(dice.choice(CHATS))
+    joins, goes = dice.choice(USERS), dice.choice(USERS)
+    if joins == goes:
+        return None
+    added: Any = {joins: ("member", 1)}
+    banned = {goes: "ann"} if dice.random() < 0.5 else None
+    made = await world.memberships.commit(chat, "x", added, {}, {goes}, {}, banned=banned)
+    return [made, await world.moderation.list_bans(chat.chat, None, 5)]
+
+
+async def mark(world: World, dice: random.Random) -> Any:
+    chat, user = dice.choice(CHATS), dice.choice(USERS)
+    await world.directory.put_marks([Mark(chat, user, dice.randint(1, 9), dice.randint(1, 9))])
+    await world.directory.add_hidden(chat, user, [dice.randint(1, 9)])
+    await world.quiet.set_until(ChatId(chat), UserId(user), dice.choice((0, int(NOW_S * 2000))))
+    users = [UserId(each) for each in USERS]
+    return sorted(await world.quiet.find_listening(ChatId(chat), users, NOW_S))
+
+
+async def register(world: World, dice: random.Random) -> Any:
+    user, number = dice.choice(USERS), dice.randint(1, 3)
+    login = Login(user, f"L{number}", None, 1, 1, f"seed{number}", int(NOW_S) + 9_999)
+    await world.directory.put_user_if_absent(dice.choice(USERS), "n", NOW_S)
+    await world.accounts.create(user, user.title(), 1, "hash", login)
+
+
+async def read_account(world: World, dice: random.Random) -> Any:
+    user = dice.choice(USERS)
+    await world.accounts.put_profile(user, {"about": f"{dice.random():.3}"})
+    return [
+        await world.accounts.list_users(USERS),
+        await world.accounts.list_logins(user),
+        await world.accounts.find_credential(user),
+        await world.personal.list_names(user, ""),
+    ]
+
+
+async def leave(world: World, dice: random.Random) -> Any:
+    return await world.personal.remove_rows(dice.choice(USERS))
+
+
+async def make_key(world: World, dice: random.Random) -> Any:
+    row = KeyRow(f"K{dice.randint(1, 4)}", "n", 1, frozenset({"send"}), f"{dice.random():.3}")
+    try:
+        await world.keys.create(row)
+    finally:
+        found = await world.keys.list_all()
+    return found
+
+
+async def upload(world: World, dice: random.Random) -> Any:
+    owner, chat = UserId(dice.choice(USERS)), ChatId(dice.choice(CHATS))
+    due = int(NOW_S) + dice.randint(1, 99)
+    file = File(f"F{dice.randint(1, 5)}", owner, chat, "n", "image/png", 10, "0" * 64, 1, due)
+    try:
+        return await world.uploads.create_file(file, Bounds(99, 2, 99))
+    finally:
+        await world.uploads.change_file(file.id, lambda it: dataclasses.replace(it, width=3))
+
+
+async def read_due(world: World, dice: random.Random) -> Any:
+    due = [await world.uploads.list_due(shard, int(NOW_S) * 2, 9) for shard in range(4)]
+    return [due, await world.uploads.find_file(f"F{dice.randint(1, 5)}")]
+
+
+async def moderate(world: World, dice: random.Random) -> Any:
+    one, other, chat = dice.choice(USERS), dice.choice(USERS), dice.choice(CHATS)
+    await world.moderation.put_block(one, other, NOW_S)
+    await world.moderation.put_report(chat, dice.randint(1, 3), one, "why", NOW_S)
+    found = [
+        await world.moderation.list_blocks(one, None, 9),
+        await world.moderation.list_blockers(other),
+        await world.moderation.list_open_reports(None, 9),
+        await world.moderation.list_reports(chat, None, 9),
+        await world.moderation.list_between(one, other),
+    ]
+    report = await world.moderation.get_report(chat, 1, one)
+    await world.moderation.resolve(report, other, NOW_S)
+    return found
+
+
+async def subscribe(world: World, dice: random.Random) -> Any:
+    user = UserId(dice.choice(USERS))
+    one = Subscription(f"S{dice.randint(1, 6)}", user, "fcm", "t", created_ms=dice.randint(1, 9))
+    await world.pushes.put(one, NOW_S)
+    return [await world.pushes.list_of(UserId(each), NOW_S) for each in USERS]
+
+
+async def pin(world: World, dice: random.Random) -> Any:
+    chat, seq = dice.choice(CHATS), dice.randint(1, 4)
+    if dice.random() < 0.3:
+        done = await world.pins.unpin(chat, seq)
+    else:
+        done = await world.pins.pin(chat, seq, START_TS + seq)
+    return [done, await world.pins.list_pins(chat)]
+
+
+async def archive(world: World, dice: random.Random) -> Any:
+    chat = ChatId(dice.choice(CHATS))
+    top = await world.manifests.get_top(chat)
+    first = Seq(top.seq + 1)
+    segment = Segment(chat, first, Seq(first + 2), Ts(first), Ts(first + 2), 9, 9, "0" * 64, "t")
+    await world.manifests.note(segment)
+    if dice.random() < 0.7:
+        await world.manifests.commit(segment, None, top)
+    await world.manifests.note_trails(USERS[:2], chat, first)
+    await world.manifests.note_late(chat, dice.randint(1, 9))
+    return [
+        await world.manifests.list_covering(chat, 1, 99),
+        await world.manifests.list_notes(chat),
+        await world.manifests.list_late(),
+        await world.manifests.find_at(chat, 2),
+        top == NOTHING_ARCHIVED,
+    ]
+
+
+async def scan_due(world: World, dice: random.Random) -> Any:
+    """The one Scan of a worker: whatever it passes over, what it finds is one's own."""
+    await world.manifests.note_due(dice.choice(CHATS), START_TS)
+    found: set[str] = set()
+    for part in range(2):
+        start = None
+        while True:
+            chats, start = await world.manifests.list_due_chats(part, 2, START_TS + 1, start)
+            found.update(chats)
+            if start is None:
+                break
+    return sorted(found)
+
+
+async def remove_old(world: World, dice: random.Random) -> Any:
+    chat = dice.choice(CHATS)
+    entries = await world.aged.list_between(chat, START_TS, START_TS + 3 * STEP_US)
+    return await world.aged.remove(entries, 4)
+
+
+STEPS: tuple[Step, ...] = (
+    put_messages, put_messages, read_run, change_message, page, page, get_many, make_chat,
+    make_chat, read_chat, change_members, mark, register, read_account, leave, make_key, upload,
+    read_due, moderate, subscribe, pin, archive, scan_due, remove_old,
+)  # fmt: skip

@@ -1,0 +1,233 @@
+"""The door to DynamoDB, with everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import ClientPayloadError
+
+from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
+from chatserver.warm.dynamo.client import RETRY_WAIT_S, TableMissing, open_dynamodb
+from chatserver.warm.messages.store import MessageRepository
+from tests.integration.warm.support import (
+    NOT_DYNAMODB,
+    Faults,
+    Tables,
+    batch,
+    message,
+    refuse,
+    reply,
+    settings_for,
+)
+from tests.support.servers.processes import free_port
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+LIST: dict[str, Any] = {"Limit": 1}
+
+
+@contextlib.asynccontextmanager
+async def listening(answer: bytes | None) -> AsyncIterator[str]:
+    """A server that takes a request, sends `answer` and hangs up; without one it never answers."""
+    is_over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if answer is None:
+            await is_over.wait()
+        else:
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        is_over.set()
+
+
+async def test_call_to_a_port_where_nobody_listens_names_it_and_how_to_start_one(
+    no_backoff: None,
+) -> None:
+    """A missing server is named with the address tried."""
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    async with open_dynamodb(settings_for(endpoint)) as client:
+        with pytest.raises(Unavailable) as caught:
+            await client.call("list_tables", LIST)
+
+    assert endpoint in caught.value.message
+    assert "chatserver dev" in caught.value.message
+
+
+async def test_call_to_a_server_that_never_answers_ends_at_the_deadline() -> None:
+    """Never a hang: the deadline covers all tries together."""
+    async with (
+        listening(None) as endpoint,
+        open_dynamodb(settings_for(endpoint, call_timeout_s=0.3)) as client,
+    ):
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(Unavailable, match=endpoint):
+            await client.call("list_tables", LIST)
+        took_s = asyncio.get_running_loop().time() - started
+
+    assert took_s < 20  # the tries alone would take longer than any deadline
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+    ],
+    ids=["closed", "cut short", "not http"],
+)
+async def test_call_whose_answer_is_torn_is_unavailable(answer: bytes, no_backoff: None) -> None:
+    """A torn answer is the third outcome, not a wrong one."""
+    async with listening(answer) as endpoint, open_dynamodb(settings_for(endpoint)) as client:
+        with pytest.raises(Unavailable, match=endpoint):
+            await client.call("list_tables", LIST)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refuse("ThrottlingException"),
+        refuse("ProvisionedThroughputExceededException"),
+        refuse("InternalServerError", 500),
+        refuse("ServiceUnavailable", 503),
+        lambda _: ConnectionResetError("reset"),
+        lambda _: ClientPayloadError("cut"),
+    ],
+    ids=["throttled", "over capacity", "500", "503", "reset", "cut"],
+)
+async def test_call_that_fails_for_a_while_is_done_in_the_end(
+    bare: Tables, no_backoff: None, failure: Any
+) -> None:
+    """What passes is tried again, and the caller does not notice."""
+    bare.faults.add("ListTables", failure, failure)
+
+    answer = await bare.client.call("list_tables", LIST)
+
+    assert "TableNames" in answer
+    assert len(bare.faults.requests) == 3
+
+
+async def test_call_that_keeps_failing_is_tried_as_often_as_the_settings_say(
+    bare: Tables, no_backoff: None
+) -> None:
+    """One layer of retries: the SDK adds none of its own."""
+    bare.faults.add("ListTables", *[refuse("InternalServerError", 500)] * 50)
+
+    with pytest.raises(Unavailable, match="InternalServerError"):
+        await bare.client.call("list_tables", LIST)
+
+    assert len(bare.faults.requests) == bare.settings.attempts_max
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (refuse("ConditionalCheckFailedException"), Conflict),
+        (refuse("ValidationException"), CorruptData),
+        (refuse("AccessDeniedException"), ConfigError),
+    ],
+)
+async def test_call_that_is_refused_is_not_tried_again(
+    bare: Tables, failure: Any, expected: type[Exception]
+) -> None:
+    """What will fail again is told at once."""
+    bare.faults.add("ListTables", failure)
+
+    with pytest.raises(expected):
+        await bare.client.call("list_tables", LIST)
+
+    assert len(bare.faults.requests) == 1
+
+
+async def test_call_waits_between_tries_within_its_deadline(dynamodb: str) -> None:
+    """With real backoff, a lasting fault ends with the deadline and says what it was."""
+    settings = settings_for(dynamodb, attempts_max=50, call_timeout_s=0.4)
+    loop, message = asyncio.get_running_loop(), ""
+    async with open_dynamodb(settings) as client:
+        faults = Faults(client)
+        faults.add("ListTables", *[refuse("ThrottlingException")] * 1000)
+        give_up = loop.time() + 30
+        # A machine that is held up may use up a deadline before there was a second try.
+        while len(faults.requests) < 2 and loop.time() < give_up:
+            faults.requests.clear()
+            began = loop.time()
+            with pytest.raises(Unavailable, match=r"not done in 0\.4 s") as caught:
+                await client.call("list_tables", LIST)
+            took_s, message = loop.time() - began, caught.value.message
+
+    waits = len(faults.requests) - 1
+    assert waits >= 1
+    assert sum(RETRY_WAIT_S * 2**n for n in range(waits)) <= took_s
+    assert re.search(r"0\.4 s; before that: .*ThrottlingException", message)
+
+
+async def test_call_cancelled_leaves_the_client_usable(bare: Tables) -> None:
+    """A cancelled call costs its connection, not the pool."""
+    for _ in range(5):
+        call = asyncio.ensure_future(bare.client.call("list_tables", LIST))
+        await asyncio.sleep(0)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+
+    assert "TableNames" in await bare.client.call("list_tables", LIST)
+
+
+async def test_repository_without_its_table_says_which_command_makes_it(bare: Tables) -> None:
+    """Who forgot to create the tables learns how."""
+    repository = MessageRepository(bare.client, bare.settings)
+
+    with pytest.raises(TableMissing, match="chatserver tables apply"):
+        await repository.find_head("d-1")
+
+
+async def test_answer_that_is_not_dynamodbs_is_unavailable_and_never_a_write_done(
+    tables: Tables, no_backoff: None
+) -> None:
+    """Something else on the port is taken neither for an empty table nor for a stored batch."""
+    tables.faults.add("Query", *[reply(NOT_DYNAMODB)] * 50)
+    tables.faults.add("BatchWriteItem", *[reply(NOT_DYNAMODB)] * 50)
+    repository = MessageRepository(tables.client, tables.settings)
+
+    with pytest.raises(Unavailable, match="is no DynamoDB"):
+        await repository.find_head("d-1")
+    with pytest.raises(Unavailable, match="is no DynamoDB"):
+        await repository.put_batch(batch(message(1)), timeout_s=20)
+
+
+async def test_client_without_credentials_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says which settings are missing."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    settings = settings_for("http://127.0.0.1:1", access_key=None, secret_key=None)
+
+    async with open_dynamodb(settings) as client:
+        with pytest.raises(ConfigError, match="CHAT_WARM_ACCESS_KEY"):
+            await client.call("list_tables", LIST)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"endpoint": "no url"}, {"secret_key": None}], ids=["endpoint", "half a key"]
+)
+async def test_client_with_settings_that_cannot_be_used_does_not_open(
+    dynamodb: str, changes: dict[str, Any]
+) -> None:
+    """A wrong setting stops the start."""
+    settings = settings_for(dynamodb, **changes)
+
+    with pytest.raises(ConfigError, match="warm"):
+        async with open_dynamodb(settings):
+            pass

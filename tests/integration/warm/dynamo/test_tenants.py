@@ -1,0 +1,235 @@
+"""Tenants on the same tables and the same bucket: each is alone there, for all that it can see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import ObjectMissing, ObjectStore, open_s3
+from chatserver.config import Cold, Settings, Warm
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.domain.clock import SystemClock
+from chatserver.errors import CorruptData
+from chatserver.operations.cost.bucket_sizes import Held, list_held
+from chatserver.warm.dynamo.client import DynamoClient, Item, open_dynamodb
+from chatserver.warm.dynamo.tenancy import partitions_of
+from chatserver.warm.schema.active_version import SchemaRows, SchemaState
+from chatserver.warm.schema.migrations.running import Migrations, Options
+from chatserver.warm.schema.provisioning import apply_tables
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES
+from chatserver.warm.schema.versions import NEWEST
+from tests.integration.warm.dynamo.tenant_support import STEPS, World
+from tests.integration.warm.schema.migration_support import Lines
+from tests.integration.warm.support import Tables, batch, message, settings_for
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+TENANTS = ("acme", "zeta", "acme-2")
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Warm, tenant: str) -> AsyncIterator[World]:
+    """A deployment of a tenant."""
+    own = settings.model_copy(update={"tenant": tenant})
+    async with open_dynamodb(own) as client:
+        yield World(client, own)
+
+
+async def scan_raw(client: DynamoClient, settings: Warm, index: bool) -> list[tuple[str, Item]]:
+    """Every item of every table, or every row of every index, as it is stored."""
+    found: list[tuple[str, Item]] = []
+    for table in TABLES:
+        names: list[str | None] = [each.name for each in table.indexes] if index else [None]
+        for name in names:
+            request: dict[str, Any] = {"TableName": table.name_in(settings)}
+            request |= {"IndexName": name} if name else {}
+            while True:
+                answer = await client.call("scan", request)
+                found += [(table.name, item) for item in answer["Items"]]
+                if (last := answer.get("LastEvaluatedKey")) is None:
+                    break
+                request["ExclusiveStartKey"] = last
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_tenants_never_see_each_other_whatever_they_do(
+    dynamodb: str, tables: Tables, seed: int
+) -> None:
+    """The same ids on the same tables: each gets what it would get on tables of its own."""
+    dice = random.Random(seed)
+    async with contextlib.AsyncExitStack() as stack:
+        pairs: list[tuple[World, World]] = []
+        for tenant in TENANTS[:2]:
+            shared = await stack.enter_async_context(opened(tables.settings, tenant))
+            alone = await stack.enter_async_context(opened(settings_for(dynamodb), ""))
+            await apply_tables(alone.client, alone.settings, poll_s=0.01)
+            # As `migrate up` would have it.
+            state = await SchemaRows(alone.client, alone.settings).get_state()
+            await SchemaRows(shared.client, shared.settings).raise_state(state)
+            pairs.append((shared, alone))
+        values = 0
+        for _ in range(120):
+            (shared, alone), step, chance = dice.choice(pairs), dice.choice(STEPS), dice.random()
+            number = int(chance * 1e9)
+            found, wanted = await asyncio.gather(shared.do(step, number), alone.do(step, number))
+            assert found == wanted, step.__name__
+            values += found is not None and not isinstance(found, str)
+
+    assert values > 50, "the steps did not do much"
+    for is_index in (False, True):
+        rows = await scan_raw(tables.client, tables.settings, is_index)
+        seen: set[str] = set()
+        for name, item in rows:
+            (table,) = [each for each in TABLES if each.name == name]
+            keys = [item[key]["S"] for key in partitions_of(table) if key in item]
+            (tenant,) = {key.partition("/")[0] for key in keys}
+            if item.get("PK", {}).get("S") != "schema":
+                seen.add(tenant)
+        # What made the tables, without a tenant, left its one row.
+        assert seen - {"schema"} == set(TENANTS[:2])
+
+
+async def test_item_of_a_foreign_key_is_no_tenants(tables: Tables) -> None:
+    """A key as another deployment spells it is a key within one's own."""
+    async with opened(tables.settings, "acme") as acme, opened(tables.settings, "zeta") as zeta:
+        await zeta.messages.put_batch(batch(message(1, "d-1")), 20)
+        await acme.messages.put_batch(batch(message(2, "d-2")), 20)
+
+        for chat in ("zeta/d-1", "../zeta/d-1", "d-1"):
+            assert await acme.messages.list_after(chat, 0, 10) == []
+        assert [each.chat for each in await zeta.messages.list_after("d-1", 0, 10)] == ["d-1"]
+        # And what came by another way is refused, not shown.
+        table = MESSAGES.name_in(tables.settings)
+        raw = (await tables.client.call("scan", {"TableName": table}))["Items"]
+        assert {item["chatid"]["S"] for item in raw} == {"zeta/d-1", "acme/d-2"}
+        with pytest.raises(CorruptData, match="another tenant"):
+            acme.client._tenancy.incoming(  # type: ignore[union-attr]  # it has a tenant
+                "get_item", {"TableName": table},
+                {"Item": next(item for item in raw if item["chatid"]["S"] == "zeta/d-1")},
+            )  # fmt: skip
+
+
+async def test_schema_is_noted_for_each_tenant(tables: Tables) -> None:
+    """A tenant on tables that exist is at schema 0 until `migrate up`, which takes its own items.
+
+    Its Scan goes through the tables of all.
+    """
+    async with opened(tables.settings, "acme") as acme, opened(tables.settings, "zeta") as zeta:
+        for world in (acme, zeta):
+            changes = await apply_tables(world.client, world.settings, poll_s=0.01)
+            assert all(change.action == "kept" for change in changes)
+            assert await SchemaRows(world.client, world.settings).get_state() == SchemaState()
+
+        lines = Lines()
+        state = await Migrations(
+            acme.client, acme.settings, SystemClock(), lines, Options(segments=2)
+        ).up("test")
+
+        assert 0 < state.version <= NEWEST
+        assert await SchemaRows(zeta.client, zeta.settings).get_state() == SchemaState()
+        assert await SchemaRows(acme.client, acme.settings).get_state() == state
+        own = await SchemaRows(tables.client, tables.settings).get_state()
+        assert own.version == NEWEST
+
+
+async def test_tables_made_by_a_tenant_are_at_its_newest_schema(bare: Tables) -> None:
+    """As without one."""
+    async with opened(bare.settings, "acme") as acme:
+        await apply_tables(acme.client, acme.settings, poll_s=0.01)
+
+        state = await SchemaRows(acme.client, acme.settings).get_state()
+
+    table = DIRECTORY.name_in(bare.settings)
+    rows = (await bare.client.call("scan", {"TableName": table}))["Items"]
+    assert state.version == NEWEST
+    assert [(row["PK"]["S"], row["SK"]["S"]) for row in rows] == [("acme/schema", "acme/schema")]
+
+
+async def test_condition_that_fails_shows_what_stands_there_without_the_mark(
+    tables: Tables,
+) -> None:
+    """Of a single write, and of the actions of a transaction."""
+    async with opened(tables.settings, "acme") as acme:
+        made = await acme.directory.create_group("g-1", "ann", ["ben"], "n", 1.0)
+        assert await acme.directory.create_group("g-1", "ann", ["ben"], "n", 2.0) == made
+        first = await acme.directory.put_user_if_absent("ann", "Ann", 1.0)
+
+        again = await acme.directory.put_user_if_absent("ann", "Other", 2.0)
+
+    assert again == first
+
+
+# S3
+
+
+def cold_of(endpoint: str, bucket: str, tenant: str) -> Cold:
+    """Settings of S3 as a tenant's process has them."""
+    cold = Cold(
+        endpoint=endpoint, bucket=bucket, access_key=ACCESS_KEY, secret_key=SECRET_KEY,
+        origins=[f"https://{tenant or 'nobody'}.example"], call_timeout_s=30,
+    )  # fmt: skip
+    return Settings(warm=Warm(tenant=tenant), cold=cold).cold
+
+
+async def do_with_objects(store: ObjectStore) -> list[Any]:
+    """Write, copy, list and read objects; return what is seen."""
+    await store.call("put_object", Key="uploads/x", Body=store.prefix.encode() or b"-")
+    source = {"Bucket": store.bucket, "Key": "uploads/x"}
+    await store.call("copy_object", Key="attachments/y", CopySource=source)
+    made = await store.call("create_multipart_upload", Key="exports/z.zip")
+    open_ = await store.call("list_multipart_uploads", Prefix="exports/")
+    await store.call("abort_multipart_upload", Key="exports/z.zip", UploadId=made["UploadId"])
+    listed = await store.call("list_objects_v2", Prefix="att")
+    pieces = [piece async for piece in store.iter_content("attachments/y")]
+    form = await store.sign_upload("uploads/x", {}, 1, 60)
+    return [
+        [each["Key"] for each in open_["Uploads"]],
+        [each["Key"] for each in listed["Contents"]],
+        await store.read("attachments/y", size_max=100) == b"".join(pieces),
+        await list_held(store, 1000),
+        form[1]["key"].removeprefix(store.prefix),
+        f"/{store.prefix}attachments/y?" in await store.sign_link("attachments/y", {}, 60),
+    ]
+
+
+async def test_objects_of_tenants_are_below_their_names(s3: str) -> None:
+    """Names, copies, listings, links and rules of the bucket; in one bucket for all."""
+    bucket = f"t{secrets.token_hex(8)}"
+    async with contextlib.AsyncExitStack() as stack:
+        stores = {}
+        for tenant in ("acme", "zeta"):
+            cold = cold_of(s3, bucket, tenant)
+            stores[tenant] = await stack.enter_async_context(open_s3(cold))
+            await apply_bucket(stores[tenant], cold)
+            assert {each.action for each in await apply_bucket(stores[tenant], cold)} == {"kept"}
+        seen = [await do_with_objects(store) for store in stores.values()]
+        whole = await stack.enter_async_context(open_s3(cold_of(s3, bucket, "")))
+        listed = await whole.call("list_objects_v2")
+        rules = (await whole.call("get_bucket_lifecycle_configuration"))["Rules"]
+        pages = (await whole.call("get_bucket_cors"))["CORSRules"]
+        await stores["acme"].call("delete_object", Key="uploads/x")
+        with pytest.raises(ObjectMissing):
+            await stores["acme"].read("uploads/x", size_max=9)
+        left = await stores["zeta"].read("uploads/x", size_max=9)
+
+    names = ["attachments/y", "uploads/x"]
+    held = [Held("attachments", 1, 5), Held("uploads", 1, 5)]
+    assert seen == [[["exports/z.zip"], [names[0]], True, (held, True), names[1], True]] * 2
+    assert left == b"zeta/"
+    assert sorted(each["Key"] for each in listed["Contents"]) == [
+        f"{tenant}/{name}" for tenant in stores for name in names
+    ]
+    assert {rule["Filter"]["Prefix"] for rule in rules} == {
+        "", *(f"{tenant}/{what}/" for tenant in stores for what in ("uploads", "exports")),
+    }  # fmt: skip
+    assert {rule["AllowedOrigins"][0] for rule in pages} == {
+        "https://acme.example", "https://zeta.example",
+    }  # fmt: skip

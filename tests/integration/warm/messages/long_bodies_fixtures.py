@@ -1,0 +1,59 @@
+"""Fixtures of the tests of long bodies: one set of stores for a run, a chat for each test.
+
+Import as a plugin: ``pytest_plugins = ["tests.integration.warm.messages.long_bodies_fixtures"]``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server, redis_launch
+from chatserver.domain.ids import ChatId
+from chatserver.warm.messages import long_bodies
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, Shelf
+from tests.integration.warm.support import settings_for
+from tests.integration.workers.archive.support import World, die, open_world
+from tests.support.servers.processes import free_port, redis_url_of
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shelf_world(
+    tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
+) -> AsyncIterator[World]:
+    """The stores, with a low limit."""
+    redis = Server(redis_launch(tmp_path_factory.mktemp("bodies"), free_port(), appendonly="no"))
+    redis.start()
+    try:
+        warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX, body_put_timeout_s=20)
+        async with open_world(redis_url_of(redis), warm, cold_settings(s3)) as made:
+            yield made
+    finally:
+        redis.stop()
+
+
+@pytest.fixture
+def shelf(shelf_world: World) -> Shelf:
+    """The same, with a chat that no other test knows."""
+    made = {f.name: getattr(shelf_world, f.name) for f in dataclasses.fields(shelf_world)}
+    return Shelf(**{**made, "chat": ChatId(f"d-{secrets.token_hex(8)}")})
+
+
+@pytest.fixture
+def dies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Places of `bodies` at which the process ends, once each."""
+    places: list[str] = []
+
+    def failpoint(name: str) -> None:
+        if name in places:
+            places.remove(name)
+            die()
+
+    monkeypatch.setattr(long_bodies, "failpoint", failpoint)
+    yield places
+    assert not places, f"never came to {places}"

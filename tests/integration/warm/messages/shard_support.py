@@ -1,0 +1,47 @@
+"""What the tests of spread chats build with: layouts in the table, and a look past all our code."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from chatserver.config import Warm
+from chatserver.domain.write_sharding import Layout, parse_layout
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
+
+KEY: Item = {"PK": {"S": "shards"}, "SK": {"S": "shards"}}
+
+
+async def lay_out(client: DynamoClient, settings: Warm, **chats: str) -> None:
+    """Write the row as if these chats had been spread so."""
+    row: dict[str, Any] = {
+        **KEY,
+        "rev": {"N": "1"},
+        "for_ms": {"N": str(int(settings.shard_refresh_s * 1000))},
+        "chats": {"M": {chat.replace("_", "-"): {"S": text} for chat, text in chats.items()}},
+    }
+    await client.call("put_item", {"TableName": DIRECTORY.name_in(settings), "Item": row})
+
+
+async def layout_in(client: DynamoClient, settings: Warm, chat: str) -> Layout:
+    """The layout of a chat, as the table has it."""
+    request = {"TableName": DIRECTORY.name_in(settings), "Key": KEY, "ConsistentRead": True}
+    item = (await client.call("get_item", request)).get("Item", {})
+    text = item.get("chats", {"M": {}})["M"].get(chat)
+    return Layout() if text is None else parse_layout(text["S"])
+
+
+async def raw_seqs(client: DynamoClient, settings: Warm, chat: str) -> dict[str, list[int]]:
+    """The seqs in each partition of a chat, markers apart, by a scan of the table."""
+    found: dict[str, list[int]] = collections.defaultdict(list)
+    request: dict[str, Any] = {"TableName": MESSAGES.name_in(settings), "ConsistentRead": True}
+    while True:
+        answer = await client.call("scan", request)
+        for item in answer["Items"]:
+            partition = item["chatid"]["S"]
+            if partition.partition("#")[0] == chat and "#gone" not in partition:
+                found[partition].append(int(item["seq"]["N"]))
+        if (last := answer.get("LastEvaluatedKey")) is None:
+            return {partition: sorted(seqs) for partition, seqs in sorted(found.items())}
+        request["ExclusiveStartKey"] = last

@@ -1,0 +1,113 @@
+"""What the tests of removal by TTL build with: items that have `ttl`, and their removal."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.config import Archive
+from chatserver.protocol.frames import Message
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.store import MessageRepository, PersistItem
+from chatserver.warm.messages.ttl import ItemRetention
+from chatserver.warm.schema.tables import MESSAGES
+from tests.integration.warm.support import FixedClock
+from tests.integration.workers.archive.support import World
+from workers.archive.archiver import Archiver
+from workers.archive.ttl_removals import RemovalHandler
+
+SETTINGS = {"removal": "ttl", "retention_s": 1, "segment_entries_min": 1, "wait_s": 0}
+KEPT = ItemRetention.by(Archive(removal="ttl", retention_s=1))
+
+
+@dataclasses.dataclass
+class Timed:
+    """A chat whose items TTL removes, and the parts that see to it."""
+
+    world: World
+    archiver: Archiver
+    changes: MessageChanges
+    removals: RemovalHandler
+    start_us: int
+
+    def text(self, seq: int, **changes: Any) -> Message:
+        """A message of two minutes ago."""
+        fields = {"ts": self.start_us + seq * 1000, **changes}
+        return self.world.old(seq, **fields)
+
+    def texts(self, count: int) -> list[Message]:
+        """Messages of two minutes ago."""
+        return [self.text(seq) for seq in range(1, count + 1)]
+
+    async def put(self, *messages: Message) -> None:
+        """Write entries as the persister does in time."""
+        warm = self.world.parts.settings.warm
+        clock = FixedClock(min(each.ts for each in messages) / 1e6)
+        repository = MessageRepository(self.world.client, warm, clock, keeping=KEPT)
+        await repository.put_batch([PersistItem(each, "bob") for each in messages], 20)
+
+    async def visit(self) -> int:
+        """Archive what is old; return how many entries that were."""
+        return (await self.archiver.visit(self.world.chat)).moved
+
+    async def change(self, kind: str, target: Message, seq: int, body: str = "") -> Message:
+        """Change a message as the persister does; return the entry, which is written, too."""
+        entry = self.text(seq, kind=kind, target=target.seq, body=body)
+        await self.changes.apply(self.world.chat, target.ts, [entry])
+        await self.put(entry)
+        return entry
+
+    async def items(self) -> dict[int, Item]:
+        """The items of the chat, by seq."""
+        request = {
+            "TableName": self._table,
+            "KeyConditionExpression": "chatid = :chat",
+            "ExpressionAttributeValues": {":chat": {"S": self.world.chat}},
+            "ConsistentRead": True,
+        }
+        answer = await self.world.client.call("query", request)
+        return {int(item["seq"]["N"]): item for item in answer["Items"]}
+
+    async def remove(self, *seqs: int) -> list[Item]:
+        """Remove items as TTL does; return what they were."""
+        items = await self.items()
+        for seq in seqs:
+            key = {name: items[seq][name] for name in MESSAGES.key.names}
+            await self.world.client.call("delete_item", {"TableName": self._table, "Key": key})
+        return [items[seq] for seq in seqs]
+
+    @property
+    def _table(self) -> str:
+        return MESSAGES.name_in(self.world.parts.settings.warm)
+
+    async def is_noted(self) -> bool:
+        """Whether the archive is told to look at the chat."""
+        late = await self.world.parts.manifests.list_late()
+        return self.world.chat in {each.chat for each in late}
+
+
+async def yes() -> bool:
+    """TTL reads `ttl`."""
+    return True
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def timed(aging: World) -> AsyncIterator[Timed]:
+    """A chat that no other test knows; TTL removes its items."""
+    parts, client = aging.parts, aging.client
+    warm, settings = parts.settings.warm, parts.settings.archive.model_copy(update=SETTINGS)
+    manifests = Manifests(client, warm)
+    objects = SegmentObjects(aging.store, settings)
+    archiver = Archiver(manifests, objects, aging.aged, settings, parts.clock, parts.restored, yes)
+    cold = parts.message_changes._archived  # who reads the archive for changes
+    changes = MessageChanges(client, warm, None, cold, keeping=KEPT, clock=parts.clock)
+    removals = dataclasses.replace(parts.removals, settle_s=0.0, changes=changes)
+    start_us = int(time.time() - 120) * 1_000_000
+    yield Timed(aging, archiver, changes, removals, start_us)

@@ -1,0 +1,151 @@
+"""What is committed about the tables is true: the template makes them, units are as told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatserver.config import Warm
+from chatserver.warm.dynamo.client import DynamoClient
+from chatserver.warm.schema.provisioning import apply_tables, creation_of
+from chatserver.warm.schema.tables import MESSAGES, TABLES
+from tests.integration.warm.support import Tables, settings_for
+from tests.load import units
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+ROOT = Path(__file__).parents[4]
+TEMPLATE = ROOT / "deploy" / "dynamodb" / "cloudformation.json"
+MODEL = ROOT / "docs" / "data-model.md"
+_ABSENT = object()
+
+
+class Stack:
+    """A template with its parameters, as CloudFormation reads it: what of that ours uses."""
+
+    def __init__(self, template: dict[str, Any], given: dict[str, str]) -> None:
+        self._parameters: dict[str, Any] = {}
+        for name, each in template["Parameters"].items():
+            value = given.get(name, each.get("Default"))
+            self._parameters[name] = int(value) if each["Type"] == "Number" else value
+        self._conditions = {
+            name: self._compare(*each["Fn::Equals"])
+            for name, each in template["Conditions"].items()
+        }
+        self.tables = [
+            self.resolve(resource["Properties"]) for resource in template["Resources"].values()
+        ]
+
+    def _compare(self, left: Any, right: Any) -> bool:
+        return bool(self.resolve(left) == self.resolve(right))
+
+    def resolve(self, value: Any) -> Any:
+        """Return a value without functions of the template."""
+        match value:
+            case {"Ref": "AWS::NoValue"}:
+                return _ABSENT
+            case {"Ref": name}:
+                return self._parameters[name]
+            case {"Fn::Sub": text}:
+                return text.replace("${TablePrefix}", self._parameters["TablePrefix"])
+            case {"Fn::If": [condition, then, otherwise]}:
+                return self.resolve(then if self._conditions[condition] else otherwise)
+            case dict():
+                made = {name: self.resolve(inner) for name, inner in value.items()}
+                return {name: inner for name, inner in made.items() if inner is not _ABSENT}
+            case list():
+                return [self.resolve(inner) for inner in value]
+            case _:
+                return value
+
+
+async def make(client: DynamoClient, stack: Stack) -> None:
+    """Make the tables of a stack as CloudFormation does."""
+    for properties in stack.tables:
+        expiry = properties.pop("TimeToLiveSpecification", None)
+        if "StreamSpecification" in properties:
+            properties["StreamSpecification"]["StreamEnabled"] = True
+        await client.call("create_table", properties)
+        if expiry is not None:
+            request = {"TableName": properties["TableName"], "TimeToLiveSpecification": expiry}
+            await client.call("update_time_to_live", request)
+
+
+async def describe(client: DynamoClient, settings: Warm) -> list[Any]:
+    """Return what is to be compared of all tables."""
+    found = []
+    for table in TABLES:
+        name = {"TableName": table.name_in(settings)}
+        told = (await client.call("describe_table", name))["Table"]
+        expiry = (await client.call("describe_time_to_live", name))["TimeToLiveDescription"]
+        indexes = told.get("GlobalSecondaryIndexes", [])
+        found.append(
+            {
+                "keys": told["KeySchema"],
+                "types": sorted(told["AttributeDefinitions"], key=str),
+                "units": _units(told),
+                "indexes": {
+                    index["IndexName"]: (index["KeySchema"], index["Projection"], _units(index))
+                    for index in indexes
+                },
+                "stream": told.get("StreamSpecification"),
+                "expiry": expiry,
+            }
+        )
+    return found
+
+
+def _units(told: dict[str, Any]) -> tuple[int, int]:
+    units = told.get("ProvisionedThroughput", {})
+    return units.get("ReadCapacityUnits", 0), units.get("WriteCapacityUnits", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ({}, {}),
+        (
+            {"Billing": "provisioned", "ReadUnits": "7", "WriteUnits": "9", "Stream": "true"},
+            {"billing": "provisioned", "read_units": 7, "write_units": 9, "stream": True},
+        ),
+    ],
+    ids=["defaults", "changed"],
+)
+async def test_template_makes_the_tables_of_the_server(
+    bare: Tables, given: dict[str, str], changes: dict[str, Any]
+) -> None:
+    """Keys, types, indexes, projections, units, stream and TTL; `tables apply` finds all done."""
+    template = msgspec.json.decode(TEMPLATE.read_bytes())
+    theirs = settings_for(bare.settings.endpoint, **changes)
+    ours = settings_for(bare.settings.endpoint, **changes)
+    stack = Stack(template, given | {"TablePrefix": theirs.table_prefix})
+
+    await make(bare.client, stack)
+    await apply_tables(bare.client, ours, poll_s=0.01)
+
+    assert await describe(bare.client, theirs) == await describe(bare.client, ours)
+    again = await apply_tables(bare.client, theirs, poll_s=0.01)
+    assert {change.action for change in again} == {"kept"}
+
+
+async def test_units_of_a_message_are_those_of_the_document(bare: Tables) -> None:
+    """What is written about the costs of a projection is what the server counts for our items.
+
+    When this fails: python -m tests.load.units, and its tables into docs/data-model.md
+    """
+    figures = msgspec.json.decode(units.OUT.read_bytes())
+
+    measured = await units.measure(bare.client, units.OURS)
+
+    assert measured == figures["choices"][units.OURS]
+    assert units.render(figures) in MODEL.read_text(encoding="utf-8")
+
+
+def test_projection_that_is_measured_as_ours_is_ours() -> None:
+    """The figures are about the indexes that the server makes."""
+    ours = units.table_for(units.OURS)["GlobalSecondaryIndexes"]
+
+    assert ours == creation_of(MESSAGES, settings_for(None))["GlobalSecondaryIndexes"]

@@ -1,0 +1,309 @@
+"""`chatserver migrate` as a process that is killed, beside an old and a new worker, under load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner
+
+from chatserver.cli.main import cli
+from chatserver.dev.servers import SECRET_KEY
+from chatserver.domain.amendments import Amendment
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import Mid, Ref, Seq
+from chatserver.domain.messages import Audience
+from chatserver.hot.chats.amendments import Amendments
+from chatserver.hot.leases import Lease
+from chatserver.protocol import codec, frames
+from chatserver.warm.chats.pins import Pins
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.messages.chat_files import mend_files
+from tests.integration.warm.schema.migration_support import FILE, Writer, old_tables, scan_all
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    GATEWAY,
+    Gateway,
+    make_group,
+    make_users,
+    open_parts,
+    stored_of,
+    variables_of,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+__all__ = ["old_tables"]
+
+Process = asyncio.subprocess.Process
+Start = Callable[..., Any]
+CLI = (sys.executable, "-m", "chatserver.cli.main")
+
+
+@pytest.fixture
+async def parts(redis_url: str, old_tables: Tables) -> AsyncIterator[WorkerContainer]:
+    """The parts of a process beside tables of before; Redis has two partitions."""
+    async with open_parts(redis_url, old_tables.settings, redis={"partitions": 2}) as made:
+        yield made
+
+
+@pytest.fixture
+async def start(parts: WorkerContainer) -> AsyncIterator[Start]:
+    """Start commands on the same servers; what still runs at the end is killed."""
+    started: list[Process] = []
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+
+    async def start_one(*arguments: str, **env: str) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            *CLI,
+            *arguments,
+            env=kept
+            | variables_of(parts)
+            | {"CHAT_REDIS_PARTITIONS": "2", "CHAT_WARM_MIGRATE_LEASE_S": "1"}
+            | env,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def run(start: Start, *arguments: str, **env: str) -> tuple[int, str]:
+    """Run a command to its end; return its exit code and what it said."""
+    process: Process = await start(*arguments, **env)
+    async with asyncio.timeout(120):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def holds(parts: WorkerContainer, partition: int, but: bytes = b"") -> bytes | None:
+    """Who persists a partition, if it is not `but`."""
+    key = parts.hot.keys.lease(partition, "persist")
+    owner: bytes | None = await parts.hot.call("HGET", key, "owner")
+    return owner if owner != but else None
+
+
+async def group_in(parts: WorkerContainer, partition: int) -> Audience:
+    """A group whose chat is in a partition."""
+    for number in range(1000):
+        group = await make_group(parts, ALICE, BOB, ref=f"g{partition}-{number}")
+        if parts.hot.keys.partition_of(group.chat) == partition:
+            return group
+    raise AssertionError
+
+
+def attach(tail: bytes) -> bytes:
+    """Give a message a file."""
+    return tail[:-1] + b',"attachments":' + codec.encode([FILE]) + b"}"
+
+
+class Clients:
+    """People who chat in some groups: messages with files, edits and deletions."""
+
+    def __init__(self, parts: WorkerContainer, gateway: Gateway, groups: list[Audience]) -> None:
+        self._parts = parts
+        self._gateway = gateway
+        self._dice = random.Random(5)
+        self._amendments = Amendments(parts.hot, GATEWAY)
+        self.groups = groups
+        self.sent = dict.fromkeys((group.chat for group in groups), 0)
+
+    async def chat(self, stop: asyncio.Event) -> None:
+        """Chat until told to stop."""
+        while not stop.is_set():
+            for group in self.groups:
+                await self._gateway.send(group, f"text {self.sent[group.chat]}", tail=attach)
+                self.sent[group.chat] += 1
+                if self._dice.random() < 0.5:
+                    await self._amend(group)
+            await asyncio.sleep(0.01)
+
+    async def _amend(self, group: Audience) -> None:
+        kind = self._dice.choice(("edit", "delete", "edit"))
+        body = "" if kind == "delete" else "edited"
+        ref, mid = Ref(f"c{self._dice.getrandbits(40):x}"), Mid("M")
+        target = self._dice.randint(1, self.sent[group.chat])
+        tail = codec.encode_entry_tail(group.chat, mid, ALICE, ref, kind, body, target)
+        made = Amendment(group.chat, ALICE, ref, mid, "dd", kind, Seq(target), body, tail)
+        amended = await self._amendments.amend(made)
+        self.sent[group.chat] = max(self.sent[group.chat], amended.seq)
+
+
+@pytest.mark.timeout(600)
+async def test_migrations_under_an_old_and_a_new_worker_while_clients_chat_and_up_is_killed(
+    parts: WorkerContainer, old_tables: Tables, start: Start
+) -> None:
+    """The whole procedure of docs/evolution.md, as an operator goes through it on a bad day."""
+    await Writer(old_tables, 0, "before", random.Random(6)).put(150)
+    gateway = Gateway(parts.hot)
+    groups = [await group_in(parts, partition) for partition in (0, 1)]
+    await make_users(parts, CAROL)
+    clients, stop = Clients(parts, gateway, groups), asyncio.Event()
+    # The old worker persists partition 0, the new one 1: neither gets what somebody else holds.
+    held = Lease(parts.hot, 1, "persist", "test", 120.0, SystemClock())
+    assert await held.claim()
+    old: Process = await start(
+        "worker", "persist", "rpc", CHAT_WARM_SCHEMA_VERSION="0", CHAT_PERSIST_LEASE_S="60"
+    )
+    await eventually(lambda: holds(parts, 0), 120)
+    new: Process = await start("worker", "persist")
+    await eventually(lambda: _are_known(old_tables, 2), 120)
+    old.send_signal(signal.SIGSTOP)
+    await held.release()
+    await eventually(lambda: holds(parts, 1, b"test"), 120)
+    old.send_signal(signal.SIGCONT)
+
+    async with asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(gateway.listen())
+        chatting = tasks.create_task(clients.chat(stop))
+        dice = random.Random(8)
+        up = ("migrate", "up", "--segments", "3", "--page-items", "10", "--max-write-units", "2000")
+        for place in (
+            "after_index_begun:kill",
+            f"after_write:kill:{dice.randint(2, 30)}",
+            f"before_checkpoint:kill:{dice.randint(2, 5)}",
+            "after_version:kill",
+        ):
+            code, said = await run(start, *up, CHAT_FAILPOINT=f"migrate.{place}")
+            assert code == -signal.SIGKILL, said
+        code, said = await run(start, *up)
+        assert code == 0, said
+        assert "4 files-only: not done. It is a contract" in said
+        assert said.endswith("schema 3\n")
+
+        code, said = await run(start, "migrate", "status")
+        assert code == 0
+        assert "schema 3 of 7; processes may act by schema 0 or newer" in said
+        assert said.count(": schema 0, seen ") == 1
+        assert said.count(": schema 7, seen ") == 2  # a worker, and this test
+        await _pin_beside_the_old_worker(parts, gateway, groups[0])
+
+        code, said = await run(start, *up, "--contract")
+        assert code == 1
+        assert "processes of older releases are there, replace them first: worker-" in said
+        old.send_signal(signal.SIGTERM)
+        assert await old.wait() == 0
+        await eventually(lambda: holds(parts, 0), 120)
+        code, said = await run(start, *up, "--contract")
+        assert code == 0, said
+        assert said.endswith("schema 4\n")
+        stop.set()
+        await chatting
+        await eventually(lambda: _are_drained(parts), 60)
+        listening.cancel()
+
+    code, said = await run(start, "worker", "persist", CHAT_WARM_SCHEMA_VERSION="0")
+    assert code == 2
+    assert "their schema is 4, for processes that act by schema 1 or newer" in said
+    assert "unset CHAT_WARM_SCHEMA_VERSION" in said
+
+    assert all(mend_files(row) is None for row in await scan_all(old_tables))
+    for group in groups:
+        seqs = [entry.seq for entry in await stored_of(parts, group.chat)]
+        assert seqs == list(range(1, clients.sent[group.chat] + 1))
+        assert len(seqs) > 20
+    new.send_signal(signal.SIGTERM)
+    assert await new.wait() == 0
+
+
+async def _are_known(tables: Tables, count: int) -> bool:
+    """Whether so many worker processes besides this one are noted."""
+    rows = await tables.scan("directory")
+    return sum(row["SK"]["S"].startswith("process#") for row in rows) > count
+
+
+async def _are_drained(parts: WorkerContainer) -> bool:
+    """Whether all partitions are persisted."""
+    return not any([await parts.hot.call("XLEN", parts.hot.keys.backlog(n)) for n in (0, 1)])
+
+
+async def _pin_beside_the_old_worker(
+    parts: WorkerContainer, gateway: Gateway, group: Audience
+) -> None:
+    """Pin messages of a chat whose members the old worker changes at the same time."""
+    async with open_dynamodb(parts.settings.warm) as client:
+        pins = Pins(client, parts.settings.warm, SystemClock())
+        invite = frames.Invite(1, group.chat, "i1", [CAROL])
+        leave = frames.Leave(2, group.chat, "l1")
+        *pinned, _ = await asyncio.gather(
+            *(pins.pin(group.chat, seq, seq) for seq in (3, 1, 2)),
+            gateway.calls.change_chat(ALICE, invite),
+        )
+        await gateway.calls.change_chat(CAROL, leave)
+
+        assert pinned == [True, True, True]
+        members = await parts.directory.list_members(group.chat)
+        assert [member.user for member in members] == [ALICE, BOB]
+        assert [pin.seq for pin in await pins.list_pins(group.chat)] == [1, 2, 3]
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Undo what a command does to the process's logging."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_is(
+    old_tables: Tables, monkeypatch: pytest.MonkeyPatch, restored_logging: None
+) -> None:
+    """`plan`, `status` and `up` in words, without a terminal a line each."""
+    settings = old_tables.settings
+    for name in ("endpoint", "table_prefix", "access_key"):
+        monkeypatch.setenv(f"CHAT_WARM_{name.upper()}", str(getattr(settings, name)))
+    monkeypatch.setenv("CHAT_WARM_SECRET_KEY", SECRET_KEY)
+    await Writer(old_tables, 0, "before", random.Random(6)).put(50)
+
+    async def told(*arguments: str) -> list[str]:
+        result = await asyncio.to_thread(CliRunner().invoke, cli, ["migrate", *arguments])
+        assert result.exit_code == 0, result.output
+        return [line.strip() for line in result.output.splitlines()]
+
+    plan = await told("plan", "--max-write-units", "10")
+    assert plan[0] == "1 files-index (expand): index `files`: messages of a chat that have files"
+    assert plan[3].startswith("50 items, ")
+    assert plan[3].endswith("of them to be written (from a sample of 32)")
+    assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
+    assert "no units: nothing that is there changes" in plan
+    assert (await told("status"))[:2] == [
+        "schema 0 of 7; processes may act by schema 0 or newer",
+        "1  files-index    expand    to do  index `files`: messages of a chat that have files",
+    ]
+    done = await told("up")
+    assert done[:2] == [
+        f"1 files-index: index files of {settings.table_prefix}messages: begun",
+        f"1 files-index: index files of {settings.table_prefix}messages: serves",
+    ]
+    assert done[-1] == "schema 3"
+    assert (await told("up", "--contract"))[-1] == "schema 4"
+    assert (await told("up"))[-1] == "schema 6"
+    assert (await told("up", "--contract"))[-1] == "schema 7"
+    assert await told("plan") == ["nothing to do"]
+    assert await told("up") == ["nothing to do: schema 7", "schema 7"]
+    (last,) = [line for line in await told("status") if line.startswith("4 ")]
+    assert re.match(r"4  files-only +contract +done +.* \(\d{4}-.* UTC\)$", last)

@@ -1,0 +1,184 @@
+"""The four tables, made on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from chatserver.config import Warm
+from chatserver.errors import ConfigError, Unavailable
+from chatserver.warm.dynamo.client import TableMissing, open_dynamodb
+from chatserver.warm.schema.provisioning import Change, apply_tables
+from chatserver.warm.schema.tables import MESSAGES, TABLES
+from tests.integration.warm.support import Tables, reply, settings_for
+
+pytest_plugins = ["tests.integration.warm.fixtures"]
+
+
+async def describe(tables: Tables, name: str) -> dict[str, Any]:
+    """Return the description of one of the test's tables."""
+    answer = await tables.client.call(
+        "describe_table", {"TableName": tables.settings.table_prefix + name}
+    )
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+async def create(tables: Tables, name: str, partition: str, sort: str, **more: Any) -> None:
+    """Make a table as somebody else might have."""
+    names = {partition, sort}
+    await tables.client.call(
+        "create_table",
+        {
+            "TableName": tables.settings.table_prefix + name,
+            "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in names],
+            "KeySchema": [
+                {"AttributeName": partition, "KeyType": "HASH"},
+                {"AttributeName": sort, "KeyType": "RANGE"},
+            ],
+            **more,
+        },
+    )
+
+
+async def test_tables_applied_have_the_keys_and_projections_of_the_data_model(bare: Tables) -> None:
+    """Indexes hold keys and the expiry, nothing of the body."""
+    await apply_tables(bare.client, bare.settings, poll_s=0.01)
+
+    described = await describe(bare, "messages")
+    indexes = {
+        index["IndexName"]: (
+            [key["AttributeName"] for key in index["KeySchema"]],
+            index["Projection"].get("NonKeyAttributes", []),
+        )
+        for index in described["GlobalSecondaryIndexes"]
+    }
+    assert [key["AttributeName"] for key in described["KeySchema"]] == ["chatid", "ts"]
+    assert indexes == {
+        "sender": (["sender_id", "ts"], ["expires_at"]),
+        "receiver": (["receiver_id", "ts"], ["expires_at"]),
+        "status": (["chatid", "status_ts"], ["expires_at"]),
+        "files": (["files_of", "ts"], ["expires_at"]),
+    }
+    (by_member,) = (await describe(bare, "directory"))["GlobalSecondaryIndexes"]
+    assert [key["AttributeName"] for key in by_member["KeySchema"]] == ["SK", "PK"]
+    assert by_member["Projection"]["ProjectionType"] == "KEYS_ONLY"
+    (by_chat,) = (await describe(bare, "chat_session"))["GlobalSecondaryIndexes"]
+    assert [key["AttributeName"] for key in by_chat["KeySchema"]] == ["GSI1PK"]
+    assert "GlobalSecondaryIndexes" not in await describe(bare, "social")
+
+
+async def test_tables_applied_twice_are_kept_the_second_time(bare: Tables) -> None:
+    """The command may run with every deployment."""
+    prefix = bare.settings.table_prefix
+
+    first = await apply_tables(bare.client, bare.settings, poll_s=0.01)
+    second = await apply_tables(bare.client, bare.settings, poll_s=0.01)
+
+    tables = [table.name_in(bare.settings) for table in TABLES]
+    assert {change.table for change in first if change.action == "created"} == set(tables)
+    assert Change(f"{prefix}messages", "enabled", "TTL on ttl") in first
+    assert {change.action for change in second} == {"kept"}
+    assert {change.table for change in second} == set(tables)
+
+
+async def test_tables_applied_by_two_at_once_are_made_once(bare: Tables) -> None:
+    """Two deployments that start together do not trip over each other."""
+    await asyncio.gather(
+        apply_tables(bare.client, bare.settings, poll_s=0.01),
+        apply_tables(bare.client, bare.settings, poll_s=0.01),
+    )
+
+    again = await apply_tables(bare.client, bare.settings, poll_s=0.01)
+    assert {change.action for change in again} == {"kept"}
+
+
+async def test_tables_with_other_keys_are_refused_all_at_once_and_nothing_is_made(
+    bare: Tables,
+) -> None:
+    """An installation that is not ours is left alone, and every difference is listed."""
+    await create(bare, "messages", "chatid", "ts")  # ts of type S, and no indexes
+    await create(bare, "social", "PK", "other")
+
+    with pytest.raises(ConfigError) as caught:
+        await apply_tables(bare.client, bare.settings, poll_s=0.01)
+
+    text = "\n".join(caught.value.problems)
+    assert "messages: ts is of type S, ours N" in text
+    for index in ("sender", "receiver", "status"):
+        assert f"messages, index {index}: does not exist" in text
+    assert "social: its keys are" in text
+    for absent in ("chat_session", "directory"):
+        with pytest.raises(TableMissing):
+            await describe(bare, absent)
+
+
+async def test_table_whose_ttl_reads_another_attribute_is_refused(tables: Tables) -> None:
+    """A TTL on a wrong attribute would remove what it should not; it is not switched over."""
+    state = {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": "created"}}
+    tables.faults.add("DescribeTimeToLive", lambda _: None, reply(state))
+
+    with pytest.raises(ConfigError, match=r"table \w+: TTL reads created, ours (ttl|expires_at)"):
+        await apply_tables(tables.client, tables.settings)
+
+
+async def test_stream_wanted_later_is_enabled_on_messages_only(tables: Tables) -> None:
+    """Who adds the archive later applies the tables again."""
+    wanted = tables.settings.model_copy(update={"stream": True})
+
+    changes = await apply_tables(tables.client, wanted, poll_s=0.01)
+    again = await apply_tables(tables.client, wanted, poll_s=0.01)
+
+    name = MESSAGES.name_in(wanted)
+    assert [c for c in changes if c.action != "kept"] == [Change(name, "enabled", "stream")]
+    assert {change.action for change in again} == {"kept"}
+    stream = (await describe(tables, "messages"))["StreamSpecification"]
+    assert stream == {"StreamEnabled": True, "StreamViewType": "OLD_IMAGE"}
+    assert "StreamSpecification" not in await describe(tables, "directory")
+
+
+async def test_tables_with_provisioned_billing_have_the_units_of_the_settings(
+    dynamodb: str,
+) -> None:
+    """Billing and throughput are settings, of tables and indexes alike."""
+    settings = settings_for(dynamodb, billing="provisioned", read_units=7, write_units=9)
+    async with open_dynamodb(settings) as client:
+        await apply_tables(client, settings, poll_s=0.01)
+
+        answer = await client.call("describe_table", {"TableName": MESSAGES.name_in(settings)})
+
+    described = answer["Table"]
+    for thing in (described, *described["GlobalSecondaryIndexes"]):
+        units = thing["ProvisionedThroughput"]
+        assert (units["ReadCapacityUnits"], units["WriteCapacityUnits"]) == (7, 9)
+
+
+def creating(settings: Warm) -> dict[str, Any]:
+    """A description of a table that is not ready."""
+    name = MESSAGES.name_in(settings)
+    return {"Table": {"TableName": name, "TableStatus": "CREATING"}}
+
+
+async def test_tables_that_are_not_ready_are_waited_for(bare: Tables) -> None:
+    """AWS takes seconds to make a table; nothing is done to it before."""
+    missing = [lambda _: None] * len(TABLES)
+    slow = [reply(creating(bare.settings))] * 3
+    bare.faults.add("DescribeTable", *missing, *slow)
+
+    await apply_tables(bare.client, bare.settings, poll_s=0.001)
+
+    operations = [operation for operation, _ in bare.faults.requests]
+    first_ttl = operations.index("UpdateTimeToLive")
+    assert operations[:first_ttl].count("DescribeTable") >= len(TABLES) + len(slow) + 1
+
+
+async def test_tables_that_are_never_ready_are_unavailable_in_time(bare: Tables) -> None:
+    """The wait has a deadline."""
+    missing = [lambda _: None] * len(TABLES)
+    bare.faults.add("DescribeTable", *missing, *[reply(creating(bare.settings))] * 1000)
+
+    with pytest.raises(Unavailable, match="waiting for tables to become active"):
+        await apply_tables(bare.client, bare.settings, timeout_s=0.2, poll_s=0.01)

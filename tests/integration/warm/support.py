@@ -1,0 +1,213 @@
+"""What the tests of the warm tier build with: settings, rows, and faults on the wire.
+
+Faults are put between botocore and its HTTP session (its ``before-send`` event), so that the whole
+of our client runs and most calls reach the real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiobotocore.awsrequest import AioAWSResponse
+from pydantic import SecretStr
+
+from chatserver.config import Warm
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.protocol.frames import Message
+from chatserver.warm.dynamo.client import DynamoClient, Item
+from chatserver.warm.messages.store import PersistItem, encode_item
+from chatserver.warm.schema.tables import MESSAGES
+
+START_TS = 1_795_000_000_000_000
+STEP_US = 1_000_000
+
+
+# An answer that something else on the port might give.
+NOT_DYNAMODB: dict[str, Any] = {"hello": "world"}
+
+
+def settings_for(at: str | None, **changes: Any) -> Warm:
+    """Settings for the endpoint `at`, with a table prefix that nobody else has."""
+    prefix = f"t{secrets.token_hex(6)}_"
+    return Warm(
+        **{
+            "endpoint": at,
+            "access_key": ACCESS_KEY,
+            "secret_key": SecretStr(SECRET_KEY),
+            "table_prefix": prefix,
+            "call_timeout_s": 20.0,  # a slow machine is no broken one
+            **changes,
+        }
+    )
+
+
+@dataclasses.dataclass
+class Tables:
+    """Tables of the test's own, on the real server."""
+
+    client: DynamoClient
+    settings: Warm
+    faults: Faults
+
+    async def put_rows(self, *rows: Item) -> None:
+        """Write message rows past our repository, as another system would."""
+        table = MESSAGES.name_in(self.settings)
+        for row in rows:
+            await self.client.call("put_item", {"TableName": table, "Item": row})
+
+    async def scan(self, table: str) -> list[Item]:
+        """Return all rows of a table."""
+        answer = await self.client.call(
+            "scan", {"TableName": self.settings.table_prefix + table, "ConsistentRead": True}
+        )
+        items: list[Item] = answer["Items"]
+        return items
+
+
+class _Body:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def read(self) -> bytes:
+        return self._data
+
+
+Reply = tuple[int, dict[str, Any]]
+Fault = Callable[[dict[str, Any]], Reply | Exception | None]
+
+
+class Faults:
+    """Answers calls in the server's place, and counts them all."""
+
+    def __init__(self, client: DynamoClient) -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self._faults: dict[str, list[Fault]] = {}
+        # The SDK under our client is the one thing that a test may reach past it for.
+        self._events = cast(Any, client._sdk.meta.events)
+        self._events.register("before-send.dynamodb", self._before_send)
+
+    def add(self, operation: str, *faults: Fault) -> None:
+        """Let the next calls of an operation (``"Query"``) meet these faults, one each.
+
+        A fault sees the request's body; it may change it, and returns status and body of the
+        answer, or an exception, or None to let the call through.
+        """
+        self._faults.setdefault(operation, []).extend(faults)
+
+    def lose_answers(self, operation: str, times: int) -> None:
+        """Let the server do the next calls of an operation and cut off its answers."""
+        left = times
+
+        def cut(response_dict: dict[str, Any], **_: Any) -> None:
+            nonlocal left
+            if left:
+                left -= 1
+                raise ConnectionResetError("the answer was lost")
+
+        self._events.register(f"before-parse.dynamodb.{operation}", cut)
+
+    def leave_unprocessed(self, *taken: int) -> None:
+        """Let the next BatchWriteItems write their first so many items and hand back the rest."""
+        # By task: a call's answer comes to the task that made it, and several are in flight.
+        left: dict[Any, dict[str, Any]] = {}
+
+        def part(count: int) -> Fault:
+            def fault(body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+                ((table, writes),) = body["RequestItems"].items()
+                if count == 0:  # the server refuses an empty batch
+                    return 200, {"UnprocessedItems": {table: writes}}
+                left[asyncio.current_task()] = {table: writes[count:]}
+                body["RequestItems"] = {table: writes[:count]}
+                return None
+
+            return fault
+
+        def hand_back(customized_response_dict: dict[str, Any], **_: Any) -> None:
+            rest = left.pop(asyncio.current_task(), None)
+            if rest:
+                customized_response_dict["UnprocessedItems"] = rest
+
+        self.add("BatchWriteItem", *map(part, taken))
+        self._events.register("before-parse.dynamodb.BatchWriteItem", hand_back)
+
+    def bodies(self, operation: str) -> list[dict[str, Any]]:
+        """Return what was sent by all calls of an operation."""
+        return [body for name, body in self.requests if name == operation]
+
+    async def _before_send(self, request: Any, **_: Any) -> AioAWSResponse | None:
+        operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
+        body = json.loads(request.body)
+        self.requests.append((operation, json.loads(request.body)))
+        waiting = self._faults.get(operation)
+        if not waiting:
+            return None
+        reply = waiting.pop(0)(body)
+        if isinstance(reply, Exception):
+            raise reply
+        request.body = json.dumps(body).encode()
+        request.headers["Content-Length"] = str(len(request.body))
+        if reply is None:
+            return None
+        status, answer = reply
+        headers: Any = {} if answer is NOT_DYNAMODB else {"x-amzn-requestid": "injected"}
+        return AioAWSResponse(request.url, status, headers, _Body(json.dumps(answer).encode()))
+
+
+def refuse(code: str, status: int = 400) -> Fault:
+    """Answer with an error, the operation not done."""
+    return lambda _: (status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}"})
+
+
+def reply(body: dict[str, Any]) -> Fault:
+    """Answer with this body, the operation not done."""
+    return lambda _: (200, body)
+
+
+class FixedClock:
+    """A clock that stands still; monotonic time too."""
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    def time(self) -> float:
+        return self.now_s
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def message(seq: int, chat: str = "d-1", sender: str = "alice", **changes: Any) -> Message:
+    """A message; one second passes from each seq to the next."""
+    fields = {
+        "seq": seq,
+        "ts": START_TS + seq * STEP_US,
+        "chat": chat,
+        "mid": f"m{seq}",
+        "sender": sender,
+        "ref": f"r{seq}",
+        "kind": "text",
+        "body": f"text {seq}",
+        **changes,
+    }
+    return Message(**fields)
+
+
+def batch(*messages: Message, receiver: str | None = None) -> list[PersistItem]:
+    """Messages as `put_batch` takes them."""
+    return [PersistItem(each, receiver) for each in messages]
+
+
+def expiring(seq: int, at_s: int, **changes: Any) -> Item:
+    """A message's row with an expiry."""
+    row = encode_item(PersistItem(message(seq, **changes), None))
+    return row | {"expires_at": {"N": str(at_s)}}
+
+
+def seqs(messages: list[Message]) -> list[int]:
+    """The seqs of messages, in their order."""
+    return [each.seq for each in messages]

@@ -1,0 +1,126 @@
+"""A group whose messages are amended, on the bare scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.protocol import codec, frames
+from tests.integration.hot.support import ALICE, BOB, CAROL, CHAT, EPOCH, Scripts, Sending
+
+
+class Chat:
+    """A group of alice, bob and carol, of which carol is the owner."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self.scripts = scripts
+        scripts.open_chat(ALICE, BOB, CAROL)
+        self.set_role(CAROL, "owner", 0)
+        self._count = 0
+
+    def set_role(self, user: UserId, role: str, joined: int) -> None:
+        """Write a membership."""
+        key = self.scripts.keys.members(CHAT)
+        self.scripts.redis.hset(key, user, f"{role}:{joined}")
+
+    def say(self, sender: UserId = ALICE, body: str = "hello", **more: Any) -> int:
+        """Commit a message; return its seq."""
+        self._count += 1
+        ref = f"s{self._count}"
+        tail = codec.encode_message_tail(CHAT, "M", sender, ref, "text", body, None, **more)
+        (answer,) = self.scripts.accept(
+            Sending(sender, ref, to=(), gate=self.gate, tail=tail.decode())
+        )
+        assert answer.seq, answer
+        return answer.seq
+
+    @property
+    def gate(self) -> str:
+        return self.scripts.head()["gate"].removesuffix(":p")
+
+    def amend(
+        self,
+        sender: UserId,
+        kind: str,
+        target: int,
+        body: str = "",
+        *,
+        ref: str = "",
+        base: bytes = b"",
+        asked: int = 0,
+        reactions_max: int = 3,
+        backlog_max: int = 1000,
+        epoch: str = EPOCH,
+        author: str = "",
+    ) -> list[Any]:
+        """Run the script; return what it says."""
+        self._count += 1
+        ref = ref or f"a{self._count}"
+        keys = self.scripts.keys
+        reply: list[Any] = self.scripts.run(
+            "amend",
+            {
+                "chat": keys.chat(CHAT),
+                "members": keys.members(CHAT),
+                "log": keys.log(CHAT),
+                "refs_even": keys.refs_even(CHAT),
+                "over": keys.over(CHAT),
+                "revs": keys.revs(CHAT),
+                "backlog": keys.backlog(0),
+                "checkpoint": keys.checkpoint(0),
+                "undelivered": keys.undelivered(0),
+                "asides": keys.asides(CHAT),
+                "refs_odd": keys.refs_odd(CHAT),
+            },
+            {
+                "epoch": epoch,
+                "gateway": "gw-here",
+                "ref_ttl_s": 100,
+                "backlog_max": backlog_max,
+                "reactions_max": reactions_max,
+                "chat_id": CHAT,
+                "sender": sender,
+                "name": format_name("M2", "d2"),
+                "kind": kind,
+                "target": target,
+                "body": body,
+                "tail": codec.encode_entry_tail(CHAT, "M2", sender, ref, kind, body, target),
+                "base": base,
+                "asked": asked,
+                "author": author,
+                "ref": reference_key(sender, ref),
+                "phase": generation_phase(CHAT),
+                "readable": "",
+            },
+        )
+        return reply
+
+    def over(self, seq: int) -> frames.Message | None:
+        """The message as the overlay has it."""
+        value = self.scripts.redis.hget(self.scripts.keys.over(CHAT), seq)
+        return codec.decode_message(value) if value else None
+
+    def backlog(self) -> list[tuple[bytes, bytes]]:
+        """All committed entries: place, blob."""
+        found = []
+        for _, fields in self.scripts.redis.xrange(self.scripts.keys.backlog(0)):
+            found += [(name, value) for name, value in fields.items() if b":" in name]
+        return found
+
+    def trim(self, upto: int, log_max: int) -> None:
+        """Say that the chat is persisted."""
+        keys = self.scripts.keys
+        self.scripts.run(
+            "persisted",
+            args={"log_max": log_max},
+            items=[
+                {
+                    "chat": keys.chat(CHAT),
+                    "log": keys.log(CHAT),
+                    "over": keys.over(CHAT),
+                    "revs": keys.revs(CHAT),
+                    "upto": upto,
+                }
+            ],
+        )

@@ -1,0 +1,42 @@
+"""Fixtures of the tests of the archive: one set of stores for a run, a chat of each test's own.
+
+Import as a plugin: ``pytest_plugins = ["tests.integration.workers.archive.fixtures"]``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server, redis_launch
+from chatserver.domain.ids import ChatId
+from tests.integration.features.attachments.support import cold_settings
+from tests.integration.warm.support import settings_for
+from tests.integration.workers.archive.support import World, open_world
+from tests.support.servers.processes import free_port, redis_url_of
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def archive_world(
+    tmp_path_factory: pytest.TempPathFactory, dynamodb: str, s3: str
+) -> AsyncIterator[World]:
+    """The stores and a worker."""
+    # Its own Redis: others empty the one of the test run.
+    redis = Server(redis_launch(tmp_path_factory.mktemp("archive"), free_port(), appendonly="no"))
+    redis.start()
+    try:
+        url = redis_url_of(redis)
+        async with open_world(url, settings_for(dynamodb), cold_settings(s3)) as made:
+            yield made
+    finally:
+        redis.stop()
+
+
+@pytest.fixture
+def aging(archive_world: World) -> World:
+    """The same, with a chat that no other test knows."""
+    return dataclasses.replace(archive_world, chat=ChatId(f"d-{secrets.token_hex(8)}"))

@@ -1,0 +1,207 @@
+"""What the tests of the archive build with: a chat in the warm tier, and a look at every object."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import pytest
+import zstandard
+
+from chatserver import config
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.bucket import apply_bucket
+from chatserver.cold.client import ObjectStore, open_s3
+from chatserver.config import Cold, Warm
+from chatserver.domain.archive_segments import Segment
+from chatserver.domain.ids import ChatId
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.dynamo.client import DynamoClient, open_dynamodb
+from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.schema.provisioning import apply_tables
+from tests.integration.warm.support import message
+from tests.integration.workers.support import open_parts
+from workers.archive import archiver
+from workers.archive.archiver import Archiver, ArchiveResult
+from workers.container import WorkerContainer
+
+OLD_TS = 1_600_000_000_000_000
+STEPS = (
+    "archive.before_object",
+    "archive.after_object",
+    "archive.before_commit",
+    "archive.after_commit",
+    "archive.after_remove",
+)
+
+
+class Died(Exception):
+    """The worker came to its end here."""
+
+
+@dataclasses.dataclass
+class World:
+    """The parts of a worker process, the bucket that it archives to, and a chat."""
+
+    parts: WorkerContainer
+    client: DynamoClient
+    store: ObjectStore
+    chat: ChatId
+
+    @property
+    def aged(self) -> ArchivableMessages:
+        """The warm tier, by time."""
+        return ArchivableMessages(self.client, self.parts.settings.warm, self.parts.clock)
+
+    def old(self, seq: int, **changes: Any) -> Message:
+        """A message of the chat, of 2020."""
+        fields = {"ts": OLD_TS + seq * 1000, "body": f"text {seq} ⟨é⟩", **changes}
+        return message(seq, self.chat, **fields)
+
+    def texts(self, count: int, start: int = 1) -> list[Message]:
+        """Messages of the chat, long past."""
+        return [self.old(seq) for seq in range(start, start + count)]
+
+    async def visit(self) -> ArchiveResult:
+        """Archive what is old of the chat."""
+        return await self.parts.archiver.visit(self.chat)
+
+    def archiver(self, aged: ArchivableMessages | None = None, **settings: Any) -> Archiver:
+        """Another archiver, with settings of its own."""
+        archive = self.parts.settings.archive.model_copy(update=settings)
+        objects = SegmentObjects(self.store, archive)
+        clock = self.parts.clock
+        rows = self.parts.restored
+        return Archiver(self.parts.manifests, objects, aged or self.aged, archive, clock, rows)
+
+    def reader(self, aged: ArchivableMessages | None = None, **settings: Any) -> OlderTiers:
+        """Another reader, with a cache of its own."""
+        archive = self.parts.settings.archive.model_copy(update=settings)
+        objects = SegmentObjects(self.store, archive)
+        cold = ColdLog(self.parts.manifests, objects, aged or self.aged, self.parts.clock)
+        return OlderTiers(self.parts.messages, cold)
+
+    async def put(self, *messages: Message) -> None:
+        """Write entries into the warm tier, as the persister does."""
+        await self.parts.messages.put_batch([PersistItem(m, "bob") for m in messages], 20)
+
+    async def walk_down(self, limit: int = 50, reader: OlderTiers | None = None) -> list[Message]:
+        """Read the chat page by page, newest first; return it oldest first."""
+        found: list[Message] = []
+        before: int | None = None
+        older = reader or self.parts.older
+        while True:
+            page = await older.read_run(self.chat, before, None, limit, None)
+            found = page.messages + found
+            if not page.messages or page.messages[0].seq == 1:
+                return found
+            before = page.messages[0].seq
+
+    async def walk_up(self, limit: int = 50) -> list[Message]:
+        """Read the chat page by page, oldest first."""
+        found: list[Message] = []
+        while True:
+            after = found[-1].seq if found else 0
+            page = await self.parts.older.read_run(self.chat, None, after, limit, None)
+            found += page.messages
+            if not page.messages:
+                return found
+
+    async def warm_seqs(self) -> list[int]:
+        """The seqs of the items that the warm tier has of the chat."""
+        return [each.seq for each in await self.aged.list_between(self.chat, 0, 2**53 - 1)]
+
+    async def objects(self) -> dict[str, bytes]:
+        """All objects of the chat's archive, unpacked."""
+        listed = await self.store.call("list_objects_v2", Prefix=f"archive/v1/{self.chat}/")
+        found = {}
+        for each in listed.get("Contents", ()):
+            data = await self.store.read(each["Key"], size_max=1 << 24)
+            found[each["Key"]] = zstandard.ZstdDecompressor().decompress(data)
+        return found
+
+    async def segments(self) -> list[Segment]:
+        """What the manifest says of the chat."""
+        return await self.parts.manifests.list_covering(self.chat, 1, 10**9)
+
+    async def assert_only_segments(self) -> None:
+        """See that the bucket holds what the manifest names of the chat, and nothing else."""
+        assert sorted(await self.objects()) == [each.key for each in await self.segments()]
+
+
+@contextlib.asynccontextmanager
+async def open_world(redis_url: str, warm: Warm, cold: Cold) -> AsyncIterator[World]:
+    """Put it together: what is older than a second moves, 40 entries a segment."""
+    archive = config.Archive(retention_s=1, segment_entries_min=1, segment_entries_max=40, wait_s=0)
+    async with (
+        open_s3(cold) as store,
+        open_dynamodb(warm) as client,
+        open_parts(redis_url, warm, cold=cold, archive=archive) as parts,
+    ):
+        await apply_tables(client, warm, poll_s=0.01)
+        await apply_bucket(store, cold)
+        yield World(parts, client, store, ChatId("-"))
+
+
+@contextlib.contextmanager
+def at_step(
+    monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], None], times: int = 1
+) -> Iterator[None]:
+    """Have something done when the archiver comes to a step for the first time."""
+    left = times
+
+    def failpoint(name: str) -> None:
+        nonlocal left
+        if name == step and left:
+            left -= 1
+            act()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver, "failpoint", failpoint)
+        yield
+    assert left == 0, f"never came to {step}"
+
+
+def die() -> None:
+    """End as a killed process does, as far as what it wrote goes."""
+    raise Died
+
+
+def encoded(messages: list[Message]) -> list[bytes]:
+    """What readers get, to the byte."""
+    return [codec.encode(each) for each in messages]
+
+
+class Interrupted(ArchivableMessages):
+    """The warm tier's old entries; something happens once, just before they are read or removed."""
+
+    def __init__(
+        self,
+        world: World,
+        meanwhile: Callable[[], Awaitable[Any]],
+        before: Literal["read", "remove"] = "remove",
+    ) -> None:
+        super().__init__(world.client, world.parts.settings.warm, world.parts.clock)
+        self._waiting: Callable[[], Awaitable[Any]] | None = meanwhile
+        self._before = before
+
+    async def _happen(self, now: str) -> None:
+        if self._waiting is not None and now == self._before:
+            waiting, self._waiting = self._waiting, None
+            await waiting()
+
+    async def list_between(
+        self, chat: str, from_ts: int, to_ts: int, limit: int | None = None
+    ) -> list[Message]:
+        await self._happen("read")
+        return await super().list_between(chat, from_ts, to_ts, limit)
+
+    async def remove(self, entries: Sequence[Message], in_flight_max: int) -> int:
+        await self._happen("remove")
+        return await super().remove(entries, in_flight_max)

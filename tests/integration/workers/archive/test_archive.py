@@ -1,0 +1,299 @@
+"""Messages that are old enough move to S3, and nothing is lost, doubled or misread on the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.errors import Conflict, Unavailable
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+from tests.integration.warm.support import seqs
+from tests.integration.workers.archive.support import (
+    STEPS,
+    Died,
+    Interrupted,
+    World,
+    at_step,
+    die,
+    encoded,
+)
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NOW_TS = 4_000_000_000_000_000  # of what is not old
+
+
+async def assert_whole(aging: World, sent: list[Message]) -> None:
+    """See that readers in both directions get exactly this."""
+    assert encoded(await aging.walk_down(limit=33)) == encoded(sent)
+    assert encoded(await aging.walk_up(limit=33)) == encoded(sent)
+
+
+async def test_old_messages_move_and_pages_cross_the_tiers(aging: World) -> None:
+    """Byte-equal and contiguous in both directions; what is young stays, pages name their tier."""
+    sent = [*aging.texts(90), *(aging.old(seq, ts=NOW_TS + seq) for seq in range(91, 101))]
+    await aging.put(*sent)
+
+    visit = await aging.visit()
+
+    assert visit.moved == 90
+    assert await aging.warm_seqs() == list(range(91, 101))
+    await aging.assert_only_segments()
+    assert len(await aging.objects()) == 3
+    await assert_whole(aging, sent)
+    newest = await aging.parts.older.read_run(aging.chat, None, None, 10, None)
+    across = await aging.parts.older.read_run(aging.chat, 96, None, 10, None)
+    assert (newest.tier, across.tier) == ("warm", "cold")
+    assert (await aging.visit()).moved == 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_worker_that_dies_at_a_step_is_followed_by_one_that_finishes(
+    aging: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Readers see all of it at any time, and no object is left that no segment is made of."""
+    sent = aging.texts(60)
+    await aging.put(*sent)
+
+    with at_step(monkeypatch, step, die), pytest.raises(Died):
+        await aging.visit()
+    left_over = set(await aging.objects())
+    await assert_whole(aging, sent)
+    visit = await aging.visit()
+
+    assert await aging.warm_seqs() == []
+    assert visit.moved == (20 if step in {"archive.after_commit", "archive.after_remove"} else 60)
+    await aging.assert_only_segments()
+    assert left_over <= set(await aging.objects())  # an orphan was adopted
+    await assert_whole(aging, sent)
+
+
+async def test_orphan_that_is_of_no_use_any_more_is_removed(
+    aging: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody died over is not made a segment if a message changed since."""
+    sent = aging.texts(10)
+    await aging.put(*sent)
+    with at_step(monkeypatch, "archive.after_object", die), pytest.raises(Died):
+        await aging.visit()
+    orphans = await aging.objects()
+    await aging.parts.message_changes.apply(aging.chat, sent[3].ts, [delete_of(aging, 4, 11)])
+
+    await aging.visit()
+
+    left = await aging.objects()
+    assert len(orphans) == len(left) == 1
+    assert left.keys() != orphans.keys()
+    assert b"text 4 " not in b"".join(left.values())
+
+
+def delete_of(aging: World, target: int, seq: int) -> Message:
+    """The entry that deletes a message for all."""
+    return aging.old(seq, kind="delete", body="", target=target)
+
+
+def edit_of(aging: World, target: int, seq: int, body: str) -> Message:
+    """The entry that edits a message."""
+    return aging.old(seq, kind="edit", body=body, target=target)
+
+
+async def test_changes_of_archived_messages_are_read_at_once_and_reach_their_segment(
+    aging: World,
+) -> None:
+    """Edited, deleted, reacted to: as now from the first read on; then also in S3."""
+    sent = aging.texts(50)
+    await aging.put(*sent)
+    await aging.visit()
+    changes, before = aging.parts.message_changes, await aging.walk_down()
+    edit, reaction = (
+        edit_of(aging, 7, 51, "better"),
+        aging.old(53, kind="reaction", body="+", target=9),
+    )
+
+    await changes.apply(aging.chat, sent[6].ts, [edit])
+    await changes.apply(aging.chat, sent[7].ts, [delete_of(aging, 8, 52)])
+    await changes.apply(aging.chat, sent[8].ts, [reaction])
+    await changes.apply(aging.chat, sent[6].ts, [edit])  # a repeat
+    at_once = await aging.walk_down()
+    late = [each.chat for each in await aging.parts.manifests.list_late()]
+    await aging.parts.archiver.fold(aging.chat)
+
+    assert seqs(at_once) == seqs(before)
+    assert (at_once[6].body, at_once[6].rev, at_once[7].deleted) == ("better", 51, True)
+    assert at_once[8].reactions == {"alice": "+"}
+    assert aging.chat in late
+    assert await aging.warm_seqs() == []
+    assert encoded(await aging.walk_up()) == encoded(at_once)
+    stored = b"".join((await aging.objects()).values())
+    assert b"text 8 " not in stored
+    assert b"better" in stored
+    await aging.assert_only_segments()
+
+
+@pytest.mark.parametrize("step", [*STEPS[:4], "archive.before_discard", "archive.after_fold"])
+async def test_worker_that_dies_while_it_takes_a_text_out_leaves_none_in_the_end(
+    aging: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The object that was replaced is removed by whoever comes next."""
+    sent = aging.texts(10)
+    await aging.put(*sent)
+    await aging.visit()
+    await aging.parts.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
+
+    with at_step(monkeypatch, step, die), pytest.raises(Died):
+        await aging.parts.archiver.fold(aging.chat)
+    between = await aging.walk_down()
+    await aging.parts.archiver.fold(aging.chat)
+
+    assert between[4].deleted
+    assert b"text 5 " not in b"".join((await aging.objects()).values())
+    assert len(await aging.objects()) == 1
+    assert encoded(await aging.walk_up()) == encoded(between)
+
+
+async def test_change_between_commit_and_removal_is_not_lost(aging: World) -> None:
+    """The item that changed stays, counts, and is written into the segment afterwards."""
+    sent = aging.texts(10)
+    await aging.put(*sent)
+
+    async def change() -> None:
+        await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [delete_of(aging, 3, 11)])
+        await aging.parts.message_changes.apply(
+            aging.chat, sent[5].ts, [edit_of(aging, 6, 12, "new")]
+        )
+
+    await aging.archiver(Interrupted(aging, change)).visit(aging.chat)
+    left, seen = await aging.warm_seqs(), await aging.walk_down()
+    await aging.visit()
+
+    assert left == [3, 6]
+    assert (seen[2].deleted, seen[5].body) == (True, "new")
+    assert await aging.warm_seqs() == []
+    assert encoded(await aging.walk_up()) == encoded(seen)
+    assert b"text 3 " not in b"".join((await aging.objects()).values())
+
+
+async def test_deleted_text_does_not_come_back_while_its_segment_is_replaced(aging: World) -> None:
+    """Who read the manifest before, and the warm tier after, looks again."""
+    sent = aging.texts(10)
+    await aging.put(*sent)
+    await aging.visit()
+    await aging.parts.message_changes.apply(aging.chat, sent[4].ts, [delete_of(aging, 5, 11)])
+
+    async def fold() -> None:
+        await aging.parts.archiver.fold(aging.chat)
+
+    reader = aging.reader(Interrupted(aging, fold, before="read"))
+    page = await reader.read_run(aging.chat, 11, None, 10, None)
+
+    assert await aging.warm_seqs() == []
+    assert seqs(page.messages) == list(range(1, 11))
+    assert (page.messages[4].deleted, page.messages[4].body) == (True, "")
+
+
+async def test_message_that_expires_is_never_written_to_s3(aging: World) -> None:
+    """It is read until its time is over, and a tombstone then, whoever removes its item."""
+    clock = aging.parts.clock
+    fleeting = aging.old(2, expires_at=int(clock.time()) + 3600, body="for an hour")
+    over = aging.old(3, expires_at=int(clock.time()) - 10, body="over already")
+    await aging.put(aging.old(1), fleeting, over, aging.old(4))
+
+    visit = await aging.visit()
+    alive = await aging.walk_down()
+    again = await aging.visit()
+    left = await aging.warm_seqs()
+    table = aging.parts.settings.warm.table_prefix + "messages"
+    key = {"chatid": {"S": aging.chat}, "ts": {"N": str(fleeting.ts)}}
+    await aging.client.call("delete_item", {"TableName": table, "Key": key})  # as TTL does
+    ended = await aging.walk_up()
+
+    stored = b"".join((await aging.objects()).values())
+    assert (visit.moved, again.moved, left) == (4, 0, [2])
+    assert [each.body for each in alive] == ["text 1 ⟨é⟩", "for an hour", "", "text 4 ⟨é⟩"]
+    assert b"for an hour" not in stored
+    assert b"over already" not in stored
+    assert [(each.seq, each.deleted) for each in ended] == [
+        (1, False),
+        (2, True),
+        (3, True),
+        (4, False),
+    ]
+
+
+async def test_two_workers_at_once_archive_each_message_once(aging: World) -> None:
+    """One of them goes on, the other one is told; the manifest stays a row without overlap."""
+    sent = aging.texts(100)
+    await aging.put(*sent)
+
+    outcomes = await asyncio.gather(*(aging.visit() for _ in range(3)), return_exceptions=True)
+    await aging.visit()
+
+    assert [each for each in outcomes if isinstance(each, Exception)] == [
+        each for each in outcomes if isinstance(each, Conflict)
+    ]
+    segments = await aging.parts.manifests.list_covering(aging.chat, 1, 1000)
+    assert [(each.first, each.last) for each in segments] == [(1, 40), (41, 80), (81, 100)]
+    assert sorted(await aging.objects()) == sorted(each.key for each in segments)
+    await assert_whole(aging, sent)
+
+
+async def test_small_segment_is_filled_up_with_what_follows(aging: World) -> None:
+    """A few messages wait; those that waited long enough share an object with later ones."""
+    await aging.put(*aging.texts(15))
+
+    waiting = await aging.archiver(segment_entries_min=20, wait_s=10**9).visit(aging.chat)
+    early = await aging.archiver(segment_entries_min=20).visit(aging.chat)
+    await aging.put(*aging.texts(15, start=16))
+    await aging.archiver(segment_entries_min=20).visit(aging.chat)
+
+    assert (waiting.moved, early.moved) == (0, 15)
+    assert [(each.first, each.last) for each in await aging.segments()] == [(1, 30)]
+    await aging.assert_only_segments()
+    await assert_whole(aging, aging.texts(30))
+
+
+async def test_gap_that_nothing_explains_is_named(aging: World) -> None:
+    """A lost object is `unavailable` and counted; what other segments and tiers have is served."""
+    await aging.put(*aging.texts(90))
+    await aging.visit()
+    key = (await aging.segments())[1].key
+    await aging.store.call("delete_object", Key=key)
+    counter = metrics.HISTORY_GAPS.labels("cold")
+    before = counter._value.get()
+
+    with pytest.raises(Unavailable):
+        await aging.parts.older.read_run(aging.chat, 61, None, 10, None)
+    served = await aging.parts.older.read_run(aging.chat, 41, None, 10, None)
+
+    assert counter._value.get() > before
+    assert seqs(served.messages) == list(range(31, 41))
+
+
+async def test_hole_in_the_warm_tier_stops_the_archive_and_is_counted(aging: World) -> None:
+    """What is not explained is not papered over: nothing beyond it moves."""
+    await aging.put(*aging.texts(10), *aging.texts(5, start=12))
+    before = metrics.HISTORY_GAPS.labels("archive")._value.get()
+
+    visit = await aging.visit()
+
+    assert (visit.moved, visit.stuck_ts) == (10, aging.old(12).ts)
+    assert await aging.warm_seqs() == list(range(12, 17))
+    assert metrics.HISTORY_GAPS.labels("archive")._value.get() == before + 1
+
+
+async def test_cache_of_segments_stays_within_its_bytes(aging: World) -> None:
+    """Reading everything twice loads again what had no room, and what is there comes from it."""
+    await aging.put(*aging.texts(80))
+    await aging.archiver(segment_entries_max=10).visit(aging.chat)
+    loads, hits = (metrics.SEGMENT_READS.labels(source) for source in ("s3", "cache"))
+    counts = loads._value.get(), hits._value.get()
+    reader = aging.reader(cache_bytes_max=30_000)
+
+    await aging.walk_down(limit=5, reader=reader)
+    await aging.walk_down(limit=5, reader=reader)
+
+    assert loads._value.get() - counts[0] == 16  # eight objects, twice
+    assert hits._value.get() - counts[1] == 16

@@ -1,0 +1,352 @@
+"""Archived messages come back to the warm tier for a while, and go again; nothing is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import sys
+from typing import Any
+
+import pytest
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.domain.archive_segments import Restored
+from chatserver.domain.clock import Clock, SystemClock
+from chatserver.domain.ids import UserId, direct_chat_id
+from chatserver.errors import Conflict, NotFound
+from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.dynamo.paging import Page
+from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.schema.migrations.pace import Pace
+from tests.integration.operations.audit.support import audited, summary
+from tests.integration.operations.audit.test_live import command, environment_of
+from tests.integration.workers.archive.support import Died, World, at_step, die, encoded
+from tests.integration.workers.support import patterns_of
+from workers.archive.archiver import Archiver
+from workers.archive.restorer import Bound, Restorer
+from workers.archive.worker import ArchiveWorker
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DAY_S = 86_400
+COUNT = 12  # in segments of 5
+
+
+class Later(SystemClock):
+    """Eight days on."""
+
+    def time(self) -> float:
+        return super().time() + 8 * DAY_S
+
+
+def restorer_of(aging: World) -> Restorer:
+    """What restores."""
+    parts = aging.parts
+    objects = SegmentObjects(aging.store, parts.settings.archive)
+    cold = ColdLog(parts.manifests, objects, aging.aged, parts.clock)
+    pace = Pace(None, parts.clock)
+    return Restorer(
+        parts.manifests, parts.restored, cold, aging.aged, parts.directory, pace, parts.clock
+    )
+
+
+def archiver_of(aging: World, clock: Clock) -> Archiver:
+    """An archiver with a clock of its own."""
+    archive = aging.parts.settings.archive.model_copy(update={"segment_entries_max": 5})
+    aged = ArchivableMessages(aging.client, aging.parts.settings.warm, clock)
+    objects, rows = SegmentObjects(aging.store, archive), aging.parts.restored
+    return Archiver(aging.parts.manifests, objects, aged, archive, clock, rows)
+
+
+async def make_archived(aging: World) -> list[Message]:
+    """A direct chat in the directory that is archived whole."""
+    mark = secrets.token_hex(4)
+    a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
+    for user in (a, b):
+        await aging.parts.directory.put_user_if_absent(user, None, 1.0)
+    aging.chat = direct_chat_id(a, b)
+    await aging.parts.directory.create_direct(aging.chat, a, b, 1.0)
+    sent = [aging.old(seq, sender=a if seq % 2 else b) for seq in range(1, COUNT + 1)]
+    await aging.put(*sent)
+    await archiver_of(aging, aging.parts.clock).visit(aging.chat)
+    assert await aging.warm_seqs() == []
+    return sent
+
+
+async def restore(aging: World, first: int | None = None, last: int | None = None) -> Restored:
+    """Restore a range for a week."""
+    restorer = restorer_of(aging)
+    bounds = [None if seq is None else Bound(seq, is_time=False) for seq in (first, last)]
+    until = int(aging.parts.clock.time()) + 7 * DAY_S
+    wanted = await restorer.find_range(aging.chat, bounds[0], bounds[1], until)
+    held = await restorer.begin(aging.chat, wanted)
+    await restorer.restore(aging.chat, held, lambda _: None)
+    return held
+
+
+async def tiers_of(aging: World) -> dict[str, list[int]]:
+    """From which tier each entry is read."""
+    found: dict[str, list[int]] = {"warm": [], "cold": []}
+    reader = aging.reader()
+    for seq in range(1, COUNT + 1):
+        run = await reader.read_run(aging.chat, seq + 1, None, 1, None)
+        found[run.tier] += [each.seq for each in run.messages]
+    return found
+
+
+def edit_of(aging: World, target: int, body: str, **more: Any) -> Message:
+    """The entry that edits a message."""
+    return aging.old(COUNT + target, **{"kind": "edit", "body": body, "target": target, **more})
+
+
+async def test_restored_range_is_warm_for_history_and_every_access_pattern(aging: World) -> None:
+    """And the same to the byte; the archive leaves it there until its time is over."""
+    sent = await make_archived(aging)
+    a, b = sent[0].sender, sent[1].sender
+
+    await restore(aging, 4, 9)
+    await archiver_of(aging, aging.parts.clock).visit(aging.chat)
+    await aging.parts.archiver.fold(aging.chat)
+    is_over = await aging.parts.archiver.end_restored(aging.chat)
+
+    patterns = patterns_of(aging.parts)
+    pages: list[Page[Message]] = [
+        await patterns.list_chat(aging.chat, limit=50, newest_first=False),
+        await patterns.list_active(aging.chat, limit=50, newest_first=False),
+        await patterns.list_sent(a, limit=50, newest_first=False),
+        await patterns.list_received(a, limit=50, newest_first=False),
+        await patterns.list_received(b, sent[4].ts, sent[6].ts, limit=50, newest_first=False),
+    ]
+    assert not is_over
+    assert await tiers_of(aging) == {"warm": [*range(4, 10)], "cold": [1, 2, 3, 10, 11, 12]}
+    assert encoded(await aging.walk_down(5, aging.reader())) == encoded(sent)
+    assert [[each.seq for each in page.items] for page in pages] == [
+        [4, 5, 6, 7, 8, 9],
+        [4, 5, 6, 7, 8, 9],
+        [5, 7, 9],
+        [4, 6, 8],
+        [5, 7],
+    ]
+    assert summary(await audited(aging)) == []
+
+
+async def test_restored_range_leaves_when_its_time_is_over(aging: World) -> None:
+    """Its items and its rows, but for what another range still keeps."""
+    sent = await make_archived(aging)
+    await restore(aging, 2, 7)
+    later = archiver_of(aging, Later())
+    longer = dataclasses.replace(
+        await restorer_of(aging).find_range(
+            aging.chat, Bound(6, is_time=False), Bound(8, is_time=False), 0
+        ),
+        until=int(Later().time()) + DAY_S,
+    )
+    held = await restorer_of(aging).begin(aging.chat, longer)
+    await restorer_of(aging).restore(aging.chat, held, lambda _: None)
+
+    first = await later.end_restored(aging.chat)
+    kept = await aging.warm_seqs()
+    due = [each.chat for each in await aging.parts.restored.list_due()]
+
+    assert (first, kept) == (False, [6, 7, 8])
+    assert aging.chat in due
+    assert encoded(await aging.walk_up(5)) == encoded(sent)
+    assert summary(await audited(aging)) == []
+
+
+async def test_archive_worker_ends_what_is_over_and_forgets_the_chat(aging: World) -> None:
+    """With its next pass, also where nothing moves; a chat that has a range yet stays noted."""
+    await make_archived(aging)
+    await restore(aging, 2, 7)
+    parts = aging.parts
+    still = parts.settings.model_copy(
+        update={"archive": parts.settings.archive.model_copy(update={"retention_s": 0})}
+    )
+
+    async def sweep(clock: Clock) -> tuple[list[int], bool]:
+        archiver = archiver_of(aging, clock)
+        mine = dataclasses.replace(parts, settings=still, clock=clock, archiver=archiver)
+        await ArchiveWorker(mine, 0, "w1").sweep()
+        due = [each.chat for each in await parts.restored.list_due()]
+        return await aging.warm_seqs(), aging.chat in due
+
+    assert await sweep(parts.clock) == ([2, 3, 4, 5, 6, 7], True)
+    assert await sweep(Later()) == ([], False)
+    assert (await parts.manifests.get_top(aging.chat)).restored == ()
+
+
+async def test_changes_of_restored_messages_count_and_reach_their_segment(aging: World) -> None:
+    """At once in the warm tier; a deleted text leaves S3 with the next pass, the items stay."""
+    sent = await make_archived(aging)
+    changes = aging.parts.message_changes
+    await changes.apply(aging.chat, sent[4].ts, [edit_of(aging, 5, "before that")])
+    for late in await aging.parts.manifests.list_late():
+        await aging.parts.manifests.drop_late(late)
+    await restore(aging)
+
+    await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 3, "new")])
+    await changes.apply(aging.chat, sent[3].ts, [edit_of(aging, 4, "", kind="delete")])
+    await changes.apply(aging.chat, sent[2].ts, [edit_of(aging, 9, "newer")])
+    seen = await aging.walk_down(5)
+    noted = [each.chat for each in await aging.parts.manifests.list_late()]
+    await aging.parts.archiver.fold(aging.chat)
+
+    assert [seen[n].body for n in (2, 3, 4)] == ["newer", "", "before that"]
+    assert aging.chat in noted
+    stored = b"".join((await aging.objects()).values())
+    assert b"text 4 " not in stored
+    assert b"newer" in stored
+    assert await aging.warm_seqs() == [*range(1, COUNT + 1)]
+    assert summary(await audited(aging)) == []
+    assert await archiver_of(aging, Later()).end_restored(aging.chat)
+    assert encoded(await aging.walk_up(5)) == encoded(seen)
+    assert await aging.warm_seqs() == []
+
+
+@pytest.mark.parametrize(
+    "step", ["restore.before_removal", "archive.after_fold", "restore.after_removal"]
+)
+async def test_archiver_that_dies_while_it_takes_a_range_away_is_followed(
+    aging: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """From then on nobody prolongs it; when it is gone it may come anew."""
+    sent = await make_archived(aging)
+    await restore(aging, 1, 6)
+    later = archiver_of(aging, Later())
+
+    with at_step(monkeypatch, step, die), pytest.raises(Died):
+        await later.end_restored(aging.chat)
+    with pytest.raises(Conflict):
+        await restore(aging, 1, 6)
+    between = await aging.walk_up(5)
+    is_over = await later.end_restored(aging.chat)
+    await restore(aging, 1, 6)
+
+    assert is_over
+    assert encoded(between) == encoded(sent)
+    assert await aging.warm_seqs() == [1, 2, 3, 4, 5, 6]
+
+
+async def test_archiver_that_slept_takes_nothing_from_a_range_that_came_anew(aging: World) -> None:
+    """An item knows until when it is to stay."""
+    await make_archived(aging)
+    await restore(aging, 1, 6)
+    entries = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+
+    left = await aging.aged.remove(entries, 4)
+
+    assert left == 6
+
+
+async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
+    """The same range again costs nothing where it is done."""
+    await make_archived(aging)
+    held = await restore(aging, 2, 5)
+    restorer, rows = restorer_of(aging), aging.parts.restored
+
+    shorter = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until - 5))
+    longer = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until + 5))
+    over = await rows.declare_ending(aging.chat, held)  # as it was read before
+
+    assert (shorter.until, longer.until) == (held.until, held.until + 5)
+    assert (shorter.done, longer.done, over) == (5, 5, False)
+    assert (await restorer.estimate(aging.chat, longer)).entries == 0
+
+
+async def test_range_is_named_by_times_too(aging: World) -> None:
+    """Both ends belong to it; what nobody archived is said to be not there."""
+    sent = await make_archived(aging)
+    restorer = restorer_of(aging)
+
+    async def found(start: int | None, end: int | None) -> tuple[int, int]:
+        bounds = [None if ts is None else Bound(ts, is_time=True) for ts in (start, end)]
+        held = await restorer.find_range(aging.chat, bounds[0], bounds[1], 1)
+        assert (held.first_ts, held.last_ts) == (sent[held.first - 1].ts, sent[held.last - 1].ts)
+        return held.first, held.last
+
+    assert await found(None, None) == (1, COUNT)
+    assert await found(sent[3].ts, sent[7].ts) == (4, 8)
+    assert await found(sent[3].ts + 1, sent[7].ts - 1) == (5, 7)
+    assert await found(0, sent[0].ts) == (1, 1)
+    assert await found(sent[11].ts, 2**52) == (12, 12)
+    for nothing in ((sent[11].ts + 1, None), (None, sent[0].ts - 1), (sent[5].ts, sent[2].ts)):
+        with pytest.raises(NotFound):
+            await found(*nothing)
+
+
+async def test_change_that_is_archived_between_reading_and_putting_is_not_undone(
+    aging: World,
+) -> None:
+    """A deleted text does not come back by an item of before."""
+    sent = await make_archived(aging)
+    restorer = restorer_of(aging)
+    put_back, waiting = restorer._aged.put_back, True
+
+    async def delete_first(item: PersistItem, until: int) -> float:
+        nonlocal waiting
+        if waiting and item.message.seq == 3:
+            waiting = False
+            entry = edit_of(aging, 3, "", kind="delete")
+            await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [entry])
+            # By an archiver that read the chat's rows before the range was there.
+            late = await aging.aged.list_between(aging.chat, sent[2].ts, sent[2].ts)
+            row = (await aging.parts.manifests.list_covering(aging.chat, 3, 3))[0]
+            top = dataclasses.replace(await aging.parts.manifests.get_top(aging.chat), restored=())
+            await aging.parts.archiver._fold_into(row, late, top)
+            assert 3 not in await aging.warm_seqs()
+        return await put_back(item, until)
+
+    restorer._aged.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
+    until = int(aging.parts.clock.time()) + DAY_S
+    held = await restorer.begin(
+        aging.chat, await restorer.find_range(aging.chat, None, None, until)
+    )
+    await restorer.restore(aging.chat, held, lambda _: None)
+
+    items = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+    assert [(each.seq, each.deleted) for each in items][2] == (3, True)
+    assert len(items) == COUNT
+
+
+@pytest.mark.timeout(300)
+async def test_command_that_is_killed_goes_on_where_it_was(aging: World) -> None:
+    """At each of its steps; then all of it is warm, once, and nothing is wrong."""
+    sent = await make_archived(aging)
+    plan = await command(aging, "restore", aging.chat, "--plan")
+    planned = await aging.warm_seqs()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
+    codes = []
+    for step in ("restore.before_note:kill", "restore.after_note:kill", ""):
+        more = {"CHAT_FAILPOINT": step} if step else {}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "chatserver.cli.main", "restore", aging.chat, "--from", "3",
+            env=kept | environment_of(aging) | more,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        async with asyncio.timeout(90):
+            output, _ = await process.communicate()
+        codes.append(process.returncode)
+        assert encoded(await aging.walk_up(5)) == encoded(sent), output
+
+    assert (plan[0], planned) == (0, [])
+    assert f"{COUNT} entries to bring back" in plan[1] and "48 write units now" in plan[1]
+    assert codes == [-9, -9, 0]
+    assert await aging.warm_seqs() == [*range(3, COUNT + 1)]
+    assert await tiers_of(aging) == {"warm": [*range(3, COUNT + 1)], "cold": [1, 2]}
+    assert summary(await audited(aging)) == []
+
+
+async def test_command_refuses_what_makes_no_sense(aging: World) -> None:
+    """One sentence that names the option."""
+    for arguments, code, words in (
+        (("c1", "--from", "soon"), 2, "--from: must be a seq, or a time"),
+        (("c1", "--for", "ever"), 2, "--for: must be hours or days"),
+        (("c#1",), 2, "CHAT: must be 1 to 64 characters"),
+        ((aging.chat,), 1, "nothing of that is in the archive"),
+    ):
+        assert (await command(aging, "restore", *arguments))[0] == code, words

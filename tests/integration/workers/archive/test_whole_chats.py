@@ -1,0 +1,209 @@
+"""The archive of a whole stack: read while it is made, and rid of who wants to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import zstandard
+
+from tests.integration.features.privacy.support import (
+    PASSWORD,
+    TIMEOUT_S,
+    Person,
+    Vault,
+    open_vault,
+    wait_for_erasure,
+)
+from tests.support.rawchat import RawChat
+from tests.support.scan import iter_logs, iter_redis, iter_tables
+from tests.support.servers.processes import eventually
+
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+
+COUNT = 600
+WORKS_S = 90.0  # for what workers do to all of it, beside readers, on a machine with much to do
+KEPT_HOT = 10
+SETTINGS = {
+    "CHAT_REDIS_LOG_MAX": str(KEPT_HOT),
+    "CHAT_REDIS_INBOX_MAX": str(KEPT_HOT),
+    "CHAT_ARCHIVE_RETENTION_S": "1",
+    "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.1",
+    "CHAT_ARCHIVE_LEASE_S": "1",
+    "CHAT_ARCHIVE_SEGMENT_ENTRIES_MIN": "1",
+    "CHAT_ARCHIVE_SEGMENT_ENTRIES_MAX": "50",
+    "CHAT_ARCHIVE_WAIT_S": "0",
+    # ARCHIVE_REMOVAL=ttl: the same where TTL removes, which a sweeper stands in for.
+    "CHAT_ARCHIVE_REMOVAL": os.environ.get("ARCHIVE_REMOVAL", "worker"),
+    "CHAT_ARCHIVE_TTL_MARGIN_S": "2",
+    "CHAT_ARCHIVE_TTL_SWEEP": "true",
+}
+# Where the first workers kill themselves, one after the other, once each has moved something.
+KILLS = ("archive.after_object", "archive.after_commit")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
+    """A stack that keeps little in Redis; its archive worker is started by the tests."""
+    async with open_vault(tmp_path_factory.mktemp("archive"), **SETTINGS) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def people(vault: Vault, *stems: str) -> AsyncIterator[list[Person]]:
+    """People with accounts."""
+    async with httpx.AsyncClient(base_url=vault.api.endpoint, timeout=TIMEOUT_S) as client:
+        made = [Person(client, f"{stem}-{secrets.token_hex(4)}") for stem in stems]
+        for person in made:
+            await person.register()
+        yield made
+
+
+def device_of(vault: Vault, person: Person) -> RawChat:
+    """A device, not connected yet."""
+    return RawChat(person.user, vault.stack.port, lambda _: person.token)
+
+
+def objects_of(vault: Vault, chat: str) -> dict[str, bytes]:
+    """The objects of a chat's archive, unpacked, read past all code of ours."""
+    unpack = zstandard.ZstdDecompressor().decompress
+    prefix = f"archive/v1/{chat}/"
+    return {key: unpack(data) for key, data in vault.iter_objects() if key.startswith(prefix)}
+
+
+async def walk(device: RawChat, chat: str, *, is_down: bool) -> tuple[list[Any], set[str]]:
+    """Read a chat page by page; return its messages, oldest first, and the tiers of the pages."""
+    found: list[Any] = []
+    tiers: set[str] = set()
+    window: dict[str, Any] = {} if is_down else {"after": 0}
+    while True:
+        page = await device.ask("history", chat=chat, limit=40, **window)
+        tiers.add(page["tier"])
+        found = page["messages"] + found if is_down else found + page["messages"]
+        if not page["more"]:
+            return found, tiers
+        edge = page["messages"][0 if is_down else -1]
+        window = {"before" if is_down else "after": edge["seq"], "ts": edge["ts"]}
+
+
+def place_of(message: dict[str, Any]) -> tuple[Any, ...]:
+    """What must never change of a message."""
+    return tuple(message[name] for name in ("seq", "ts", "mid", "sender", "ref", "body"))
+
+
+async def send_all(device: RawChat, chat: str, count: int) -> list[tuple[Any, ...]]:
+    """Send messages; return them as they must be read for ever."""
+    sent = []
+    for start in range(0, count, 50):
+        bodies = [f"message {n} ⟨é⟩ " + "x" * (n % 90) for n in range(start, start + 50)]
+        acks = await asyncio.gather(*(device.say(chat, body) for body in bodies))
+        sent += [
+            (ack["seq"], ack["ts"], ack["mid"], device.user, ack["ref"], body)
+            for ack, body in zip(acks, bodies, strict=True)
+        ]
+    return sorted(sent)
+
+
+async def test_history_is_one_while_the_archive_is_made_and_its_workers_are_killed(
+    vault: Vault,
+) -> None:
+    """Both directions, over all three tiers: contiguous, each message once, as it was sent."""
+    async with people(vault, "ann", "ben") as (ann, ben):
+        chat = await ann.open_direct(ben.user)
+        async with device_of(vault, ann) as sender, device_of(vault, ben) as reader:
+            sent = await send_all(sender, chat, COUNT)
+            tiers: set[str] = set()
+            walks = 0
+
+            async def read_on() -> None:
+                nonlocal walks
+                while True:
+                    for is_down in (True, False):
+                        found, seen = await walk(reader, chat, is_down=is_down)
+                        tiers.update(seen)
+                        assert [place_of(each) for each in found] == sent
+                        walks += 1
+
+            reading = asyncio.create_task(read_on())
+            for kill in KILLS:
+                more = {"CHAT_FAILPOINT": f"{kill}:kill:3"}
+                dying = await vault.stack.bring_up_worker("archive", **more)
+                await eventually(
+                    lambda dying=dying: reading.done() or dying.process.poll() is not None,
+                    WORKS_S,
+                    what=kill,
+                )
+            worker = await vault.stack.bring_up_worker("archive")
+
+            async def is_archived() -> bool:
+                left = await vault.stack.read_warm(chat)
+                return reading.done() or not left
+
+            await eventually(is_archived, WORKS_S, what="all of it is archived")
+            whole = walks + 2
+            await eventually(lambda: reading.done() or walks >= whole, WORKS_S)
+            worker.kill()
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+            ack = await sender.say(chat, "one more")
+
+    stored = objects_of(vault, chat)
+    assert tiers == {"hot", "warm", "cold"}
+    assert ack["seq"] == COUNT + 1
+    assert sum(data.count(b"\n") - 1 for data in stored.values()) == COUNT
+
+
+async def test_erasure_reaches_the_archive_when_its_worker_is_killed_there(vault: Vault) -> None:
+    """Words and edits of a user are in no object; places and others' words stay."""
+    mark = f"canary{secrets.token_hex(8)}"
+    async with people(vault, "zoe", "bob") as (zoe, bob):
+        chat = await zoe.open_direct(bob.user)
+        for n in range(6):
+            seq = await zoe.say(chat, f"word {n} {mark}")
+            await bob.say(chat, f"answer {n}")
+        await zoe.ask("PATCH", f"/v1/chats/{chat}/messages/{seq}", 200, {"body": f"edit {mark}"})
+        for n in range(KEPT_HOT):
+            await bob.say(chat, f"later {n}")
+        worker = await vault.stack.bring_up_worker("archive")
+        await eventually(
+            lambda: mark.encode() in b"".join(objects_of(vault, chat).values()), WORKS_S
+        )
+
+        async def is_archived() -> bool:
+            return not await vault.stack.read_warm(chat)
+
+        await eventually(is_archived)
+        later = await zoe.say(chat, f"after that {mark}")
+        receipt = await zoe.ask("DELETE", "/v1/me", 202, {"password": PASSWORD})
+        dying = await vault.stack.bring_up_worker(
+            "erasures", CHAT_FAILPOINT="erasure.in_archive:kill"
+        )
+        await eventually(lambda: dying.process is None or dying.process.poll() is not None, WORKS_S)
+        helper = vault.start_worker("erasures")
+        zoe.token = ""
+        await wait_for_erasure(bob.client, receipt["receipt"])
+        await eventually(is_archived)
+        page = await bob.ask("GET", f"/v1/chats/{chat}/messages?limit=100")
+        helper.kill()
+        worker.kill()
+
+    stacked = (iter_logs(vault.stack), iter_redis(vault.stack), iter_tables(vault.stack))
+    held = [name for found in stacked for name, content in found if mark.encode() in content]
+    stored = objects_of(vault, chat)
+    assert held == []
+    assert mark.encode() not in b"".join(stored.values())
+    assert page["messages"][1]["body"] == "answer 0"
+    assert [each["seq"] for each in page["messages"]] == list(
+        range(1, page["messages"][-1]["seq"] + 1)
+    )
+    gone = {each["seq"] for each in page["messages"] if each.get("deleted")}
+    assert {1, 3, 5, 7, 9, 11, later} <= gone

@@ -1,0 +1,138 @@
+"""The archive worker finds what is due by itself, and what reads chats knows of the archive."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import pytest
+
+from chatserver.domain.ids import UserId, direct_chat_id
+from chatserver.errors import Unavailable
+from chatserver.service.messaging.message_erasure import has_words
+from tests.integration.workers.archive.support import World, encoded
+from workers.archive.worker import ArchiveWorker
+
+pytest_plugins = ["tests.integration.workers.archive.fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def make_chat(aging: World) -> tuple[UserId, UserId]:
+    """A direct chat in the directory, which is then the aging's; its users."""
+    mark = secrets.token_hex(4)
+    a, b = UserId(f"a-{mark}"), UserId(f"b-{mark}")
+    for user in (a, b):
+        await aging.parts.directory.put_user_if_absent(user, None, 1.0)
+    aging.chat = direct_chat_id(a, b)
+    await aging.parts.directory.create_direct(aging.chat, a, b, 1.0)
+    return a, b
+
+
+async def due_chats(aging: World, parts: int = 1) -> list[str]:
+    """The chats that the worker would look at now."""
+    found: list[str] = []
+    for part in range(parts):
+        before = int(time.time() * 1_000_000)
+        chats, start = await aging.parts.manifests.list_due_chats(part, parts, before, None)
+        assert start is None
+        found += chats
+    return found
+
+
+async def test_sweep_moves_what_is_due_and_looks_again_only_when_more_is(aging: World) -> None:
+    """Chats are found in every part of the directory; one that has nothing old is passed over."""
+    await make_chat(aging)
+    sent = aging.texts(90)
+    await aging.put(*sent)
+    worker = ArchiveWorker(aging.parts, 0, "w1")
+    in_one, in_three = await due_chats(aging), await due_chats(aging, 3)
+
+    await worker.sweep()
+    first = aging.parts.clock.time()
+    again = await aging.parts.manifests.list_due_chats(0, 1, int((first - 60) * 1e6), None)
+
+    assert aging.chat in in_one
+    assert sorted(in_one) == sorted(in_three)
+    assert encoded(await aging.walk_up())[:90] == encoded(sent)
+    assert aging.chat not in again[0]
+    assert (await aging.segments())[-1].last == 90
+
+
+async def test_sweep_brings_late_changes_into_their_segments(aging: World) -> None:
+    """Also where nothing is old enough to move any more."""
+    await make_chat(aging)
+    sent = aging.texts(10)
+    await aging.put(*sent)
+    worker = ArchiveWorker(aging.parts, 0, "w1")
+    await worker.sweep()
+    entry = aging.old(11, kind="delete", body="", target=3)
+    await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [entry])
+
+    await worker.sweep()
+
+    assert await aging.warm_seqs() == []
+    assert b"text 3 " not in b"".join((await aging.objects()).values())
+    late = {each.chat: each for each in await aging.parts.manifests.list_late()}
+    await aging.parts.manifests.note_late(aging.chat, 7)
+    await aging.parts.manifests.drop_late(late[aging.chat])
+    assert aging.chat in [each.chat for each in await aging.parts.manifests.list_late()]
+    await worker.sweep()  # of 1970: long settled
+    assert aging.chat not in [each.chat for each in await aging.parts.manifests.list_late()]
+
+
+async def test_chat_that_is_archived_whole_goes_on_where_it_was(aging: World) -> None:
+    """Loaded anew, its next message has the next seq; no place counts as lost."""
+    await make_chat(aging)
+    await aging.put(*aging.texts(60))
+    await aging.visit()
+
+    head = await aging.parts.older.find_head(aging.chat)
+    await aging.parts.opener.load_chat(aging.chat)
+    seq, ts = await aging.parts.hot.call(
+        "HMGET", aging.parts.hot.keys.chat(aging.chat), "seq", "ts"
+    )
+
+    assert head is not None
+    assert (int(seq), int(ts)) == (head.seq, head.ts) == (60, aging.old(60).ts)
+    assert not await aging.parts.older.fill_hole(aging.chat, 30, aging.old(30).ts)
+    assert await aging.warm_seqs() == []
+
+
+async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None:
+    """What an erasure or an export goes through has the archive's part, as it is now."""
+    user = f"u-{secrets.token_hex(4)}"
+    by_user = [aging.old(seq, sender=user if seq % 3 == 0 else "alice") for seq in range(1, 91)]
+    young = aging.old(91, sender=user, ts=int(time.time() + 3600) * 1_000_000)
+    await aging.put(*by_user, young)
+    await aging.visit()
+    entry = aging.old(92, kind="delete", body="", target=3)
+    await aging.parts.message_changes.apply(aging.chat, by_user[2].ts, [entry])
+
+    said = [each async for page in aging.parts.private.said.iter_entries(user) for each in page]
+    found = {each.seq: each for each in said}
+    archived = await aging.parts.private.said.find_entry(aging.chat, by_user[5].ts)
+
+    assert sorted(each.seq for each in said) == [*range(3, 91, 3), 91]
+    assert [seq for seq, each in found.items() if not has_words(each)] == [3]
+    assert archived == by_user[5]
+    assert await aging.parts.private.said.list_chats(user) == [aging.chat]
+    await aging.parts.private.rows.remove_rows(user)
+    assert await aging.parts.private.said.list_chats(user) == [aging.chat]
+    await aging.parts.private.rows.remove_trails(user)
+    assert await aging.parts.private.said.list_chats(user) == []
+
+
+async def test_chat_whose_archive_is_away_can_be_written_to(aging: World) -> None:
+    """Its place is in DynamoDB; what cannot be read is named when it is asked for."""
+    await make_chat(aging)
+    await aging.put(*aging.texts(20))
+    await aging.visit()
+    for segment in await aging.segments():
+        await aging.store.call("delete_object", Key=segment.key)
+
+    await aging.parts.opener.load_chat(aging.chat)
+
+    key = aging.parts.hot.keys.chat(aging.chat)
+    assert int(await aging.parts.hot.call("HGET", key, "seq")) == 20
+    with pytest.raises(Unavailable):
+        await aging.parts.older.read_run(aging.chat, 21, None, 10, None)

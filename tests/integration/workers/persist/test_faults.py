@@ -1,0 +1,474 @@
+"""The persist worker against a DynamoDB that throttles, fails, hangs and cuts, before the real one.
+
+What is judged afterwards is the raw table, read past the proxy and past our own reading code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import click
+import pytest
+import stamina
+
+from chatserver.cli import dead_letters
+from chatserver.domain.ids import ChatId
+from chatserver.domain.messages import Audience
+from chatserver.errors import Unavailable
+from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.warm.dynamo import client
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.integration.warm.messages.shard_support import layout_in
+from tests.integration.warm.support import Tables
+from tests.integration.workers.persist.test_message_changes import amend
+from tests.integration.workers.persist.test_persist import swap
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    Gateway,
+    is_drained,
+    make_direct,
+    make_group,
+    open_parts,
+    persister_of,
+    running,
+    stored_of,
+    texts,
+    variables_of,
+    waiting_in,
+)
+from tests.support.servers.dynamodb_proxy import (
+    Cut,
+    DynamoProxy,
+    Hang,
+    Partly,
+    Refuse,
+    Storm,
+    on_chat,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+from workers.persist import batch_writer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+THROTTLED = Refuse("ProvisionedThroughputExceededException")
+# A call gives up after a second of silence: no sooner, so that a machine that is slow is not taken
+# for a store that hangs. The lease is nobody else's, however long this process is held up.
+HASTY = {"call_timeout_s": 2.0, "attempts_max": 2}
+SHORT = {"write_timeout_s": 2.5, "lease_s": 20.0}
+
+
+@pytest.fixture
+async def fault_proxy(dynamodb: str) -> AsyncIterator[DynamoProxy]:
+    """A proxy before the test run's DynamoDB."""
+    async with DynamoProxy(dynamodb) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def behind(
+    proxy: DynamoProxy,
+    parts: WorkerContainer,
+    warm_changes: dict[str, Any] | None = None,
+    **persist: Any,
+) -> AsyncIterator[WorkerContainer]:
+    """The parts of a worker that reaches DynamoDB through the proxy only."""
+    changes = {"endpoint": proxy.endpoint, **HASTY, **(warm_changes or {})}
+    warm = parts.settings.warm.model_copy(update=changes)
+    async with open_parts(parts.settings.redis.url, warm, persist={**SHORT, **persist}) as made:
+        yield made
+
+
+class Ledger:
+    """What was committed, and what must stand in the table in the end."""
+
+    def __init__(self, parts: WorkerContainer, gateway: Gateway) -> None:
+        self._parts = parts
+        self._gateway = gateway
+        self.bodies: dict[tuple[str, int], str] = {}
+        self.tops: Counter[str] = Counter()
+
+    async def send(self, chat: Audience, *bodies: str) -> None:
+        await self._gateway.send(chat, *bodies)
+        for body in bodies:
+            self._note(chat, body)
+
+    async def edit(self, chat: Audience, target: int, body: str) -> None:
+        await amend(self._parts, chat.chat, ALICE, "edit", target, body)
+        self._note(chat, body)
+        self.bodies[chat.chat, target] = body
+
+    async def delete(self, chat: Audience, target: int) -> None:
+        await amend(self._parts, chat.chat, ALICE, "delete", target)
+        self._note(chat, "")
+        self.bodies[chat.chat, target] = ""
+
+    def _note(self, chat: Audience, body: str) -> None:
+        self.tops[chat.chat] += 1
+        self.bodies[chat.chat, self.tops[chat.chat]] = body
+
+
+def found_in(rows: list[Any]) -> dict[tuple[str, int], str]:
+    """The body at each place of the raw table; a place that is there twice fails."""
+    found: dict[tuple[str, int], str] = {}
+    for row in rows:
+        place = row["chatid"]["S"], int(row["seq"]["N"])
+        assert place not in found, f"{place} is stored twice"
+        found[place] = row["body"]["S"] if row["kind"]["S"] != "edit" else "edit"
+    return found
+
+
+@contextlib.asynccontextmanager
+async def worker_process(parts: WorkerContainer, endpoint: str) -> AsyncIterator[Any]:
+    """A worker as operators run it, killed at the end."""
+    variables = {
+        "CHAT_WARM_ENDPOINT": endpoint,
+        "CHAT_WARM_CALL_TIMEOUT_S": str(HASTY["call_timeout_s"]),
+        "CHAT_WARM_ATTEMPTS_MAX": str(HASTY["attempts_max"]),
+        "CHAT_PERSIST_WRITE_TIMEOUT_S": str(SHORT["write_timeout_s"]),
+        "CHAT_PERSIST_LEASE_S": str(SHORT["lease_s"]),
+        "CHAT_PERSIST_BATCH_MAX": "4",
+        "CHAT_TELEMETRY_LEVEL": "error",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
+        env={**os.environ, **variables_of(parts), **variables},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.timeout(300)
+async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
+    parts: WorkerContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
+) -> None:
+    """Each acked message stands in the table once, as it is now, and nothing else (F4, F21-F23)."""
+    dice, ledger = random.Random(5), Ledger(parts, gateway)
+    chats = [
+        await make_direct(parts),
+        await make_direct(parts, ALICE, CAROL),
+        await make_group(parts, ALICE, BOB, CAROL),
+        await make_group(parts, ALICE, BOB, ref="h"),
+    ]
+    storm = Storm(seed=5, share=0.3)
+    fault_proxy.rules.append(storm)
+
+    async def talk(count: int) -> None:
+        for number in range(count):
+            chat = dice.choice(chats)
+            await ledger.send(chat, *texts(dice.randint(1, 9), f"{number}"))
+            target = dice.randint(1, ledger.tops[chat.chat])
+            if (body := ledger.bodies[chat.chat, target]) and not body.startswith("changed"):
+                if dice.random() < 0.7:
+                    await ledger.edit(chat, target, f"changed {number}")
+                else:
+                    await ledger.delete(chat, target)
+
+    async def has_made(calls: int) -> bool:
+        return len(fault_proxy.calls) >= calls or await is_drained(parts)
+
+    await talk(30)
+    kills = 0
+    while kills < 2:  # of one that had more to do; a quick one may have done all
+        async with worker_process(parts, fault_proxy.endpoint) as worker:
+            enough = len(fault_proxy.calls) + dice.randint(5, 30)
+            await eventually(lambda least=enough: has_made(least), 60)  # type: ignore[misc]  # mypy does not see that `least` has a default
+            await talk(8)
+            worker.send_signal(signal.SIGKILL)
+            await worker.wait()
+        await parts.hot.call("HSET", parts.hot.keys.lease(0, "persist"), "until_ms", 0)
+        kills += await waiting_in(parts) > 0
+    storm.share = 0.1
+    async with behind(fault_proxy, parts) as others, running(persister_of(others, "w9").run()):
+        await eventually(lambda: is_drained(parts), 120)
+
+    expected = ledger.bodies
+    assert sum(ledger.tops.values()) > 200
+    rows = found_in(await tables.scan("messages"))
+    assert rows.keys() == expected.keys()
+    wrong = {
+        place: (rows[place], body)
+        for place, body in expected.items()
+        if rows[place] not in (body, "edit")
+    }
+    assert not wrong
+    for chat, top in ledger.tops.items():
+        stored = await parts.hot.call("HGET", parts.hot.keys.chat(ChatId(chat)), "stored")
+        assert int(stored) == top
+    met = {kind.__name__ for kind in (Refuse, Partly, Hang, Cut) if fault_proxy.met(kind)}
+    assert len(met) > 1, met  # which of them, chance decides
+
+
+@pytest.mark.parametrize("fault", [THROTTLED, Hang(is_done=False)], ids=["throttled", "hanging"])
+async def test_persist_of_one_slow_chat_does_not_stop_the_others(
+    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
+) -> None:
+    """The others' later messages are stored and told meanwhile; then it catches up in order."""
+    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    rule = on_chat(slow.chat, fault)
+    fault_proxy.rules.append(rule)
+
+    def told(chat: ChatId) -> int:
+        return max((m.upto for m in gateway.received(StoredMail) if m.chat == chat), default=0)
+
+    async with (
+        behind(fault_proxy, parts, batch_max=2) as others,
+        running(persister_of(others).run()) as task,
+    ):
+        for number in range(1, 11):
+            await gateway.send(slow, f"slow {number}")
+            await gateway.send(other, f"other {number}")
+            await eventually(lambda least=number: told(other.chat) >= least)  # type: ignore[misc]  # mypy does not see that `least` has a default
+        assert told(slow.chat) == 0
+        assert [m.body for m in await stored_of(parts, other.chat)] == texts(10, "other")
+        assert await waiting_in(parts) == 20  # nothing leaves Redis before it is persisted
+
+        fault_proxy.rules.remove(rule)
+        await eventually(lambda: is_drained(parts))
+
+        assert not task.done()
+        await eventually(lambda: told(slow.chat) == 10)
+    assert [m.body for m in await stored_of(parts, slow.chat)] == texts(10, "slow")
+
+
+async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_written(
+    parts: WorkerContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
+) -> None:
+    """What it asks for counts: else the one chat that has to be spread never would be."""
+    busy = await make_direct(parts)
+    fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
+    eager = {"shard_writes_per_s": 1, "shard_window_s": 0.05}
+
+    async with (
+        behind(fault_proxy, parts, eager, batch_max=2) as others,
+        running(persister_of(others).run()),
+    ):
+
+        async def is_spread() -> bool:
+            await gateway.send(busy, "one more")
+            return bool(await layout_in(tables.client, tables.settings, busy.chat))
+
+        await eventually(is_spread)
+
+        assert await stored_of(parts, busy.chat) == []
+        fault_proxy.rules.clear()
+        await eventually(lambda: is_drained(parts))
+
+
+async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
+    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+) -> None:
+    """What is kept in memory meanwhile has a bound: then the others wait, too."""
+    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    rule = on_chat(slow.chat, THROTTLED)
+    fault_proxy.rules.append(rule)
+
+    async with (
+        behind(fault_proxy, parts, batch_max=2, ahead_max=9) as others,
+        running(persister_of(others).run()),
+    ):
+        await gateway.send(slow, "slow")
+        for number in range(1, 21):
+            await gateway.send(other, f"other {number}")
+
+        async def count() -> int:
+            return len(await stored_of(parts, other.chat))
+
+        await eventually(lambda: reached(count, 8))
+        tries = len(fault_proxy.calls)
+        await eventually(lambda: len(fault_proxy.calls) > tries + 4)  # it keeps trying
+        assert await count() < 12
+
+        fault_proxy.rules.remove(rule)
+        await eventually(lambda: is_drained(parts))
+    assert await count() == 20
+
+
+async def reached(count: Any, least: int) -> bool:
+    """Whether there are so many."""
+    return bool(await count() >= least)
+
+
+async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
+    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
+) -> None:
+    """When everything fails it is the store that is down: nothing is lost, and all is caught up."""
+    chats = [await make_group(parts, ALICE, BOB, ref=f"g{n}") for n in range(5)]
+    fault_proxy.rules.append(lambda _: THROTTLED)
+    async with (
+        behind(fault_proxy, parts, slow_chats_max=2) as others,
+        running(persister_of(others).run()) as task,
+    ):
+        for chat in chats:
+            await gateway.send(chat, *texts(3))
+        await eventually(lambda: len(fault_proxy.met(Refuse)) > 12)
+        assert await waiting_in(parts) == 15
+
+        fault_proxy.rules.clear()
+        await eventually(lambda: is_drained(parts))
+
+        assert not task.done()
+    for chat in chats:
+        assert [m.body for m in await stored_of(parts, chat.chat)] == texts(3)
+
+
+@pytest.mark.parametrize("is_progress_known", [True, False])
+async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
+    parts: WorkerContainer,
+    gateway: Gateway,
+    fault_proxy: DynamoProxy,
+    tables: Tables,
+    is_progress_known: bool,
+) -> None:
+    """Edited or deleted text never reappears in the warm tier, not even briefly (I15).
+
+    Nor if the predecessor died before it noted what it had written.
+    """
+    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    ledger, rule = Ledger(parts, gateway), on_chat(slow.chat, THROTTLED)
+    fault_proxy.rules.append(rule)
+    async with behind(fault_proxy, parts, batch_max=1) as others:
+        async with running(persister_of(others).run()):
+            await ledger.send(slow, "slow")
+            await ledger.send(other, "secret one", "secret two")
+
+            async def is_stored() -> bool:
+                return len(await stored_of(parts, other.chat)) == 2
+
+            await eventually(is_stored)
+            await ledger.edit(other, 1, "changed")
+            await ledger.delete(other, 2)
+
+            async def is_ahead() -> bool:
+                found = [m.body for m in await stored_of(parts, other.chat)]
+                return found == ["changed", "", "changed", ""]
+
+            await eventually(is_ahead)
+        progress = parts.hot.keys.progress(0)
+        assert await parts.hot.call("HGET", progress, other.chat) == b"4"
+        if not is_progress_known:
+            await parts.hot.call("DEL", progress)
+        fault_proxy.rules.remove(rule)
+        fault_proxy.calls.clear()
+        async with running(persister_of(others, "w2").run()):
+            await eventually(lambda: is_drained(parts))
+        assert not await parts.hot.call("EXISTS", progress)
+
+    sent = str([call.body for call, _ in fault_proxy.calls])
+    assert "'slow'" in sent
+    assert ("changed" in sent) == (not is_progress_known)
+    assert "secret" not in sent
+    assert found_in(await tables.scan("messages")).keys() == ledger.bodies.keys()
+
+
+async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
+    parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A batch that is written again in parts does not bury again; operators see one letter."""
+    slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
+    rule = on_chat(slow.chat, THROTTLED)
+    fault_proxy.rules.append(rule)
+    # One lane: the other chat's poison is found before the slow chat's items fail, or after.
+    async with behind(fault_proxy, parts, writes_in_flight_max=1) as others:
+        for chat in (other, slow):
+            await gateway.send(chat, *texts(30))
+            await gateway.send(chat, "poison", tail=swap(b'"body":"poison"', b'"body":7'))
+            await gateway.send(chat, "empty", tail=swap(b'"sender":"alice"', b'"sender":""'))
+        async with running(persister_of(others).run()):
+
+            async def others_stored() -> bool:
+                return len(await stored_of(parts, other.chat)) == 32
+
+            await eventually(others_stored)
+            fault_proxy.rules.remove(rule)
+            await eventually(lambda: is_drained(parts))
+
+    assert await parts.hot.call("XLEN", parts.hot.keys.dead(0)) == 4
+    capsys.readouterr()
+    await dead_letters._list(parts.settings, 100)
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.split("\t")[1] for line in lines) == ["31", "31", "32", "32"]
+    with pytest.raises(click.ClickException, match="4 of 4 still cannot be persisted"):
+        await dead_letters._replay(parts.settings, None)
+    for chat in (slow, other):
+        found = await parts.messages.list_after(chat.chat, 0, 50)
+        assert [m.seq for m in found] == list(range(1, 33))
+        assert [m.seq for m in found if m.deleted] == [31, 32]
+
+
+async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
+    parts: WorkerContainer, fault_proxy: DynamoProxy
+) -> None:
+    """Each wait is twice the last one and a random part; no two callers wait in step."""
+    waits: list[tuple[int, float]] = []
+    warm = parts.settings.warm.model_copy(
+        update={"endpoint": fault_proxy.endpoint, "attempts_max": 4, "call_timeout_s": 20.0}
+    )
+    fault_proxy.rules.append(lambda _: THROTTLED)
+    async with open_dynamodb(warm) as throttled:
+        stamina.instrumentation.set_on_retry_hooks(
+            [lambda details: waits.append((details.retry_num, details.wait_for))]
+        )
+        try:
+            calls = [throttled.call("list_tables", {"Limit": 1}) for _ in range(6)]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            stamina.instrumentation.set_on_retry_hooks([])
+
+    assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+    assert len(fault_proxy.met(Refuse)) == 6 * 4
+    assert len(waits) == 6 * 3
+    for number in (1, 2, 3):
+        of_number = [wait_s for which, wait_s in waits if which == number]
+        least = client.RETRY_WAIT_S * 2 ** (number - 1)
+        assert all(least <= wait_s <= least + client.RETRY_JITTER_S for wait_s in of_number)
+        assert len(set(of_number)) == 6
+
+
+async def test_persist_waits_longer_each_time_and_never_in_step(
+    parts: WorkerContainer,
+    gateway: Gateway,
+    fault_proxy: DynamoProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the tries of a write lie growing pauses, of each a random part, up to a bound."""
+    asked: list[float] = []
+    given: list[float] = []
+    jittered = batch_writer.jittered
+
+    def record(seconds: float) -> float:
+        asked.append(seconds)
+        given.append(jittered(seconds))
+        return min(given[-1], 0.02)  # the pattern counts here, not the time
+
+    monkeypatch.setattr(batch_writer, "jittered", record)
+    team = await make_direct(parts)
+    rule = on_chat(team.chat, THROTTLED)
+    fault_proxy.rules.append(rule)
+    async with behind(fault_proxy, parts) as others, running(persister_of(others).run()):
+        await gateway.send(team, "hi")
+        await eventually(lambda: len(asked) >= 9)
+        fault_proxy.rules.remove(rule)
+        await eventually(lambda: is_drained(parts))
+
+    bound, first = batch_writer.BACKOFF_S_MAX, batch_writer.BACKOFF_S
+    assert asked[:9] == [min(first * 2**n, bound) for n in range(9)]
+    assert asked[8] == bound
+    assert all(wanted / 2 <= got <= wanted for wanted, got in zip(asked, given, strict=True))
+    assert len({got / wanted for wanted, got in zip(asked, given, strict=True)}) == len(asked)

@@ -1,0 +1,215 @@
+"""A busy chat is spread and drawn together under load, and whoever dies or sleeps: nothing is lost.
+
+Two worker processes, real stores. What they measure is what the test commits: more than a
+partition may take by these settings, then hardly anything, then more again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatserver.domain.ids import UserId
+from chatserver.domain.messages import Audience
+from chatserver.domain.write_sharding import Layout
+from chatserver.protocol.frames import Message
+from chatserver.warm.messages.message_queries import MessageIndexes
+from chatserver.warm.messages.store import MessageRepository
+from tests.integration.warm.messages.shard_support import layout_in, raw_seqs
+from tests.integration.warm.support import Tables
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    Gateway,
+    is_drained,
+    make_direct,
+    open_parts,
+    running,
+    texts,
+    variables_of,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+REFRESH_S = 0.3
+SHARDS = {
+    "shard_writes_per_s": 5,
+    "shards_max": 4,
+    "shard_window_s": 0.2,
+    "shard_calm_s": 0.3,
+    "shard_refresh_s": REFRESH_S,
+}
+ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {
+    "CHAT_PERSIST_LEASE_S": "4",  # whose holder stops is followed after
+    "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # a slow machine writes, too
+    "CHAT_PERSIST_IDLE_MS": "50",
+}
+BUSY, CALM = (10, 0.05), (1, 0.6)  # messages at once, and the pause after them
+
+
+@pytest.fixture
+async def spreading(redis_url: str, tables: Tables) -> AsyncIterator[WorkerContainer]:
+    """The parts of a process with these settings; it reads, and commits for the chat."""
+    warm = tables.settings.model_copy(update=SHARDS)
+    async with open_parts(redis_url, warm) as made:
+        yield made
+
+
+class Load:
+    """Sends to a chat until the end, as fast as it is told."""
+
+    def __init__(self, gateway: Gateway, team: Audience) -> None:
+        self.pace = BUSY
+        self.sent = 0
+        self.is_over = False
+        self._gateway = gateway
+        self._team = team
+
+    async def run(self) -> None:
+        """Until it is over; what is sent is acked."""
+        while not self.is_over:
+            count, pause_s = self.pace
+            sender = ALICE if self.sent % 3 else BOB
+            await self._gateway.send(self._team, *texts(count), sender=sender)
+            self.sent += count
+            await asyncio.sleep(pause_s)  # the pace of the load
+
+
+class Follower:
+    """Reads what is stored of a chat, behind the workers: each message once, in order."""
+
+    def __init__(self, messages: MessageRepository, chat: str) -> None:
+        self.found: list[Message] = []
+        self._messages = messages
+        self._chat = chat
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            last = self.found[-1] if self.found else None
+            after, ts = (last.seq, last.ts) if last else (0, None)
+            page = await self._messages.list_after(self._chat, after, 100, ts)
+            assert [each.seq for each in page] == list(range(after + 1, after + 1 + len(page)))
+            self.found += page
+            if not page:
+                await asyncio.sleep(0.02)  # nothing tells what is stored
+
+
+@contextlib.asynccontextmanager
+async def worker(parts: WorkerContainer, failpoint: str = "") -> AsyncIterator[Any]:
+    """A persist worker; killed at the end, if it still lives."""
+    env = {**os.environ, **variables_of(parts), **ENV}
+    if failpoint:
+        env["CHAT_FAILPOINT"] = failpoint
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "worker", "persist", env=env,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def is_stopped(process: Any) -> bool:
+    """Whether a process sleeps as SIGSTOP leaves it."""
+    stat = Path(f"/proc/{process.pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def is_at(
+    parts: WorkerContainer, tables: Tables, team: Audience, shards: int
+) -> Callable[[], Awaitable[bool]]:
+    """Whether the chat is on so many shards, and something was stored there."""
+
+    async def look() -> bool:
+        layout = await layout_in(tables.client, tables.settings, team.chat)
+        head = await parts.messages.find_head(team.chat)
+        return layout.shards == shards and head is not None and head.ts > layout.from_ts
+
+    return look
+
+
+@pytest.mark.timeout(400)
+async def test_chat_moves_up_and_down_under_load_and_loses_and_repeats_nothing(
+    spreading: WorkerContainer, tables: Tables
+) -> None:
+    """One worker stops in the middle of a move and wakes later, another is killed after one."""
+    parts = spreading
+    gateway = Gateway(parts.hot)
+    team = await make_direct(parts)
+    load, follower = Load(gateway, team), Follower(parts.messages, team.chat)
+    async with contextlib.AsyncExitStack() as stack:
+        sleeper = await stack.enter_async_context(worker(parts, "shards.before_spread:stop"))
+        lease = parts.hot.keys.lease(0, "persist")
+        await eventually(lambda: parts.hot.call("HGET", lease, "owner"), 90)
+        sending = await stack.enter_async_context(running(load.run(), "load"))
+        await stack.enter_async_context(running(follower.run(), "follower"))
+        # It has reckoned where the stretch begins, and sleeps before it writes so.
+        await eventually(lambda: is_stopped(sleeper), 60)
+        doomed = await stack.enter_async_context(worker(parts, "shards.after_spread:kill:2"))
+        await eventually(is_at(parts, tables, team, 4), 90)
+        load.pace = CALM
+        assert await asyncio.wait_for(doomed.wait(), 60) == -signal.SIGKILL
+
+        sleeper.send_signal(signal.SIGCONT)
+        await eventually(is_at(parts, tables, team, 1), 60)
+        load.pace = BUSY
+        await eventually(is_at(parts, tables, team, 4), 60)
+        load.is_over = True
+        await sending
+        await eventually(lambda: is_drained(parts), 60)
+        sent = int(await parts.hot.call("HGET", parts.hot.keys.chat(team.chat), "seq"))
+        await eventually(lambda: len(follower.found) == sent, 30)
+
+    layout = await layout_in(tables.client, tables.settings, team.chat)
+    assert len(layout.stretches) >= 3
+    await assert_whole(parts, tables, team, layout, sent)
+
+
+async def assert_whole(
+    parts: WorkerContainer, tables: Tables, team: Audience, layout: Layout, sent: int
+) -> None:
+    """See that each entry is in one place, its own, and that all ways to read give each once."""
+    raw = await raw_seqs(tables.client, tables.settings, team.chat)
+    every = list(range(1, sent + 1))
+    assert sorted(seq for each in raw.values() for seq in each) == every
+    assert set(raw) <= {team.chat, *(f"{team.chat}#{n}" for n in range(4))}
+    assert len(raw) > 2, "it was not spread"
+
+    down: list[Message] = []
+    while not down or down[0].seq > 1:
+        before = down[0].seq if down else None
+        down = [*await parts.messages.list_before(team.chat, before, 150), *down]
+    assert [each.seq for each in down] == every
+    patterns = MessageIndexes(tables.client, parts.settings.warm)
+
+    async def seqs_of(read: Any, of: str, sender: UserId | None = None) -> None:
+        found: list[int] = []
+        start = None
+        while True:
+            page = await read(of, limit=190, start=start, newest_first=False)
+            found += [each.seq for each in page.items]
+            if (start := page.next) is None:
+                break
+        assert found == [m.seq for m in down if sender in (None, m.sender)]
+
+    await seqs_of(patterns.list_chat, team.chat)
+    await seqs_of(patterns.list_active, team.chat)
+    await seqs_of(patterns.list_sent, ALICE, ALICE)
+    await seqs_of(patterns.list_received, ALICE, BOB)
+    assert all(layout.shards_at(m.ts) == 1 or m.seq not in raw[team.chat] for m in down), (
+        "an entry of a wide stretch is in the chat's own partition"
+    )

@@ -1,0 +1,249 @@
+"""What the tests of the workers build with: all their parts on real servers, and chats in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from chatserver import config
+from chatserver.config import Settings, Warm
+from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
+from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
+from chatserver.domain.inboxes import InboxState
+from chatserver.domain.messages import Audience, Draft, digest_of
+from chatserver.hot.bus.mailbox import Answer, AnyRecord, Mailbox
+from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.redis.client import HotClient
+from chatserver.hot.users.presence import Presence
+from chatserver.protocol import codec, frames
+from chatserver.warm.messages.message_queries import MessageIndexes
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer, open_worker_parts
+from workers.persist.worker import PersistWorker
+
+ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
+GATEWAY = GatewayId("gw1")
+# Of a process whose servers nobody breaks: a slow machine is no broken one.
+PATIENT_VARIABLES = {
+    "CHAT_REDIS_CONNECT_TIMEOUT_S": "20",
+    "CHAT_REDIS_CALL_TIMEOUT_S": "20",
+    "CHAT_WARM_CALL_TIMEOUT_S": "20",
+}
+
+
+def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
+    """Settings of a Redis that nobody breaks: a slow machine is no broken one."""
+    patience = {"connect_timeout_s": 20.0, "call_timeout_s": 20.0}
+    return config.Redis(**{"url": redis_url, **patience, **changes})
+
+
+def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
+    """Settings of a worker with short waits."""
+    redis = patient_redis(redis_url, **sections.pop("redis", {}))
+    persist = {"idle_ms": 50, **sections.pop("persist", {})}
+    # Most tests are not about consent: everybody may add everybody.
+    sections.setdefault("chats", config.Chats(invitations="never"))
+    return Settings(redis=redis, persist=config.Persist(**persist), warm=warm, **sections)
+
+
+@contextlib.asynccontextmanager
+async def open_parts(redis_url: str, warm: Warm, **sections: Any) -> AsyncIterator[WorkerContainer]:
+    """The parts of one worker process."""
+    async with open_worker_parts(settings_of(redis_url, warm, **sections)) as parts:
+        yield parts
+
+
+async def end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task for good."""
+    while not task.done():
+        task.cancel()
+        # Only what lost its cancellation needs another; it would cut short what ends in order.
+        await asyncio.wait([task], timeout=3)
+
+
+@contextlib.asynccontextmanager
+async def running(work: Any, name: str = "worker") -> AsyncIterator[asyncio.Task[None]]:
+    """Run a worker beside the test; its failure is the test's."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+        if task.done():
+            task.result()
+    finally:
+        await end(task)
+
+
+class Heard:
+    """What became of drafts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failures: list[Any] = []
+
+    def _count_one(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+
+    committed = undelivered = known = _count_one
+
+    def _fail(self, draft: Draft, *why: Any) -> None:
+        self.count += 1
+        self.failures.append((draft.ref, why))
+
+    failed = chat_closed = not_member = _fail
+
+
+class Gateway:
+    """Commits messages as a gateway does, and reads its mail."""
+
+    def __init__(self, hot: HotClient, name: GatewayId = GATEWAY) -> None:
+        self.hot = hot
+        self.mail: list[AnyRecord] = []
+        self._commits = PartitionedCommit(hot, name)
+        self._mailbox = Mailbox(hot, name)
+        self._numbers = itertools.count(1)
+        self._heard: Any = Heard()
+        self._sent = 0
+        self._presence = Presence(hot, name, 600.0)  # nobody keeps it up
+        self.calls = WarmCalls(hot, name, 20.0)
+
+    async def listen(self) -> None:
+        """Read mail until cancelled."""
+        async for records in self._mailbox.iter_records():
+            self.mail += records or []
+            for record in records or ():
+                if isinstance(record, Answer):
+                    self.calls.answered(record)
+
+    async def announce(self, *users: UserId) -> list[InboxState]:
+        """Say that users are online here; return where their inboxes stand."""
+        return await self._presence.announce(users)
+
+    def received(self, kind: type[Any]) -> list[Any]:
+        """The mail of one kind."""
+        return [record for record in self.mail if isinstance(record, kind)]
+
+    async def send(
+        self,
+        audience: Audience,
+        *bodies: str,
+        sender: UserId = ALICE,
+        tail: Callable[[bytes], bytes] = lambda tail: tail,
+        is_stored_wanted: bool = False,
+    ) -> None:
+        """Commit messages and wait until each is answered; `tail` may spoil what is stored."""
+        for body in bodies:
+            number = next(self._numbers)
+            ref, mid = Ref(f"r{number}"), Mid(f"M{number}")
+            made = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", body, None)
+            digest = digest_of("text", body, None)
+            self._commits.submit(
+                Draft(
+                    audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
+                    self._heard, self._heard,
+                ),
+                audience,
+            )  # fmt: skip
+            self._sent += 1
+        await eventually(lambda: self._heard.count == self._sent)
+        assert not self._heard.failures
+
+
+async def be_on_one_day() -> None:
+    """Wait until midnight is past, if it is near: accounts are those of a day."""
+    await eventually(lambda: time.time() % 86_400 < 86_400 - 60, 90, "midnight is far")
+
+
+async def make_users(parts: WorkerContainer, *users: UserId) -> None:
+    """Make accounts."""
+    for user in users:
+        await parts.directory.put_user_if_absent(user, None, 1.0)
+
+
+async def make_direct(parts: WorkerContainer, a: UserId = ALICE, b: UserId = BOB) -> Audience:
+    """A direct chat in both tiers; its audience."""
+    await make_users(parts, a, b)
+    info = await parts.opener.open_direct(a, b)
+    return await parts.audiences.get(ChatId(info.chat))
+
+
+async def make_group(parts: WorkerContainer, *users: UserId, ref: str = "g") -> Audience:
+    """A group in both tiers; its audience."""
+    await make_users(parts, *users)
+    info = await parts.opener.create_chat(users[0], Ref(ref), users[1:], "Team")
+    return await parts.audiences.get(ChatId(info.chat))
+
+
+def patterns_of(parts: WorkerContainer) -> MessageIndexes:
+    """The access patterns on the messages that the workers write."""
+    return MessageIndexes(parts.messages._client, parts.messages._settings)
+
+
+async def stored_of(parts: WorkerContainer, chat: ChatId) -> list[frames.Message]:
+    """All messages of a chat in the warm tier, oldest first."""
+    found: list[frames.Message] = []
+    start = None
+    while True:
+        page = await patterns_of(parts).list_chat(chat, limit=200, start=start, newest_first=False)
+        found += page.items
+        start = page.next
+        if start is None:
+            return found
+
+
+async def waiting_in(parts: WorkerContainer) -> int:
+    """How many messages and marks wait in the backlog."""
+    value = await parts.hot.call("HGET", parts.hot.keys.checkpoint(0), "waiting")
+    return int(value or 0)
+
+
+async def is_drained(parts: WorkerContainer) -> bool:
+    """Whether everything is persisted."""
+    left = await parts.hot.call("XLEN", parts.hot.keys.backlog(0))
+    return left == 0 and await waiting_in(parts) == 0
+
+
+async def lose_redis(parts: WorkerContainer) -> None:
+    """Empty Redis, and wait until that is noticed."""
+    before = parts.hot.epoch_of(0)
+    await parts.hot.call("FLUSHDB")
+    await eventually(lambda: parts.hot.epoch_of(0) not in {"", before})
+
+
+async def holder_of(parts: WorkerContainer, owner: bytes) -> bool:
+    """Whether somebody holds the persister's lease."""
+    held: bytes = await parts.hot.call("HGET", parts.hot.keys.lease(0, "persist"), "owner")
+    return held == owner
+
+
+def texts(count: int, stem: str = "text") -> list[str]:
+    """So many bodies."""
+    return [f"{stem} {n}" for n in range(1, count + 1)]
+
+
+def persister_of(parts: WorkerContainer, owner: str = "w1") -> PersistWorker:
+    """The persister of the only partition."""
+    return PersistWorker(parts, 0, owner)
+
+
+def bodies(messages: Sequence[frames.Message]) -> list[str]:
+    """What messages say."""
+    return [message.body for message in messages]
+
+
+def variables_of(parts: WorkerContainer) -> dict[str, str]:
+    """The environment of a process that works on the same servers."""
+    warm = parts.settings.warm
+    return {
+        **PATIENT_VARIABLES,
+        "CHAT_REDIS_URL": parts.settings.redis.url,
+        "CHAT_WARM_ENDPOINT": str(warm.endpoint),
+        "CHAT_WARM_TABLE_PREFIX": warm.table_prefix,
+        "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
+        "CHAT_WARM_SECRET_KEY": SECRET_KEY,
+        "CHAT_CHATS_INVITATIONS": parts.settings.chats.invitations,
+    }

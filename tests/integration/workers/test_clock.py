@@ -1,0 +1,76 @@
+"""Clocks that are stepped under a worker: nothing goes by them but what people see (F33)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chatserver.domain.clock import SystemClock
+from chatserver.hot.chats.eviction import Eviction
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    Gateway,
+    bodies,
+    is_drained,
+    make_group,
+    persister_of,
+    running,
+    stored_of,
+)
+from tests.support.servers.processes import eventually
+from workers.container import WorkerContainer
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+STEPS_S = (0, -3_600, 7_200, -86_400)
+
+
+class SteppedClock(SystemClock):
+    """Wall time that somebody sets, as an operator or NTP does; the monotonic one is nobody's."""
+
+    offset_s = 0.0
+
+    def time(self) -> float:
+        """Seconds since 1970, wrong by `offset_s`."""
+        return super().time() + self.offset_s
+
+
+async def test_clock_stepped_under_a_worker_changes_no_order_and_no_lease(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """Messages keep order and places, are stored once, and the lease is never lost (I23)."""
+    clock = SteppedClock()
+    stepped = dataclasses.replace(parts, clock=clock)
+    team = await make_group(stepped, ALICE, BOB)
+    lease = parts.hot.keys.lease(0, "persist")
+    tokens = set()
+
+    async with running(persister_of(stepped).run()):
+        for offset_s in STEPS_S:
+            clock.offset_s = offset_s
+            await gateway.send(team, f"at {offset_s}")
+            await eventually(lambda: is_drained(parts))
+            tokens.add(await parts.hot.call("HGET", lease, "token"))
+
+    stored = await stored_of(parts, team.chat)
+    assert bodies(stored) == [f"at {offset_s}" for offset_s in STEPS_S]
+    assert [message.seq for message in stored] == [1, 2, 3, 4]
+    stamps = [message.ts for message in stored]
+    assert stamps == sorted(set(stamps))
+    assert len(tokens) == 1, "another holder took the lease"
+
+
+async def test_clock_ahead_lets_no_chat_leave_too_early(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """Whether a chat is idle, Redis decides by its own clock."""
+    team = await make_group(parts, ALICE, BOB)
+    async with running(persister_of(parts).run()):
+        await gateway.send(team, "here")
+        await eventually(lambda: is_drained(parts))
+    clock = SteppedClock()
+    clock.offset_s = 10.0 * parts.hot.settings.chat_idle_s
+
+    assert await Eviction(parts.hot).evict_idle(0, clock.time()) == 0
+
+    assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat)) == 1

@@ -1,0 +1,97 @@
+"""Workers that are told to end: each finishes its step and gives back what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from chatserver.dev.servers import Server
+from tests.integration.features.privacy.support import Vault, open_vault
+from tests.support.rawchat import RawChat
+from tests.support.servers.processes import eventually, redis_client
+
+# A whole stack is started within it.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+
+# Those that have a lease however little there is to do.
+RESTLESS = {"persist", "repair", "archive", "sweep", "holds", "bodies", "audit"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def vault(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vault]:
+    """A stack with a bucket, in which no worker runs that a test did not start."""
+    async with open_vault(tmp_path_factory.mktemp("drain")) as made:
+        for worker in made.stack.workers.values():
+            worker.kill()
+        # The leases of the killed would have to run out first.
+        with redis_client(made.stack.redis_url) as client:
+            for key in client.scan_iter("*:lease:*"):
+                client.delete(key)
+        yield made
+
+
+def holders(vault: Vault) -> dict[str, str]:
+    """Return who holds the lease on each piece of work of partition 0; nobody: ``""``."""
+    with redis_client(vault.stack.redis_url, decode_responses=True) as client:
+        return {
+            key.split(":lease:")[1]: str(client.hget(key, "owner"))
+            for key in client.scan_iter("*:lease:*")
+        }
+
+
+async def end(worker: Server) -> int:
+    """Tell a worker to end; return its exit code."""
+    assert worker.process is not None
+    worker.send_signal(signal.SIGTERM)
+    return await asyncio.to_thread(worker.process.wait, 60)
+
+
+async def talk(sender: RawChat, chat: str, acked: list[int]) -> None:
+    """Send one message after the other, and note what was acked, until cancelled."""
+    for number in itertools.count():
+        acked.append((await sender.ask_send(chat, f"d{number}", "x"))["seq"])
+
+
+async def test_workers_told_to_end_exit_in_order_and_release_every_lease(vault: Vault) -> None:
+    """Every kind at once, in the middle of work; people notice nothing and nothing is lost."""
+    stack = vault.stack
+    await stack.add_users(("ann", "ben"))
+    async with stack.chat_of("ann") as ann, stack.chat_of("ben") as ben:
+        first = await stack.bring_up_worker("all", "audit")
+        chat = (await ann.ask("open_direct", user="ben"))["chat"]["chat"]
+        acked: list[int] = []
+        talking = asyncio.create_task(talk(ann, chat, acked))
+        await eventually(
+            lambda: {work for work, owner in holders(vault).items() if owner} >= RESTLESS, 60
+        )
+        await eventually(lambda: len(acked) > 50, 60)
+
+        code = await end(first)
+        left = {work: owner for work, owner in holders(vault).items() if owner}
+        before = len(acked)
+        await eventually(lambda: len(acked) > before + 20, 60, "people chat on without workers")
+        second = await stack.bring_up_worker("all")
+        talking.cancel()
+        with suppress(asyncio.CancelledError):
+            await talking
+
+        await eventually(lambda: len(ben.messages(chat)) >= len(acked), 60)
+
+        async def is_stored() -> bool:
+            return len(await stack.read_warm(chat)) >= len(acked)
+
+        await eventually(is_stored, 60, "the next worker stores what the first one did not")
+
+    assert code == 0
+    assert left == {}
+    assert acked == list(range(1, len(acked) + 1))
+    assert await end(second) == 0
+    log = first.log_path.read_text()
+    assert "workers.stopped" in log
+    assert "worker.crashed" not in log

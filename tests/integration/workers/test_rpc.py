@@ -1,0 +1,463 @@
+"""The rpc worker: every call of a gateway to the warm tier, answered once or clearly not."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
+from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
+from chatserver.hot.bus import rpc
+from chatserver.protocol import frames
+from tests.integration.warm.support import Faults, Tables
+from tests.integration.workers.support import (
+    ALICE,
+    BOB,
+    CAROL,
+    Gateway,
+    end,
+    is_drained,
+    make_direct,
+    make_users,
+    open_parts,
+    persister_of,
+    running,
+    texts,
+    variables_of,
+)
+from tests.support.servers.dynamodb_proxy import DynamoProxy
+from tests.support.servers.processes import eventually
+from workers import rpc as rpc_worker
+from workers.container import WorkerContainer
+from workers.rpc import (
+    BULK_IN_FLIGHT_MAX,
+    BULK_WAITING_MAX,
+    CALLS_OF_USER_MAX,
+    FEW_USERS,
+    RpcWorker,
+)
+
+pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.fixtures"]
+
+
+@pytest.fixture
+async def calls(gateway: Gateway) -> rpc.WarmCalls:
+    """The calls of a gateway that listens to its mail."""
+    return gateway.calls
+
+
+@pytest.fixture
+async def worker(parts: WorkerContainer) -> AsyncIterator[None]:
+    """One worker."""
+    async with running(RpcWorker(parts, "w1").run()):
+        yield
+
+
+# ── every call ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_load_user_makes_the_user_known(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Whoever says hello has an account from then on, and a box."""
+    await calls.load_user(ALICE)
+    await calls.load_user(ALICE)
+
+    assert (await parts.directory.get_user(ALICE)).user == ALICE
+    (state,) = await Gateway(parts.hot).announce(ALICE)
+    assert state.is_known
+
+
+async def test_rpc_open_direct_is_the_same_chat_for_both(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Opened twice, from either side, at once: one chat."""
+    await make_users(parts, ALICE, BOB)
+
+    one, other = await asyncio.gather(calls.open_direct(ALICE, BOB), calls.open_direct(BOB, ALICE))
+
+    assert one.chat == other.chat
+    assert sorted(one.members or ()) == [ALICE, BOB]
+
+
+async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A call that died with its worker may be made again."""
+    await make_users(parts, ALICE, BOB, CAROL)
+
+    first = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
+    again = await calls.create_chat(ALICE, Ref("g"), [BOB, CAROL], "Team")
+
+    assert first.chat == again.chat
+    assert first.name == "Team"
+
+
+async def test_rpc_load_chat_opens_it_in_the_hot_tier(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A chat that left Redis is there again."""
+    team = await make_direct(parts)
+    await parts.hot.call("UNLINK", parts.hot.keys.chat(team.chat))
+
+    await calls.load_chat(team.chat)
+
+    assert await parts.hot.call("EXISTS", parts.hot.keys.chat(team.chat))
+
+
+async def test_rpc_read_history_reads_both_ways(
+    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Below a seq and above one, contiguous and rising."""
+    team = await make_direct(parts)
+    await gateway.send(team, *texts(10))
+    async with running(persister_of(parts).run()):
+        await eventually(lambda: is_drained(parts))
+
+    before = await calls.read_history(team.chat, 8, None, 3, None)
+    after = await calls.read_history(team.chat, None, 8, 50, None)
+
+    assert [message.seq for message in before] == [5, 6, 7]
+    assert [message.seq for message in after] == [9, 10]
+    assert before[0].body == "text 5"
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """Kind and words: who is missing, and that it is not temporary."""
+    await make_users(parts, ALICE)
+
+    with pytest.raises(NotFound, match="nobody-1"):
+        await calls.open_direct(ALICE, UserId("nobody-1"))
+    with pytest.raises(NotFound):
+        await calls.load_chat(ChatId("no-such-chat"))
+
+
+async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
+    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """A failure of one call is that call's."""
+    team = await make_direct(parts)
+    faults = Faults(parts.messages._client)
+    for operation in ("GetItem", "Query", "BatchGetItem"):
+        faults.add(operation, *[lambda _: ConnectionResetError("away")] * 50)
+
+    with pytest.raises(Unavailable):
+        await calls.load_chat(team.chat)
+
+    faults._faults.clear()
+    await calls.load_chat(team.chat)
+
+
+async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
+    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+) -> None:
+    """During a rolling update a gateway may know more than a worker."""
+
+    class Unheard(rpc.Operation, tag="unheard_of"):
+        """An operation of the future."""
+
+    key = parts.hot.keys.rpc_calls()
+    await parts.hot.call("XADD", key, "*", "c", b"\xc1 not msgpack")
+    await parts.hot.call("XADD", key, "*", "other", b"field")
+
+    with pytest.raises(Unavailable, match="does not know this call"):
+        await calls._call(Unheard())  # type: ignore[arg-type]  # that it is none is the point
+    await calls.load_user(ALICE)
+
+
+# ── deadlines ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_call_older_than_its_deadline_is_not_executed(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """Nobody waits for it any more: a worker that comes late does not work for nothing."""
+    await make_users(parts, ALICE)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
+    with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
+        await hasty.load_user(UserId("late"))
+
+    async with running(RpcWorker(parts, "w1").run()):
+        await gateway.calls.load_user(ALICE)
+
+    with pytest.raises(NotFound):
+        await parts.directory.get_user("late")
+
+
+class ShiftedClock(SystemClock):
+    """The clock of a machine that is not set right."""
+
+    def __init__(self, off_s: float) -> None:
+        self._off_s = off_s
+
+    def time(self) -> float:
+        return super().time() + self._off_s
+
+
+@pytest.mark.parametrize("off_s", [-60.0, -4.0, 4.0, 60.0])
+async def test_rpc_call_is_answered_when_clocks_of_gateway_and_worker_differ(
+    parts: WorkerContainer, gateway: Gateway, off_s: float
+) -> None:
+    """The age of a call is counted on the clock of Redis alone (F47)."""
+    await make_users(parts, ALICE)
+    apart = dataclasses.replace(parts, clock=ShiftedClock(off_s))
+
+    async with running(RpcWorker(apart, "w1").run()):
+        await asyncio.wait_for(gateway.calls.load_user(ALICE), 15)
+
+
+class SlowOpener:
+    """A warm tier that takes its time; counts."""
+
+    def __init__(self) -> None:
+        self.may_go_on = asyncio.Event()
+        self.at_once = self.most_at_once = self.done = 0
+        self.begun: list[UserId] = []
+
+    async def load_user(self, user: UserId) -> None:
+        self.begun.append(user)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.may_go_on.wait()
+            self.done += 1
+        finally:
+            self.at_once -= 1
+
+    async def create_chat(self, user: UserId, *_: object) -> frames.ChatInfo:
+        await self.load_user(user)
+        return frames.ChatInfo("c", "group", [user])
+
+
+def slowed(parts: WorkerContainer, opener: SlowOpener, in_flight_max: int = 64) -> RpcWorker:
+    """A worker whose warm tier is slow."""
+    slow = dataclasses.replace(parts, opener=cast(Any, opener))
+    return RpcWorker(slow, "slow", in_flight_max=in_flight_max)
+
+
+async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """The caller hears in time, and the worker is free again."""
+    opener = SlowOpener()
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
+    async with running(slowed(parts, opener).run()):
+        while not opener.most_at_once:  # one that the worker sees too late is not begun
+            with pytest.raises(Unavailable):
+                await hasty.load_user(ALICE)
+
+        await eventually(lambda: opener.at_once == 0)
+
+    assert opener.most_at_once == 1 and opener.done == 0
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered(
+    parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway whose calls pile up says so at once; those that wait are not lost."""
+    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
+        await eventually(lambda: opener.at_once == 5)
+
+        with pytest.raises(Overloaded) as caught:
+            await gateway.calls.load_user(ALICE)
+        opener.may_go_on.set()
+        await asyncio.gather(*waiting)
+        await gateway.calls.load_user(ALICE)
+
+    assert caught.value.retry_after_ms
+    assert opener.done == 6
+
+
+async def test_rpc_call_behind_a_flood_of_another_user_is_answered_first(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """Slots are shared by user: whoever makes a hundred calls waits behind their own."""
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        flood = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(100)]
+        await eventually(lambda: opener.at_once >= CALLS_OF_USER_MAX)
+
+        other = asyncio.create_task(gateway.calls.load_user(BOB))
+        await eventually(lambda: BOB in opener.begun)
+        assert opener.begun.count(ALICE) == CALLS_OF_USER_MAX
+
+        opener.may_go_on.set()
+        await asyncio.gather(other, *flood)
+
+
+async def test_rpc_calls_about_many_users_leave_the_slots_to_the_others(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """Large groups are created one at a time, whoever asks; other calls begin at once."""
+    opener = SlowOpener()
+    fit = BULK_IN_FLIGHT_MAX + BULK_WAITING_MAX
+    members = [UserId(f"u{n}") for n in range(FEW_USERS + 1)]
+    async with running(slowed(parts, opener).run()):
+        flood = [
+            asyncio.create_task(gateway.calls.create_chat(creator, Ref("g"), members, None))
+            for creator in members
+        ]
+        await eventually(lambda: opener.at_once == BULK_IN_FLIGHT_MAX)
+
+        other = asyncio.create_task(gateway.calls.load_user(BOB))
+        await eventually(lambda: BOB in opener.begun)
+        assert opener.most_at_once == BULK_IN_FLIGHT_MAX + 1
+
+        await eventually(lambda: sum(each.done() for each in flood) == len(flood) - fit)
+        opener.may_go_on.set()
+        await other
+        outcomes = await asyncio.gather(*flood, return_exceptions=True)
+
+    refused = [each for each in outcomes if isinstance(each, BaseException)]
+    assert all(isinstance(each, RateLimited) for each in refused)
+    assert len(refused) == len(flood) - fit
+
+
+async def test_rpc_calls_of_one_user_beyond_the_bound_are_rate_limited(
+    parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's queued calls at a worker are bounded, and the refusal carries a retry time."""
+    monkeypatch.setattr(rpc_worker, "WAITING_OF_USER_MAX", 3)
+    opener = SlowOpener()
+    async with running(slowed(parts, opener).run()):
+        fit = CALLS_OF_USER_MAX + 3
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(fit + 2)]
+        refused = [
+            task
+            for task in (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
+            if isinstance(task.exception(), RateLimited)
+        ]
+        assert refused
+        opener.may_go_on.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    failures = [outcome for outcome in outcomes if isinstance(outcome, RateLimited)]
+    assert len(failures) == 2
+    assert all(failure.retry_after_ms for failure in failures)
+
+
+async def test_rpc_create_chat_with_many_members_reads_them_together(
+    parts: WorkerContainer, gateway: Gateway, dynamodb: str
+) -> None:
+    """Members are read 100 at a time; only how many groups each has is one count per member."""
+    members = [UserId(f"u{n}") for n in range(255)]
+    await make_users(parts, ALICE, *members)
+    async with DynamoProxy(dynamodb) as proxy:
+        warm = parts.settings.warm.model_copy(update={"endpoint": proxy.endpoint})
+        async with open_parts(parts.settings.redis.url, warm) as others:
+            before = len(proxy.calls)
+            await others.opener.create_chat(ALICE, Ref("g"), members, "Team")
+            made = [call.operation for call, _ in proxy.calls[before:]]
+
+    others_made = [operation for operation in made if operation != "Query"]
+    assert len(others_made) < 25, made
+    assert made.count("Query") <= len(members) + 5
+
+
+async def test_rpc_worker_does_so_many_calls_at_once_and_no_more(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """The others wait for their turn, and all are answered."""
+    opener = SlowOpener()
+    async with running(slowed(parts, opener, 3).run()):
+        waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(20)]
+        await eventually(lambda: opener.at_once == 3)
+        opener.may_go_on.set()
+        await asyncio.gather(*waiting)
+
+    assert (opener.most_at_once, opener.done) == (3, 20)
+
+
+# ── several workers, and their end ──────────────────────────────────────────────────────────────
+
+
+async def test_rpc_two_workers_share_the_calls(
+    parts: WorkerContainer, gateway: Gateway, redis_url: str, tables: Tables
+) -> None:
+    """Each call is made once, by either of them."""
+    users = [UserId(f"user-{n}") for n in range(20)]
+    async with open_parts(redis_url, tables.settings) as others:
+        sides = [Faults(made.messages._client) for made in (parts, others)]
+        async with (
+            running(RpcWorker(parts, "w1").run()),
+            running(RpcWorker(others, "w2").run()),
+        ):
+            await eventually(lambda: are_waiting(parts, 3))  # both, and the gateway
+            for user in users:
+                await gateway.calls.load_user(user)
+
+    made = [len(side.bodies("PutItem")) for side in sides]
+    assert all(count > 0 for count in made), made
+    assert sum(made) == len(users)
+
+
+async def are_waiting(parts: WorkerContainer, count: int) -> bool:
+    """Whether so many readers wait for something to come."""
+    found: bytes = await parts.hot.call("INFO", "clients")
+    return b"blocked_clients:%d\r" % count in found
+
+
+async def test_rpc_worker_that_is_stopped_answers_what_it_took(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """What it has begun is finished; what it has not is for somebody else, and the caller knows."""
+    opener = SlowOpener()
+    task = asyncio.create_task(slowed(parts, opener, 1).run())
+    waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(6)]
+    await eventually(lambda: opener.at_once == 1)
+
+    task.cancel()
+    outcomes = asyncio.gather(*waiting[1:], return_exceptions=True)
+    refused = await asyncio.wait_for(outcomes, 15)
+    opener.may_go_on.set()
+    await waiting[0]
+    await end(task)
+
+    assert all("stopped; try again" in str(error) for error in refused), refused
+    assert opener.done == 1
+
+
+async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_works(
+    parts: WorkerContainer, gateway: Gateway
+) -> None:
+    """It had done all but answer: the caller is told that nobody knows, and asks again."""
+    await make_users(parts, ALICE, BOB)
+    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
+        env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+
+    async def is_killed() -> bool:
+        # A call that the process is too slow for is not begun, or not brought to its end.
+        with pytest.raises(Unavailable, match="did not answer within"):
+            await hasty.create_chat(ALICE, Ref("g"), [BOB], "Team")
+        return process.returncode is not None
+
+    await eventually(is_killed, 60)
+    assert process.returncode == -signal.SIGKILL
+
+    async with running(RpcWorker(parts, "w2").run()):
+        info = await gateway.calls.create_chat(ALICE, Ref("g"), [BOB], "Team")
+        found = await parts.directory.list_memberships(ALICE, limit=10)
+    assert [row.chat.chat for row in found.items] == [info.chat]

@@ -1,0 +1,74 @@
+"""The start of a worker process: what must be there before it reports that it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.support.servers.processes import free_port
+
+CLI = [sys.executable, "-m", "chatserver.cli.main", "worker", "persist"]
+DEADLINE_S = 60
+KEYS = {"CHAT_WARM_ACCESS_KEY": "local", "CHAT_WARM_SECRET_KEY": "local-secret"}
+
+
+async def start_worker(
+    tmp_path: Path, redis_url: str, dynamodb: str, **env: str
+) -> tuple[int, str]:
+    """Run a worker to its end; return its exit code and all that it printed."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CHAT_", "AWS_"))}
+    process = await asyncio.create_subprocess_exec(
+        *CLI,
+        cwd=tmp_path,
+        env=clean
+        | {
+            "CHAT_REDIS_URL": redis_url,
+            "CHAT_WARM_ENDPOINT": dynamodb,
+            "CHAT_WARM_REGION": "us-east-1",
+            "CHAT_WARM_TABLE_PREFIX": "absent_",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "CHAT_TELEMETRY_METRICS_PORT": str(free_port()),
+        }
+        | env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_worker_without_tables_names_them_and_is_never_ready(
+    tmp_path: Path, redis_url: str, dynamodb: str
+) -> None:
+    """Each missing table is named once, with the command that creates it."""
+    code, output = await start_worker(tmp_path, redis_url, dynamodb, **KEYS)
+
+    assert code == 2
+    for table in ("messages", "chat_session", "social", "directory"):
+        line = f"table absent_{table} is missing; run `chatserver tables apply`"
+        assert output.count(line) == 1, output
+    assert "workers.ready" not in output
+    assert "Traceback" not in output
+
+
+async def test_worker_without_credentials_says_which_settings_give_it_some(
+    tmp_path: Path, redis_url: str, dynamodb: str
+) -> None:
+    """A process without an AWS role does not report that it is ready."""
+    home = {"HOME": str(tmp_path)}
+    code, output = await start_worker(tmp_path, redis_url, dynamodb, **home)
+
+    assert code == 2
+    assert "CHAT_WARM_ACCESS_KEY" in output
+    assert "workers.ready" not in output
+    assert "Traceback" not in output

@@ -1,0 +1,93 @@
+"""A DynamoDB that only pretends: it answers each write at once, and keeps nothing.
+
+What a worker can do against it is what the worker's own process can do. One process, no checks.
+
+    python -m tests.load.servers.dynamodb_stub --port 9001
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import cast
+
+import uvloop
+
+# Of a table there is nothing to say but that it is there.
+_TABLE = b'{"Table":{"TableStatus":"ACTIVE"}}'
+_ANSWERS = {
+    b"BatchWriteItem": b'{"UnprocessedItems":{}',
+    b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
+    b"DescribeTable": _TABLE,
+}
+# What is asked for besides, and what a table of three indexes says to it.
+_UNITS = {
+    b'"ReturnConsumedCapacity": "TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
+    b'"ReturnConsumedCapacity": "INDEXES"': (
+        b'{"TableName":"chat_messages","CapacityUnits":100.0,"Table":{"CapacityUnits":25.0},'
+        b'"GlobalSecondaryIndexes":{"receiver":{"CapacityUnits":25.0},"sender":'
+        b'{"CapacityUnits":25.0},"status":{"CapacityUnits":25.0}}}'
+    ),
+}
+
+
+def _answer_to(target: bytes, request: bytes) -> bytes:
+    answer = _ANSWERS.get(target, b"{}")
+    if target != b"BatchWriteItem":
+        return answer
+    # It is the last of the request's fields: the client adds it.
+    tail = request[-60:]
+    for asked, units in _UNITS.items():
+        if asked in tail:
+            return answer + b',"ConsumedCapacity":[' + units + b"]}"
+    return answer + b"}"
+
+
+class Stub(asyncio.Protocol):
+    """One connection, one request after the other."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._rest += data
+        while True:
+            end = self._rest.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = self._rest[:end].lower()
+            size = int(_header(head, b"content-length") or 0)
+            if len(self._rest) < end + 4 + size:
+                return
+            target = _header(self._rest[:end], b"x-amz-target").rpartition(b".")[2]
+            request = self._rest[end + 4 : end + 4 + size]
+            self._rest = self._rest[end + 4 + size :]
+            body = _answer_to(target, request)
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
+                b"x-amzn-RequestId: stub\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+
+
+def _header(head: bytes, name: bytes) -> bytes:
+    for line in head.split(b"\r\n"):
+        found, _, value = line.partition(b":")
+        if found.strip().lower() == name:
+            return value.strip()
+    return b""
+
+
+async def serve(port: int) -> None:
+    """Answer until killed."""
+    server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    uvloop.run(serve(parser.parse_args().port))

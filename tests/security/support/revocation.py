@@ -1,0 +1,40 @@
+"""The host's hand in tests: ends logins and bans users of a running stack."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from chatserver import config
+from chatserver.domain.access.logins import Login
+from chatserver.domain.clock import SystemClock
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.hot.bus.mailbox import MailboxWriter
+from chatserver.hot.redis.factory import open_hot
+from chatserver.hot.users.revocations import Revocations, SessionEnder
+from chatserver.service.access.revocation import Revoking
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.stack import Stack
+
+
+@contextlib.asynccontextmanager
+async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
+    """The use cases, on the stores of a stack."""
+    auth = config.Auth.model_validate({"secret": stack.secret})
+    redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
+    async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
+        yield Revoking(
+            AccountRows(dynamodb, stack.warm),
+            Revocations(hot, auth.token_s_max),
+            SessionEnder(hot, MailboxWriter(hot)),
+            auth,
+            SystemClock(),
+        )
+
+
+async def store_login(stack: Stack, user: str, login: str) -> None:
+    """Store a login, as a log in with a password does."""
+    now = SystemClock().time()
+    row = Login(user, login, None, int(now * 1000), int(now * 1000), "c2VlZA==", int(now) + 600)
+    async with open_dynamodb(stack.warm) as dynamodb:
+        await AccountRows(dynamodb, stack.warm).create_login(row)

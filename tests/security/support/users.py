@@ -1,0 +1,81 @@
+"""What tests do with accounts and API keys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+
+from chatserver.api.account_container import make_api_keys
+from chatserver.config import Settings
+from chatserver.domain.clock import SystemClock
+from chatserver.service.access.api_keys import ApiKeys
+from chatserver.warm.dynamo.client import open_dynamodb
+from tests.support.stack import Stack
+
+PASSWORD = "correct horse battery"
+
+NewClient = Callable[[], httpx.AsyncClient]
+Fields = dict[str, Any]
+
+
+async def register(client: httpx.AsyncClient, user: str, **more: Any) -> Fields:
+    """Make an account; return what was granted."""
+    body = {"user": user, "password": PASSWORD, **more}
+    answer = await client.post("/v1/auth/register", json=body)
+    assert answer.status_code == 201, answer.text
+    granted: Fields = answer.json()
+    return granted
+
+
+async def log_in(client: httpx.AsyncClient, user: str, password: str = PASSWORD) -> Fields:
+    """Log in; return what was granted."""
+    answer = await client.post("/v1/auth/login", json={"user": user, "password": password})
+    assert answer.status_code == 200, answer.text
+    granted: Fields = answer.json()
+    return granted
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def run_cli(stack: Stack, *args: str) -> str:
+    """Run a command of the command line to its end; return what it printed."""
+
+    env = {**os.environ, **stack.environment()}
+
+    def work() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "chatserver.cli.main", *args],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return await asyncio.to_thread(work)
+
+
+@contextlib.asynccontextmanager
+async def open_keys(stack: Stack) -> AsyncIterator[ApiKeys]:
+    """The use cases of API keys, on the directory of a stack."""
+    settings = Settings.model_validate({"warm": stack.warm.model_dump()})
+    async with open_dynamodb(stack.warm) as dynamodb:
+        yield make_api_keys(dynamodb, settings, SystemClock())
+
+
+async def make_key(stack: Stack, *scopes: str) -> str:
+    """Make an API key."""
+    async with open_keys(stack) as keys:
+        return (await keys.create("test", scopes))[1]

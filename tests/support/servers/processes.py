@@ -1,0 +1,209 @@
+"""Fixtures that start real servers, and polling helpers with deadlines.
+
+One Redis and one DynamoDB API server serve the whole test run; `redis_url` empties Redis before
+each test that uses it, and DynamoDB tests choose their own table prefix. Tests that kill a server
+start their own with `start_redis` or `start_dynamodb`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import psutil
+import pytest
+import redis
+
+from chatserver.dev.ports import is_port_free
+from chatserver.dev.servers import (
+    HOST,
+    Fsync,
+    Launch,
+    Server,
+    dynamodb_launch,
+    ministack_launch,
+    redis_launch,
+)
+
+T = TypeVar("T")
+# Below the kernel's range of ephemeral ports: a client that connects to a port of that range while
+# its server is down may, on loopback, end up connected to itself.
+_PORTS = range(15_000, 32_000)
+_given: set[int] = set()
+
+
+@functools.cache
+def _own_ports() -> list[int]:
+    """Return this process's share of the ports: parallel test processes use the others."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    # In blocks of a hundred, so that each share covers the whole range.
+    return [port for port in _PORTS if port // 100 % count == number]
+
+
+def free_port(count: int = 1) -> int:
+    """Return a free loopback port that this run has not returned before.
+
+    With `count`, the first of that many consecutive free ports.
+    """
+    for _ in range(10_000):
+        first = secrets.choice(_own_ports())
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(map(is_port_free, ports)):
+            _given.update(ports)
+            return first
+    raise AssertionError(f"no {count} free ports of {_PORTS} are left")
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs. A zombie process does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def eventually(
+    condition: Callable[[], T | Awaitable[T]], deadline_s: float = 60.0, what: str = ""
+) -> T:
+    """Poll `condition` (plain or async) until it is true, and return its value.
+
+    An AssertionError that it raises counts as false; the last one is shown at the deadline.
+    """
+    give_up = time.monotonic() + deadline_s
+    last: AssertionError | None = None
+    while True:
+        try:
+            value = condition()
+            if inspect.isawaitable(value):
+                value = await value
+            if value:
+                return value
+        except AssertionError as exc:
+            last = exc
+        if time.monotonic() > give_up:
+            name = what or getattr(condition, "__name__", "the condition")
+            raise AssertionError(f"{name} did not become true in {deadline_s:g} s") from last
+        await asyncio.sleep(0.01)
+
+
+class StartRedis(Protocol):
+    """Starts a separate Redis; the same folder and port again preserve its data."""
+
+    def __call__(
+        self, appendonly: Fsync = "no", folder: Path | None = None, port: int | None = None
+    ) -> Server: ...
+
+
+class StartDynamodb(Protocol):
+    """Starts a separate DynamoDB API server."""
+
+    def __call__(self, folder: Path | None = None, port: int | None = None) -> Server: ...
+
+
+def redis_client(url: str, **options: Any) -> redis.Redis:
+    """Return a client with a longer timeout than redis-py's five seconds."""
+    return redis.Redis.from_url(url, **{"socket_timeout": 60.0, **options})
+
+
+def redis_url_of(server: Server, database: int = 0) -> str:
+    """Return the URL of a Redis server."""
+    return f"redis://{server.launch.address}/{database}"
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The Redis of the test run. Keeps nothing on disk."""
+    launch = redis_launch(tmp_path_factory.mktemp("redis"), free_port(), appendonly="no")
+    server = Server(launch).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: Server) -> str:
+    """The URL of an empty Redis."""
+    url = redis_url_of(redis_server)
+    with redis_client(url) as client:
+        client.flushall()
+    return url
+
+
+@pytest.fixture(scope="session")
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of the test run's DynamoDB API server."""
+    server = Server(dynamodb_launch(tmp_path_factory.mktemp("dynamodb"), free_port())).start()
+    yield server.endpoint
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of the test run's S3 API server."""
+    folder = tmp_path_factory.mktemp("s3")
+    server = Server(ministack_launch(folder, free_port(), service="s3")).start()
+    yield server.endpoint
+    server.stop()
+
+
+@pytest.fixture
+def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
+    """Start Redis servers that the test may kill; remaining ones are killed at its end."""
+    started: list[Server] = []
+
+    def start(
+        appendonly: Fsync = "no", folder: Path | None = None, port: int | None = None
+    ) -> Server:
+        port = port or free_port()
+        folder = folder or tmp_path / f"redis-{port}"
+        return _start(redis_launch(folder, port, appendonly=appendonly), started)
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def start_dynamodb(tmp_path: Path) -> Iterator[StartDynamodb]:
+    """Start DynamoDB API servers that the test may kill."""
+    started: list[Server] = []
+
+    def start(folder: Path | None = None, port: int | None = None) -> Server:
+        port = port or free_port()
+        return _start(dynamodb_launch(folder or tmp_path / f"dynamodb-{port}", port), started)
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+def _start(launch: Launch, started: list[Server]) -> Server:
+    server = Server(launch)
+    started.append(server)
+    return server.start()
+
+
+__all__ = [
+    "HOST",
+    "Server",
+    "StartDynamodb",
+    "StartRedis",
+    "dynamodb",
+    "eventually",
+    "free_port",
+    "is_running",
+    "redis_client",
+    "redis_server",
+    "redis_url",
+    "redis_url_of",
+    "s3",
+    "start_dynamodb",
+    "start_redis",
+]

@@ -1,0 +1,243 @@
+"""Redis Cluster of real servers on loopback, for slot migration and failover tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from chatserver.dev.ports import is_port_free
+from chatserver.dev.servers import HOST, Server, redis_launch
+from chatserver.hot.redis.keys import SLOTS, slot_of
+from tests.support.servers.processes import free_port
+
+NODE_TIMEOUT_MS = 800
+PATIENT_MS = 30_000
+_OPTIONS = {
+    "cluster-enabled": "yes",
+    "cluster-config-file": "nodes.conf",
+    "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+    "cluster-replica-validity-factor": "0",  # a replica is eligible for election whatever its age
+    "cluster-require-full-coverage": "no",
+    "cluster-migration-barrier": "10",  # replicas stay with their masters
+    "repl-diskless-sync": "yes",
+    "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "1",
+}
+
+
+class ClusterNode:
+    """A server of the cluster, and a connection to it."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        while not (port + 10_000 < 32_000 and is_port_free(port + 10_000)):
+            port = free_port()  # the cluster bus is 10,000 above
+        launch = redis_launch(folder / f"redis-{port}", port, appendonly="no")
+        more = [word for name, value in _OPTIONS.items() for word in (f"--{name}", value)]
+        self.server = Server(dataclasses.replace(launch, argv=[*launch.argv, *more]))
+        self.port = port
+        self.admin: Any = redis.Redis(host=HOST, port=port, socket_timeout=20)
+        self.admin.response_callbacks.clear()
+
+    @property
+    def id(self) -> str:
+        """Its node id in the cluster."""
+        return str(self.ask("CLUSTER", "MYID").decode())
+
+    def ask(self, *words: Any) -> Any:
+        """Send a command and return the raw answer."""
+        return self.admin.execute_command(*words)
+
+    def info(self, section: str) -> dict[str, str]:
+        """Return a section of INFO."""
+        text = self.ask("INFO", section).decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+    def info_of_cluster(self) -> dict[str, str]:
+        """Return the answer to CLUSTER INFO."""
+        text = self.ask("CLUSTER", "INFO").decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+    @property
+    def is_master(self) -> bool:
+        """True if it runs as a master."""
+        return self.server.process is not None and self.info("replication")["role"] == "master"
+
+
+class RedisCluster:
+    """Three masters, each with an optional replica. `open_redis_cluster` creates one."""
+
+    def __init__(self, folder: Path, *, replicas: bool) -> None:
+        self.nodes = [ClusterNode(folder) for _ in range(6 if replicas else 3)]
+
+    @property
+    def url(self) -> str:
+        """The address of one of its nodes."""
+        node = next(node for node in self.nodes if node.server.process is not None)
+        return f"redis://{HOST}:{node.port}/0"
+
+    def start(self) -> None:
+        """Start all servers and form a cluster."""
+        for node in self.nodes:
+            node.server.start()
+        masters, replicas = self.nodes[:3], self.nodes[3:]
+        for number, node in enumerate(masters):
+            first, last = number * SLOTS // 3, (number + 1) * SLOTS // 3
+            node.ask("CLUSTER", "ADDSLOTS", *range(first, last))
+        for number, node in enumerate(self.nodes):
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            for other in self.nodes[:number]:
+                node.ask("CLUSTER", "MEET", HOST, other.port)
+        self.wait(lambda: all(self._is_known(node) for node in self.nodes), "all have met")
+        for master, replica in zip(masters, replicas, strict=False):
+            replica.ask("CLUSTER", "REPLICATE", master.id)
+        self.wait_whole()
+
+    def _is_known(self, node: ClusterNode) -> bool:
+        lines = node.ask("CLUSTER", "NODES").decode().splitlines()
+        met = [line for line in lines if "handshake" not in line and " connected" in line]
+        return len(met) == len(self.nodes)
+
+    def wait_whole(self) -> None:
+        """Wait until every slot is served and every replica is connected."""
+        self.wait(lambda: all(self._is_whole(node) for node in self.nodes), "the cluster is whole")
+
+    def _is_whole(self, node: ClusterNode) -> bool:
+        state, link = node.info_of_cluster(), node.info("replication")
+        if link["role"] == "master":
+            is_linked = len(self.nodes) == 3 or "state=online" in link.get("slave0", "")
+        else:
+            is_linked = link["master_link_status"] == "up"
+        return is_linked and state["cluster_state"] == "ok" and state["cluster_slots_ok"] == "16384"
+
+    def wait(self, condition: Callable[[], bool], what: str, deadline_s: float = 60.0) -> None:
+        """Wait until a condition holds; a Redis error counts as false."""
+        give_up = time.monotonic() + deadline_s
+        while True:
+            try:
+                if condition():
+                    return
+            except redis.RedisError:
+                pass
+            assert time.monotonic() < give_up, f"{what}: not within {deadline_s:g} s"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Kill all servers."""
+        for node in self.nodes:
+            node.admin.close()
+            node.server.kill()
+
+    # slot owners
+
+    def masters(self) -> list[ClusterNode]:
+        """Return the running masters."""
+        return [node for node in self.nodes if node.is_master]
+
+    def owner_of(self, key: str) -> ClusterNode:
+        """Return the master that serves a key."""
+        slot = slot_of(key)
+        for node in self.masters():
+            for start, end, (_, port, *_), *_ in node.ask("CLUSTER", "SLOTS"):
+                if start <= slot <= end and port == node.port:
+                    return node
+        raise AssertionError(f"nobody serves {key}")
+
+    # slot migration
+
+    def start_move(self, key: str, target: ClusterNode) -> ClusterNode:
+        """Start to migrate the slot of a key; return its source node."""
+        slot, source = slot_of(key), self.owner_of(key)
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        return source
+
+    def move_keys(self, key: str, source: ClusterNode, target: ClusterNode, batch: int = 10) -> int:
+        """Migrate the keys of a slot in batches; return their number."""
+        slot, count = slot_of(key), 0
+        while names := source.ask("CLUSTER", "GETKEYSINSLOT", slot, batch):
+            source.ask("MIGRATE", HOST, target.port, "", 0, 15_000, "KEYS", *names)
+            count += len(names)
+        return count
+
+    def end_move(self, key: str, target: ClusterNode) -> None:
+        """Assign the slot to the node that has its keys now."""
+        slot = slot_of(key)
+        target.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        for node in self.masters():
+            if node is not target:
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+
+    def move_slot(self, key: str, target: ClusterNode) -> int:
+        """Migrate the slot of a key; return the number of its keys."""
+        source = self.start_move(key, target)
+        count = self.move_keys(key, source, target)
+        self.end_move(key, target)
+        return count
+
+    # failover
+
+    def be_hasty(self) -> None:
+        """Use the short node timeout: a dead master is replaced quickly, as is a stalled one."""
+        self._take_for_dead_after(NODE_TIMEOUT_MS)
+
+    def be_patient(self) -> None:
+        """Use a long node timeout: no stalled node is declared dead, and the cluster is healthy."""
+        self.wait_whole()
+        self._take_for_dead_after(PATIENT_MS)
+        self.wait_whole()
+
+    def _take_for_dead_after(self, timeout_ms: int) -> None:
+        for node in self.nodes:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
+
+    def cut_replication(self, master: ClusterNode) -> None:
+        """Prevent replication from a master: its further writes exist only there."""
+        master.ask("ACL", "SETUSER", "default", "-psync", "-sync")
+        replica = self.replica_of(master)
+        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        self.wait(lambda: replica.info("replication")["master_link_status"] == "down", "cut off")
+
+    def mend_replication(self, master: ClusterNode) -> None:
+        """Restore replication from a master, and wait until it is connected."""
+        master.ask("ACL", "SETUSER", "default", "+psync")
+        self.wait_whole()
+        # Last: a replica that was just refused PSYNC would use SYNC, like before Redis 2.8. Such a
+        # replica acknowledges nothing, and WAIT would block forever.
+        master.ask("ACL", "SETUSER", "default", "+sync")
+
+    def wait_replicated(self, master: ClusterNode) -> None:
+        """Wait until the replica has all current data of a master."""
+        replica, sent = (
+            self.replica_of(master),
+            int(master.info("replication")["master_repl_offset"]),
+        )
+        self.wait(
+            lambda: int(replica.info("replication")["slave_repl_offset"]) >= sent, "replicated"
+        )
+
+    def replica_of(self, master: ClusterNode) -> ClusterNode:
+        """Return the replica of a master."""
+        return next(
+            node
+            for node in self.nodes
+            if node.server.process is not None
+            and node.info("replication").get("master_port") == str(master.port)
+        )
+
+
+@contextmanager
+def open_redis_cluster(folder: Path, *, replicas: bool = False) -> Iterator[RedisCluster]:
+    """Start a cluster and end it."""
+    cluster = RedisCluster(folder, replicas=replicas)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,227 @@
+"""The OpenAPI document says what the routes say, and the committed file is the current one."""
+
+from __future__ import annotations
+
+import asyncio
+import typing
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from chatserver.api.app import create_litestar
+from chatserver.api.openapi import encode_document, make_document
+from chatserver.config import Auth, Settings
+from chatserver.protocol import frames
+from tests.support.apiparts import open_offline_parts
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
+CHAT = "/v1/chats/{chat}"
+MESSAGE, MEMBER, BAN = (
+    f"{CHAT}/messages/{{seq}}",
+    f"{CHAT}/members/{{user}}",
+    f"{CHAT}/bans/{{user}}",
+)
+# What does by HTTP what a frame does; None: it is about being live, or about the socket itself.
+OPERATION_OF: dict[str, tuple[str, str] | None] = {
+    "hello": None, "auth": None, "sync": None, "typing": None, "state": None, "unwatch": None,
+    "stop": None, "join_turn": None,
+    "watch": ("GET", "/v1/presence"),
+    "send": ("POST", f"{CHAT}/messages"), "history": ("GET", f"{CHAT}/messages"),
+    "edit": ("PATCH", MESSAGE), "delete": ("DELETE", MESSAGE),
+    "react": ("PUT", f"{MESSAGE}/reaction"), "report": ("PUT", f"{MESSAGE}/report"),
+    "mark": ("PUT", f"{CHAT}/marks"),
+    "chats": ("GET", "/v1/chats"), "create_chat": ("POST", "/v1/chats"),
+    "open_direct": ("PUT", "/v1/direct-chats/{user}"), "update_chat": ("PATCH", CHAT),
+    "invite": ("POST", f"{CHAT}/members"), "remove": ("DELETE", MEMBER),
+    "set_role": ("PATCH", MEMBER), "mute_member": ("PUT", f"{MEMBER}/mute"),
+    "join": ("POST", f"{CHAT}/join"), "leave": ("POST", f"{CHAT}/leave"),
+    "invitations": ("GET", "/v1/invitations"),
+    "accept_invitation": ("POST", "/v1/invitations/{chat}/accept"),
+    "decline_invitation": ("DELETE", "/v1/invitations/{chat}"),
+    "ban_member": ("PUT", BAN), "unban_member": ("DELETE", BAN),
+    "block": ("PUT", "/v1/me/blocks/{user}"), "unblock": ("DELETE", "/v1/me/blocks/{user}"),
+    "blocks": ("GET", "/v1/me/blocks"),
+    "companions": ("GET", "/v1/companions"),
+    "create_session": ("POST", "/v1/companions/{companion}/session"),
+    "get_session": ("GET", "/v1/companions/{companion}/session"),
+    "renew_session": ("POST", "/v1/companions/{companion}/session/renewal"),
+    "delete_session": ("DELETE", "/v1/companions/{companion}/session"),
+    "update_session": ("PUT", "/v1/companion-sessions/{chat}/version"),
+    "sessions": ("GET", "/v1/companion-sessions"),
+}  # fmt: skip
+# Lists that have a bound of their own: what was asked about by name, a chat's first members, steps,
+# the attachments of a message, the messages around one.
+BOUNDED = {
+    "/v1/admin/overview",
+    "/v1/admin/audit",
+    "/v1/admin/cost",
+    "/v1/presence",
+    "/v1/users",
+    CHAT,
+    MESSAGE,
+    f"{CHAT}/messages/by-mid/{{mid}}",
+    f"{CHAT}/messages/around/{{seq}}",
+    "/v1/erasures/{receipt}",
+    "/v1/client-config",
+}
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+class Made(NamedTuple):
+    """The document, its operations by method and path, and what is really served."""
+
+    document: dict[str, Any]
+    operations: dict[tuple[str, str], dict[str, Any]]
+    served: set[tuple[str, str]]
+    bodies: dict[tuple[str, str], Any]  # the type of each operation's body
+
+
+async def make() -> Made:
+    """Make the routes and the document of an API with default settings."""
+    settings = Settings(auth=Auth.model_validate({"secret": "0" * 32}))
+    async with open_offline_parts(settings) as parts:
+        app = create_litestar(settings, parts.clock, parts)
+        served = {
+            (method, route.path_format)
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            for method in handler.http_methods
+            if method != "OPTIONS"
+        }
+        bodies = {
+            (method, route.path_format): handler.parsed_data_field.annotation
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            for method in handler.http_methods
+            if handler.parsed_data_field is not None
+        }
+        document = make_document(app)
+    operations = {
+        (method.upper(), path): operation
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if method in METHODS
+    }
+    return Made(document, operations, served, bodies)
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    """One document for all tests: making it takes a while."""
+    return asyncio.run(make())
+
+
+def test_committed_document_is_current(made: Made) -> None:
+    """A change of a route or of its types is a change of the document.
+
+    When this fails: make docs
+    """
+    assert COMMITTED.read_bytes() == encode_document(made.document)
+
+
+def test_document_lists_every_route_of_the_api(made: Made) -> None:
+    """No operation is hidden: what is not in the document are the web client's files alone."""
+    hidden = {path for _, path in made.served - set(made.operations)}
+
+    assert set(made.operations) <= made.served
+    assert {path for path in hidden if path.startswith("/v1")} == {"/v1/openapi.json"}
+
+
+def test_document_tells_of_each_operation_who_may_call_it(made: Made) -> None:
+    """Whoever reads it knows which token to send, and how a refusal looks."""
+    for name, operation in made.operations.items():
+        is_open = operation["x-rule"] == "anyone"
+        problem = operation["responses"]["default"]["content"]["application/problem+json"]
+        assert operation["security"] == ([] if is_open else [{"bearer": []}]), name
+        assert problem["schema"] == {"$ref": "#/components/schemas/Problem"}, name
+        assert operation["description"], name
+
+
+def test_document_names_each_operation_once(made: Made) -> None:
+    """Generated clients make functions of these names."""
+    names = Counter(operation["operationId"] for operation in made.operations.values())
+
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_request_bodies_refuse_unknown_fields(made: Made) -> None:
+    """A misspelled field is a 400 that names it, on every route, also in nested objects."""
+    with_body = {name for name, each in made.operations.items() if "requestBody" in each}
+    assert with_body and with_body == set(made.bodies)
+
+    lax = {
+        f"{method} {path}: {struct.__name__}"
+        for (method, path), body in made.bodies.items()
+        for struct in structs_of(body)
+        if not struct.__struct_config__.forbid_unknown_fields
+    }
+
+    assert lax == set()
+
+
+def structs_of(wanted: Any) -> set[Any]:
+    """Return the structs that a type consists of."""
+    found: set[Any] = set()
+    waiting = [wanted]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            if each not in found:
+                found.add(each)
+                waiting += [field.type for field in msgspec.structs.fields(each)]
+        else:
+            waiting += typing.get_args(each)
+    return found
+
+
+def test_body_is_required_where_a_field_is(made: Made) -> None:
+    """An empty body means an empty object if all fields are optional."""
+    for name, body in made.bodies.items():
+        is_required = any(field.required for field in msgspec.structs.fields(body))
+        assert made.operations[name]["requestBody"]["required"] is is_required, name
+
+
+def test_operation_that_creates_takes_an_idempotency_key(made: Made) -> None:
+    """Whatever answers 201 may be repeated without harm, and so may a log in."""
+    for (method, path), operation in made.operations.items():
+        headers = {each["name"] for each in operation.get("parameters", ())}
+        if method == "POST" and ("201" in operation["responses"] or path == "/v1/auth/login"):
+            assert "Idempotency-Key" in headers, path
+
+
+def test_operation_that_lists_is_paged(made: Made) -> None:
+    """Whatever answers a list does so in pages; history has places of its own for cursors."""
+    for (method, path), operation in made.operations.items():
+        names = {each["name"] for each in operation.get("parameters", ())}
+        fields = fields_of(made, operation["responses"].get("200", {}))
+        lists = {name for name, field in fields.items() if field.get("type") == "array"}
+        if method == "GET" and lists and path not in BOUNDED:
+            assert names >= {"limit", "cursor"} or names >= {"limit", "before", "after"}, path
+            assert {"next", "more"} & fields.keys(), path
+
+
+def fields_of(made: Made, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer's JSON object."""
+    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    named = made.document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2])
+    fields: dict[str, Any] = (named or schema).get("properties", {})
+    return fields
+
+
+def test_frame_that_is_not_live_has_an_operation(made: Made) -> None:
+    """Whatever the socket can do, HTTP can, too: a new frame without a row fails."""
+    tags = {frame.__struct_config__.tag for frame in typing.get_args(frames.AnyClientFrame)}
+
+    assert set(OPERATION_OF) == tags
+    assert {each for each in OPERATION_OF.values() if each} <= set(made.operations)
+
+
+def test_references_of_the_document_lead_somewhere(made: Made) -> None:
+    """Each type that is named is described."""
+    text = msgspec.json.encode(made.document).decode()
+    named = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+
+    assert named <= set(made.document["components"]["schemas"])

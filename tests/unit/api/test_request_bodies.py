@@ -1,0 +1,90 @@
+"""Bodies made from frames: the same fields with the same bounds, less what the path says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from litestar import Request
+
+from chatserver.api.request_bodies import body_of, frame_of, ref_of
+from chatserver.api.routes import chats, messages
+from chatserver.protocol import frames
+
+BODIES: list[tuple[Any, type[msgspec.Struct], set[str]]] = [
+    (chats.NewChat, frames.CreateChat, set()),
+    (chats.ChatChanges, frames.UpdateChat, {"chat"}),
+    (chats.Invitation, frames.Invite, {"chat"}),
+    (chats.NewRole, frames.SetRole, {"chat", "user"}),
+    (chats.Reference, frames.Join, {"chat"}),
+    (chats.Reference, frames.Leave, {"chat"}),
+    (messages.NewMessage, frames.Send, {"chat"}),
+    (messages.NewText, frames.Edit, {"chat", "seq"}),
+    (messages.NewReaction, frames.React, {"chat", "seq"}),
+    (messages.NewMarks, frames.Mark, {"chat"}),
+]
+
+
+def request_with(**headers: str) -> Request[Any, Any, Any]:
+    """Return a request that has these headers and nothing else."""
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": raw})  # type: ignore[arg-type]  # all that is read
+
+
+@pytest.mark.parametrize(("body", "frame", "path"), BODIES)
+def test_body_has_the_fields_of_its_frame(body: Any, frame: Any, path: set[str]) -> None:
+    """What the protocol gains, HTTP has at once; nothing is written twice."""
+    of_frame = {field.name: field.type for field in msgspec.structs.fields(frame)}
+    of_body = {field.name: field.type for field in msgspec.structs.fields(body)}
+
+    expected = {name: kind for name, kind in of_frame.items() if name not in path | {"id"}}
+    if "ref" in expected:
+        expected["ref"] = frames.Id | None
+    assert of_body == expected
+
+
+@pytest.mark.parametrize(
+    "json", [b'{"body":"x","chat":"c"}', b'{"body":"x","id":1}', b'{"body":"x","seq":1}', b"{}"]
+)
+def test_body_with_what_the_path_says_is_refused(json: bytes) -> None:
+    """An id in the path and another one in the body cannot both be meant."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(json, type=messages.NewMessage)
+
+
+def test_frame_of_a_body_says_the_same() -> None:
+    """Body and path together are the frame that a socket would have sent."""
+    body = msgspec.json.decode(b'{"body":"hi","ref":"r1","reply_to":3}', type=messages.NewMessage)
+
+    frame = frame_of(frames.Send, body, request_with(), chat="c1")
+
+    assert frame == frames.Send(id=0, chat="c1", ref="r1", body="hi", reply_to=3)
+
+
+def test_lists_of_two_bodies_are_not_the_same_one() -> None:
+    """A default that can change is made anew for each."""
+    kind = body_of("Made", frames.Send, "chat")
+    one, two = (msgspec.json.decode(b'{"body":""}', type=kind) for _ in range(2))
+
+    for field in msgspec.structs.fields(kind):
+        value = getattr(one, field.name)
+        assert not isinstance(value, list) or value is not getattr(two, field.name)
+
+
+def test_reference_that_is_given_is_kept() -> None:
+    """The client's own name of what it does comes first."""
+    assert ref_of("mine", request_with(idempotency_key="k")) == "mine"
+
+
+def test_reference_made_from_a_key_is_the_same_each_time() -> None:
+    """A repeat with the same key is the same request, also where the stored answer was lost."""
+    refs = [ref_of(None, request_with(idempotency_key=key)) for key in ("one", "one", "two")]
+
+    assert refs[0] == refs[1] != refs[2]
+    msgspec.convert({"id": 1, "chat": "c", "ref": refs[0], "type": "join"}, frames.Join)
+
+
+def test_references_without_a_key_differ() -> None:
+    """Two requests without a name are two."""
+    assert ref_of(None, request_with()) != ref_of(None, request_with())

@@ -1,0 +1,71 @@
+"""docs/settings.md and docs/commands.md are what the code says now, and leave nothing out."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from chatserver.cli.generated_documents import DOCUMENTS
+from chatserver.cli.main import COMMANDS, cli
+from chatserver.config import Settings
+
+FOLDER = Path(__file__).parents[3] / "docs"
+SETTINGS_TEXT = (FOLDER / "settings.md").read_text(encoding="utf-8")
+SETTINGS = [
+    (section, name, one)
+    for section, field in Settings.model_fields.items()
+    for name, one in getattr(field.annotation, "model_fields", {}).items()
+]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_committed_document_of_the_command_line_is_current(name: str) -> None:
+    """A change of a setting or a command is a change of its document, in any terminal.
+
+    When this fails: make docs
+    """
+    # In a process of its own: click keeps what help options a command once had.
+    made = subprocess.run(
+        [sys.executable, "-m", "chatserver.cli.generated_documents", name],
+        stdout=subprocess.PIPE,
+        check=True,
+        env={**os.environ, "COLUMNS": "60"},
+    )
+
+    assert (FOLDER / f"{name}.md").read_bytes() == made.stdout
+
+
+def test_settings_document_has_each_setting_with_a_meaning() -> None:
+    """Nobody has to read the code to know what a setting does."""
+    rows = re.findall(
+        r"^\| `CHAT_(\w+)` \| ([^|]+) \| ([^|]+) \|(?:[^|\\]|\\.)*\| (.+) \|$",
+        SETTINGS_TEXT,
+        re.MULTILINE,
+    )
+
+    assert [row[0] for row in rows] == [
+        f"{section}_{name}".upper() for section, name, _ in SETTINGS
+    ]
+    assert [one for one in SETTINGS if not one[2].description] == []
+    assert "SecretStr" not in SETTINGS_TEXT
+
+
+def test_commands_document_has_each_command_with_each_option() -> None:
+    """A command that was added to the list is in the document at once."""
+    text = (FOLDER / "commands.md").read_text(encoding="utf-8")
+    context = click.Context(cli)
+
+    for name in COMMANDS:
+        section = text.partition(f"\n### chatserver {name}\n")[2]
+        assert section, name
+        command = cli.get_command(context, name)
+        assert command is not None
+        shown = [one for one in command.params if not getattr(one, "hidden", False)]
+        for option in [one for one in shown if isinstance(one, click.Option)]:
+            assert all(each in section for each in option.opts), (name, option.opts)

@@ -1,0 +1,50 @@
+"""What the terminal does about a chat by itself: it tells how far the user has read."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.client.terminal import conversation_link as links
+from chatserver.client.terminal.conversation_link import Link, State
+from chatserver.errors import Unavailable
+from tests.unit.client.terminal.test_conversation import Talk
+
+
+class Server:
+    """Stands for the client: refuses the first marks for now."""
+
+    def __init__(self, refusals: int) -> None:
+        self.marks: list[int] = []
+        self.taken = asyncio.Event()
+        self._refusals = refusals
+
+    async def mark(self, chat: str, *, read: int) -> None:
+        """Take a mark, or refuse it."""
+        self.marks.append(read)
+        if len(self.marks) <= self._refusals:
+            raise Unavailable("redis is away")
+        self.taken.set()
+
+
+async def get_token() -> str:
+    """No token is asked for."""
+    raise AssertionError
+
+
+async def test_link_mark_that_is_refused_for_now_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one sees "read" although nothing else comes that would tell it."""
+    monkeypatch.setattr(links, "RETRY_S", 0.0)
+    talk = Talk()
+    talk.arrive(11, 1, sender="bob")
+    link, server = Link("ws://chat.example/", get_token, talk.view, lambda: None), Server(2)
+    link._client = server  # type: ignore[assignment]  # as much of a client as it needs
+    link.state = State.ONLINE
+
+    link.mark_read()
+
+    await server.taken.wait()
+    assert server.marks == [1, 1, 1]

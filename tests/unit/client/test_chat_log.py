@@ -1,0 +1,45 @@
+"""A device's knowledge of a chat, and the part that survives a new epoch."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatserver.client.chat_log import ChatLog
+from chatserver.client.model import Entry
+from tests.unit.client.device import entry
+
+
+def entries(*seqs: int, later_s: int = 0) -> list[Entry]:
+    """Entries with the ids of their places."""
+    return [msgspec.convert(entry(seq, ts=seq + later_s), Entry) for seq in seqs]
+
+
+def test_entry_that_was_made_again_at_its_place_is_read_again() -> None:
+    """It has its id, at another time: what lies before it may be something else."""
+    log = ChatLog(100)
+    log.begin(0)
+    log.put_page(entries(1, 2, 3))
+    list(log.advance())
+    log.suspect()
+
+    verified = log.verify([*entries(1), *entries(2, 3, later_s=10)], has_older=False)
+
+    assert verified is not None
+    assert (verified.agreed, verified.withdrawn) == (1, (2, 3))
+
+
+def test_entry_that_was_made_again_further_down_is_told_with_what_follows() -> None:
+    """A device that joined just before the loss receives its join at the new place."""
+    log = ChatLog(100)
+    log.begin(24)
+    log.put_page(entries(25))
+    list(log.advance())
+    log.suspect()
+    (joined,) = entries(25, later_s=10)
+    page = [msgspec.structs.replace(joined, seq=23), *entries(24, 25, later_s=20)]
+
+    verified = log.verify(page, has_older=False)
+
+    assert verified is not None
+    assert (verified.agreed, verified.withdrawn) == (22, (25,))
+    assert [entry.seq for entry in log.advance()] == [23, 24, 25]

@@ -1,0 +1,59 @@
+"""The screen: whose line it is, and nothing that could harm a terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from chatserver.dev.console import Screen
+from chatserver.dev.plan import Plan, Ports
+
+
+def printed(act: object) -> str:
+    stream = io.StringIO()
+    screen = Screen(Console(file=stream, width=200, highlight=False))
+    assert callable(act)
+    act(screen)
+    return stream.getvalue()
+
+
+def test_line_begins_with_the_name_of_its_process() -> None:
+    """Every line says who wrote it, however long it is."""
+    text = printed(lambda screen: screen.line("gateway", "12:00:00 info    " + "x" * 500))
+
+    assert text.startswith("gateway  │ 12:00:00 info")
+    assert text.count("\n") == 1
+
+
+def test_line_with_markup_and_control_characters_is_shown_as_text() -> None:
+    """What a process writes neither styles nor moves anything."""
+    text = printed(lambda screen: screen.line("api", "[red]x[/red] \x1b[2J \x9b \u202e"))
+
+    assert "[red]x[/red]" in text
+    assert not any(char in text for char in "\x1b\x9b\u202e")
+
+
+def test_failure_shows_the_name_and_the_last_lines() -> None:
+    """Who ended, how, and what it said last."""
+    text = printed(lambda screen: screen.failed("redis", "ended with 1", ["one", "two"]))
+
+    assert "redis ended with 1" in text
+    assert "one" in text and "two" in text
+
+
+def test_welcome_says_where_to_click_and_how_to_stop() -> None:
+    """One look is enough to begin."""
+    plan = Plan(Path("/data"), Ports(1080, 1081, 1082, 1083, 1084), secret="s")
+
+    text = printed(lambda screen: screen.welcome(plan))
+
+    for part in (
+        "http://127.0.0.1:1080/",
+        " chat --as alice --with bob --api http://127.0.0.1:1080",
+        "redis://127.0.0.1:1082/0",
+        "/data",
+        "Ctrl-C",
+    ):
+        assert part in text

@@ -1,0 +1,113 @@
+"""The data folder: ours alone, used by one process, with one secret."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chatserver.dev.data_folder import SETTINGS, DataFolder
+from chatserver.errors import ConfigError
+
+
+def test_folder_opened_again_has_the_same_secret(tmp_path: Path) -> None:
+    """A login survives a restart."""
+    first = DataFolder.open(tmp_path / "data")
+    secret = first.read_secret()
+    first.close()
+
+    again = DataFolder.open(tmp_path / "data")
+
+    assert again.read_secret() == secret
+    assert len(secret.encode()) >= 32
+    again.close()
+
+
+def test_secret_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    """Mode 600 from the first moment, and again if somebody loosened it."""
+    folder = DataFolder.open(tmp_path / "data")
+    folder.read_secret()
+    path = folder.path / "auth-secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    path.chmod(0o644)
+    folder.read_secret()
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    folder.close()
+
+
+def test_settings_are_read_by_a_shell_and_by_nobody_else(tmp_path: Path) -> None:
+    """Whatever is in them; a second writing replaces the first."""
+    folder = DataFolder.open(tmp_path / "dev")
+    folder.write_settings({"CHAT_OLD": "1"})
+    folder.write_settings({"CHAT_ONE": """it's "$HOME" and `more`""", "CHAT_TWO": '["a"]'})
+    path = tmp_path / "dev" / SETTINGS
+
+    script = f'. {path}; printf "%s|%s|%s" "$CHAT_ONE" "$CHAT_TWO" "$CHAT_OLD"'
+    told = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+
+    assert told.stdout == """it's "$HOME" and `more`|["a"]|"""
+    assert path.stat().st_mode & 0o777 == 0o600
+    folder.close()
+
+
+def test_fresh_folder_is_empty_and_has_another_secret(tmp_path: Path) -> None:
+    """`--fresh` begins from nothing."""
+    first = DataFolder.open(tmp_path / "data")
+    secret = first.read_secret()
+    (first.path / "redis" / "appendonlydir").mkdir(parents=True)
+    (first.path / "redis" / "appendonlydir" / "x.aof").write_text("data")
+    first.close()
+
+    fresh = DataFolder.open(tmp_path / "data", is_fresh=True)
+
+    assert [path.name for path in fresh.path.iterdir()] == [".chatserver-dev"]
+    assert fresh.read_secret() != secret
+    fresh.close()
+
+
+def test_fresh_leaves_alone_what_a_link_points_to(tmp_path: Path) -> None:
+    """Emptying removes a link, not what is behind it."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("kept")
+    DataFolder.open(tmp_path / "data").close()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+
+    DataFolder.open(tmp_path / "data", is_fresh=True).close()
+
+    assert (tmp_path / "elsewhere" / "mine").read_text() == "kept"
+
+
+def test_folder_with_files_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """`--data ~ --fresh` does not empty a home."""
+    (tmp_path / "thesis.tex").write_text("years of work")
+
+    with pytest.raises(ConfigError, match="holds files that are not ours"):
+        DataFolder.open(tmp_path, is_fresh=True)
+
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert not (tmp_path / ".chatserver-dev").exists()
+
+
+def test_folder_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
+    """Two runs never share one folder, and `--fresh` never empties one under a running server."""
+    first = DataFolder.open(tmp_path / "data")
+    secret = first.read_secret()
+
+    with pytest.raises(ConfigError, match="in use by another"):
+        DataFolder.open(tmp_path / "data", is_fresh=True)
+
+    assert first.read_secret() == secret
+    first.close()
+    DataFolder.open(tmp_path / "data").close()
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file in its place is told with its path."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigError, match=r"--data .*/file"):
+        DataFolder.open(tmp_path / "file")

@@ -1,0 +1,146 @@
+"""Files: who may send them, when they are to go, and what they claim to be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.errors import BadRequest, Conflict, NotFound, TooLarge
+from chatserver.features.attachments.model import (
+    SEQS_MAX,
+    Bounds,
+    File,
+    check_content,
+    check_sendable,
+    check_size,
+    checksum_base64,
+    disposition_of,
+    parse_checksum,
+    parse_file_name,
+    parse_type,
+    sniff,
+    with_message,
+    without_message,
+)
+
+ALICE, BOB = UserId("alice"), UserId("bob")
+CHAT, OTHER = ChatId("c1"), ChatId("c2")
+FILE = File("f", ALICE, CHAT, "a.txt", "text/plain", 3, "0" * 64, 100, 200, "ready")
+
+
+def test_file_larger_than_allowed_is_refused() -> None:
+    """By its own bound, and by what may wait at all."""
+    check_size(10, Bounds(10, 1, 20))
+    for bounds in (Bounds(9, 1, 20), Bounds(20, 1, 9)):
+        with pytest.raises(TooLarge):
+            check_size(10, bounds)
+
+
+def test_file_may_be_sent_by_its_owner_to_its_chat_in_its_time() -> None:
+    """And by nobody else, nowhere else, and not afterwards."""
+    assert check_sendable(FILE, ALICE, CHAT, 199.9) == FILE
+    for file, sender, chat, now in (
+        (None, ALICE, CHAT, 150),
+        (FILE, BOB, CHAT, 150),
+        (FILE, ALICE, OTHER, 150),
+        (FILE, ALICE, CHAT, 200),
+    ):
+        with pytest.raises(NotFound):
+            check_sendable(file, sender, chat, now)
+    with pytest.raises(Conflict):
+        check_sendable(dataclasses.replace(FILE, phase="waiting"), ALICE, CHAT, 150)
+
+
+def test_file_stays_as_long_as_a_message_has_it() -> None:
+    """The last message that loses it makes it due."""
+    two = with_message(with_message(FILE, 1, None), 2, None)
+    one = without_message(two, 1, 300.5)
+    none = without_message(one, 2, 400.5)
+
+    assert (two.due, one.due, none.due) == (None, None, 400)
+    assert none.is_unreferenced and not one.is_unreferenced
+
+
+@pytest.mark.parametrize(
+    ("ends", "due"),
+    [([500], 500), ([500, 400], 500), ([400, 500], 500), ([None, 500], None), ([500, None], None)],
+)
+def test_file_goes_with_the_last_of_its_messages_to_expire(
+    ends: list[int | None], due: int | None
+) -> None:
+    """One that does not expire keeps it."""
+    file = FILE
+    for seq, end in enumerate(ends, start=1):
+        file = with_message(file, seq, end)
+
+    assert file.due == due
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12))
+def test_file_hears_of_its_messages_again_without_effect(steps: list[tuple[bool, int]]) -> None:
+    """A step that is repeated at once, as a replayed batch does, changes nothing."""
+    file = FILE
+    for is_added, seq in steps:
+        again = file = (
+            with_message(file, seq, None) if is_added else without_message(file, seq, 300)
+        )
+        again = with_message(file, seq, None) if is_added else without_message(file, seq, 999)
+        assert again == file
+    assert file.seqs or file.due is not None
+
+
+def test_file_of_very_many_messages_is_kept_for_good() -> None:
+    """Its row stays small, and no message loses a file that it still has."""
+    file = FILE
+    for seq in range(1, SEQS_MAX + 50):
+        file = with_message(file, seq, None)
+    for seq in range(1, SEQS_MAX + 50):
+        file = without_message(file, seq, 300)
+
+    assert (len(file.seqs), file.due) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (b"\x89PNG\r\n\x1a\n....", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF....WEBPVP8 ", "image/webp"),
+        (b"RIFX....WEBPVP8 ", None),
+        (b"%PDF-1.7", "application/pdf"),
+        (b"<html>", None),
+        (b"", None),
+    ],
+)
+def test_sniff_goes_by_the_first_bytes(head: bytes, found: str | None) -> None:
+    """What a file calls itself does not matter."""
+    assert sniff(head) == found
+
+
+def test_content_that_is_not_what_it_says_is_refused() -> None:
+    """Of types that can be told; others may be anything."""
+    check_content("text/plain", b"<html>")
+    check_content("image/gif", b"GIF87a")
+    for type_ in ("image/png", "image/gif", "application/pdf"):
+        with pytest.raises(BadRequest):
+            check_content(type_, b"<html>")
+
+
+def test_names_types_and_checksums_are_brought_into_one_form() -> None:
+    """NFC, small letters, no parameters; S3 writes checksums in another alphabet."""
+    assert parse_file_name("  Cafe\u0301.PNG ") == "Caf\u00e9.PNG"
+    assert parse_file_name("👨\u200d👩\u200d👧.png") == "👨\u200d👩\u200d👧.png"
+    assert parse_type("Text/HTML; charset=utf-8") == "text/html"
+    assert parse_checksum("AB" * 32) == "ab" * 32
+    assert checksum_base64("00" * 32) == "A" * 43 + "="
+    assert disposition_of("Ärger.pdf") == (
+        "attachment; filename=\"Arger.pdf\"; filename*=UTF-8''%C3%84rger.pdf"
+    )
+    for parse, text in ((parse_type, "text"), (parse_type, "a/b\r\nc"), (parse_checksum, "g" * 64)):
+        with pytest.raises(BadRequest):
+            parse(text)

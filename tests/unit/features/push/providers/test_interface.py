@@ -1,0 +1,69 @@
+"""What an answer of a push service means: only what was surely not taken may be sent again."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+
+import pytest
+
+from chatserver.errors import BadRequest, Unavailable
+from chatserver.features.push.providers.interface import Outcome, judge, judge_failure
+from chatserver.outbound.http_client import Answer, NotReached
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, Outcome.SENT),
+        (201, Outcome.SENT),
+        (404, Outcome.GONE),
+        (410, Outcome.GONE),
+        (429, Outcome.BUSY),
+        (503, Outcome.DOWN),
+        (500, Outcome.UNKNOWN),
+        (502, Outcome.UNKNOWN),
+        (504, Outcome.UNKNOWN),
+        (301, Outcome.REFUSED),
+        (400, Outcome.REFUSED),
+        (403, Outcome.REFUSED),
+        (413, Outcome.REFUSED),
+    ],
+)
+def test_judge_status_is_one_outcome(status: int, outcome: Outcome) -> None:
+    """Behind most failures of a server the push may have been taken all the same."""
+    assert judge(Answer(status, {}, b"")).outcome is outcome
+
+
+def test_judge_failure_knows_whether_anything_left() -> None:
+    """Without a connection nothing was taken; without an answer nobody knows."""
+    assert judge_failure(NotReached("refused")).outcome is Outcome.DOWN
+    assert judge_failure(Unavailable("no answer")).outcome is Outcome.UNKNOWN
+    assert judge_failure(BadRequest("a private address")).outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("7", 7, 7),
+        ("999999", 3600, 3600),
+        ("soon", 0, 0),
+        ("", 0, 0),
+        ("-5", 0, 0),
+        ("Fri, 21 Nov 2025 08:00:00 GMT", 0, 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_within_an_hour(text: str, low: int, high: int) -> None:
+    """RFC 9110 section 10.2.3; what makes no sense asks for nothing."""
+    verdict = judge(Answer(429, {"retry-after": text}, b""))
+
+    assert low <= verdict.retry_after_s <= high
+
+
+def test_retry_after_may_be_a_date() -> None:
+    """It is counted from now."""
+    in_half_an_hour = email.utils.formatdate(time.time() + 1800, usegmt=True)
+
+    verdict = judge(Answer(503, {"retry-after": in_half_an_hour}, b""))
+
+    assert 1500 < verdict.retry_after_s <= 1801

@@ -1,0 +1,61 @@
+"""VAPID keys: a pair fits, the settings are checked, a signature is used for some hours."""
+
+from __future__ import annotations
+
+import pytest
+from py_vapid import Vapid02  # type: ignore[import-untyped]  # it comes without types
+
+from chatserver.errors import ConfigError
+from chatserver.features.push.providers.vapid import (
+    RENEW_S,
+    VapidSigner,
+    check_vapid_pair,
+    derive_vapid_pair,
+    make_vapid_pair,
+)
+
+SUBJECT = "mailto:ops@chat.example"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 1_900_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+
+def test_vapid_pair_of_a_secret_is_the_same_every_time() -> None:
+    """Development needs no file for it; other secrets have other pairs."""
+    assert derive_vapid_pair("s") == derive_vapid_pair("s") != derive_vapid_pair("t")
+    check_vapid_pair(*derive_vapid_pair("s"), SUBJECT)
+    check_vapid_pair(*make_vapid_pair(), SUBJECT)
+
+
+def test_vapid_settings_that_do_not_fit_are_refused_together() -> None:
+    """A worker that could not sign does not start, and says everything that is wrong."""
+    private, _ = make_vapid_pair()
+
+    with pytest.raises(ConfigError) as refused:
+        check_vapid_pair(private, make_vapid_pair()[1], "ops@chat.example")
+
+    assert len(refused.value.problems) == 2
+    with pytest.raises(ConfigError, match="vapid_private"):
+        check_vapid_pair("no key", "", SUBJECT)
+    assert private not in str(refused.value)
+
+
+def test_vapid_signature_is_for_the_origin_and_is_renewed() -> None:
+    """One signature for all endpoints of a service, another for each service and each half day."""
+    clock = Clock()
+    signer = VapidSigner(make_vapid_pair()[0], SUBJECT, clock)
+
+    first = signer.authorize("https://push.example/a?secret")
+    assert Vapid02.verify(first)
+    assert signer.authorize("https://push.example/b") == first
+    assert signer.authorize("https://other.example/b") != first
+    clock.now += RENEW_S + 1
+    assert signer.authorize("https://push.example/a") != first

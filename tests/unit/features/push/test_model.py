@@ -1,0 +1,113 @@
+"""Notices and subscriptions: bounded, and silent about what is secret."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.errors import BadRequest
+from chatserver.features.push.model import (
+    MENTIONS_MAX,
+    PAYLOAD_BYTES_MAX,
+    Notice,
+    Subscription,
+    mentions_of,
+    parse_apns_token,
+    parse_key,
+    parse_token,
+    shorten,
+    subscription_id,
+)
+
+
+@given(st.text(max_size=4000), st.text(max_size=80), st.text(max_size=80))
+def test_notice_of_any_text_fits_into_a_push(text: str, name: str, title: str) -> None:
+    """Whatever is written, encryption included it stays below 4,096 bytes."""
+    text, name, title = (part.encode("utf-8", "replace").decode() for part in (text, name, title))
+    notice = Notice(
+        ChatId("c" * 64), Seq(2**53), 2**53, UserId("u" * 64), name, title, text, 2**53, 2**53
+    )
+
+    encoded = notice.encode()
+
+    assert len(encoded) <= PAYLOAD_BYTES_MAX
+    assert json.loads(encoded)["chat"] == "c" * 64
+
+
+def test_notice_and_subscription_show_no_secret_in_logs() -> None:
+    """A log line that holds one of them tells neither the text nor where to push."""
+    notice = Notice(ChatId("c"), Seq(1), 1, UserId("a"), "a", "", "the text", 1, None)
+    subscription = Subscription("s", UserId("b"), "web", "https://secret", "p256", "auth-secret")
+
+    shown = f"{notice!r} {subscription!r}"
+
+    assert "the text" not in shown
+    assert "secret" not in shown
+    assert "p256" not in shown
+
+
+def test_notices_of_a_chat_share_a_topic_and_chats_do_not() -> None:
+    """A topic is what a push service takes: 32 characters of its alphabet."""
+    one, same, other = (
+        Notice(ChatId(chat), Seq(seq), 1, UserId("a"), "a", "", "", 1, 1).topic
+        for chat, seq in (("c", 1), ("c", 2), ("d", 1))
+    )
+
+    assert one == same != other
+    assert len(one) == 32
+    assert one.replace("-", "").replace("_", "").isalnum()
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ("@bob hello", ["bob"]),
+        ("hello (@bob), @carol_1 and @bob", ["bob", "carol_1"]),
+        ("mail a@b.example, @@bob, @", []),
+        (" ".join(f"@u{n}" for n in range(80)), [f"u{n}" for n in range(MENTIONS_MAX)]),
+    ],
+)
+def test_mentions_are_whole_names_behind_an_at(body: str, names: list[str]) -> None:
+    """An address is no mention, and nobody is mentioned twice."""
+    assert mentions_of(body) == names
+
+
+def test_shorten_makes_one_line() -> None:
+    """What is cut off shows."""
+    assert shorten("a\nb  c", 10) == "a b c"
+    assert shorten("abcdef", 4) == "abc…"
+
+
+def test_apns_token_is_hexadecimal_of_a_bounded_length() -> None:
+    """It becomes a part of a path; the same device has one spelling."""
+    assert parse_apns_token("AB" * 32) == "ab" * 32
+    assert parse_apns_token("0f" * 100) == "0f" * 100
+    for bad in (
+        "",
+        "ab" * 31,
+        "ab" * 101,
+        "a" * 65,
+        "../" * 24,
+        "g" * 64,
+        "ab" * 32 + "\n",
+        "٣" * 64,
+    ):
+        with pytest.raises(BadRequest, match="32 to 100 bytes"):
+            parse_apns_token(bad)
+
+
+def test_subscription_keys_and_tokens_are_checked() -> None:
+    """Nothing is stored that could not be used."""
+    assert parse_key("A" * 22 + "==", "auth", 16) == "A" * 22
+    for bad in ("", "A" * 21, "A" * 30, "*" * 22):
+        with pytest.raises(BadRequest):
+            parse_key(bad, "auth", 16)
+    assert parse_token("a:b-c") == "a:b-c"
+    for bad in ("", "a b", "ä", "x" * 513):
+        with pytest.raises(BadRequest):
+            parse_token(bad)
+    assert subscription_id("web", "x") == subscription_id("web", "x") != subscription_id("fcm", "x")

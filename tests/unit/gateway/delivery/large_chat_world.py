@@ -1,0 +1,216 @@
+"""A channel's surroundings for its tests: chats in a hot tier, devices, and a loop to run in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
+from chatserver.domain.inboxes import LargePlace
+from chatserver.domain.messages import LogEntry
+from chatserver.errors import Unavailable
+from chatserver.gateway.delivery.large_chat import LargeChatTransition
+from chatserver.gateway.delivery.large_chats import Channels
+from chatserver.protocol import codec
+from chatserver.service.history.large_chat_log import ChannelEntry
+
+CHAT = ChatId("g-1")
+EPOCH, NEXT_EPOCH = Epoch("E1"), Epoch("E2")
+ALICE, BOB = UserId("alice"), UserId("bob")
+
+
+class Head(NamedTuple):
+    """Where the chat stands."""
+
+    epoch: Epoch
+    seq: Seq
+    is_open: bool
+    large: int
+    joined: Seq
+
+
+class Tier:
+    """A chat: its log, who is in it, and since and until when it is large for its members."""
+
+    def __init__(self, top: int = 0) -> None:
+        self.epoch = EPOCH
+        self.entries = [entry_of(seq) for seq in range(1, top + 1)]
+        self.listeners = 0
+        self.is_down = False
+        self.is_open = True
+        self.large = 1
+        self.ended: dict[tuple[UserId, Seq], Seq] = {}
+        self.reads = 0
+        self.gone: set[UserId] = set()
+        self.places: dict[UserId, LargePlace] = {}
+
+    @property
+    def top(self) -> int:
+        return self.entries[-1].seq if self.entries else 0
+
+    def commit(self, **fields: str) -> LogEntry:
+        """Append an entry."""
+        entry = entry_of(self.top + 1, **fields)
+        self.entries.append(entry)
+        return entry
+
+    def trim(self, upto: int) -> None:
+        """Forget the entries up to one."""
+        self.entries = [entry for entry in self.entries if entry.seq > upto]
+
+    def turn(self, user: UserId, told: int, since: int, until: int | None = None) -> None:
+        """Note what place `told` of the user's inbox says."""
+        end = None if until is None else Seq(until)
+        self.places[user] = LargePlace(Seq(told), Seq(since), end)
+        if end is not None:
+            self.ended[user, Seq(told)] = Seq(since)
+
+    async def open(self, chat: ChatId) -> None:
+        self._check()
+        self.is_open = True
+
+    async def listen(self, chats: Sequence[ChatId], user: UserId | None = None) -> list[Head]:
+        self._check()
+        self.listeners += 1
+        joined = Seq(0 if user is None or user in self.gone else 1)
+        top, large = (Seq(self.top), self.large) if self.is_open else (Seq(0), 0)
+        return [Head(self.epoch, top, self.is_open, large, joined) for _ in chats]
+
+    async def leave(self, chats: Sequence[ChatId]) -> None:
+        self.listeners = 0
+
+    async def list_large(self, user: UserId) -> dict[ChatId, LargePlace]:
+        return {CHAT: self.places.get(user, LargePlace(Seq(0), Seq(0)))}
+
+    async def find_large(self, user: UserId, chat: ChatId) -> LargePlace | None:
+        self._check()
+        return self.places.get(user, LargePlace(Seq(0), Seq(0)))
+
+    async def find_since(self, user: UserId, chat: ChatId, told: Seq) -> Seq | None:
+        self._check()
+        return self.ended.get((user, told))
+
+    async def list_live(
+        self, chat: ChatId, after: Seq, limit: int
+    ) -> tuple[int | None, list[ChannelEntry]]:
+        found = await self.list_for(ALICE, chat, after, limit)
+        return (self.large, found) if self.is_open else (None, [])
+
+    async def list_for(
+        self, user: UserId, chat: ChatId, after: Seq, limit: int
+    ) -> list[ChannelEntry]:
+        self._check()
+        self.reads += 1
+        found = [entry for entry in self.entries if entry.seq > after][:limit]
+        await asyncio.sleep(0)
+        return [ChannelEntry(entry.seq, body_of(entry)) for entry in found]
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise Unavailable("redis: away")
+
+
+def body_of(entry: LogEntry) -> bytes:
+    """What an event says of an entry."""
+    return codec.entry_event_body(CHAT, entry.seq, entry.ts, entry.tail)
+
+
+def entry_of(seq: int, **fields: str) -> LogEntry:
+    """An entry; with `user` and `role` a change of members."""
+    kind = "member" if fields else "text"
+    tail = codec.encode_message_tail(CHAT, f"m{seq}", ALICE, f"r{seq}", kind, "hi", None)
+    for name, value in fields.items():
+        tail = tail[:-1] + f',"{name}":"{value}"}}'.encode()
+    return LogEntry(Seq(seq), Ts(seq * 10), tail)
+
+
+class Device:
+    """A session that keeps what it was sent."""
+
+    def __init__(self, user: UserId = ALICE) -> None:
+        self.user = user
+        self.got: list[int] = []
+        self.frames: list[bytes] = []
+        self.lost: list[int] = []
+        self.signals: list[bytes] = []
+
+    def send_frame(self, frame: bytes) -> None:
+        event = json.loads(frame[frame.index(b"{") :])
+        assert event["seq"] == 0
+        assert event["cs"] == event["message"]["seq"]
+        self.got.append(event["cs"])
+        self.frames.append(frame)
+
+    async def wait_for_room(self) -> None:
+        await asyncio.sleep(0)
+
+    def missed_too_much(self, chat: ChatId) -> None:
+        self.lost.append(len(self.got))
+
+    def signal(self, frame: bytes) -> None:
+        self.signals.append(frame)
+
+
+class World:
+    """A gateway's channels on a tier."""
+
+    def __init__(self, tier: Tier) -> None:
+        self.tier = tier
+        self.here: dict[UserId, list[Device]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.channels = Channels(
+            tier,
+            tier,
+            tier.open,
+            lambda user: self.here.get(user, ()),
+            self.spawn,
+            lambda: tier.epoch,
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def rest(self) -> None:
+        """Wait until nothing is going on."""
+        while self.tasks:
+            await asyncio.gather(*self.tasks)
+
+    async def join(self, device: Device, after: int | None = None, start: int = 0) -> None:
+        """Take a device in, as a session does at hello."""
+        known = None if after is None else {CHAT: after}
+        entry = await self.channels.open_for(device.user, Seq(start), known)
+        self.here.setdefault(device.user, []).append(device)
+        self.channels.enter(device, entry)
+
+    async def come_back(self, device: Device) -> None:
+        """Do what a session does that was let go."""
+        found = await self.channels.find_again(device, CHAT)
+        if found is not None:
+            self.channels.attach(device, found)
+
+    async def finish(
+        self, device: Device, upto: int, told: int, *, is_removal: bool = False
+    ) -> None:
+        """Do what a session does whose inbox says at `told` that the chat was large up to a seq."""
+        turn = LargeChatTransition(CHAT, False, Seq(upto), is_removal)
+        await self.channels.finish(device, turn, Seq(told))
+
+    def push(self, entry: LogEntry) -> None:
+        """Tell of an entry, as the commit or mail does."""
+        self.channels.push(CHAT, self.tier.epoch, entry.seq, body_of(entry))
+
+
+def run(test: Callable[[World], Awaitable[None]], top: int = 0) -> World:
+    """Run a test in a loop of its own."""
+
+    async def main() -> World:
+        world = World(Tier(top))
+        await test(world)
+        await world.rest()
+        return world
+
+    return asyncio.run(main())

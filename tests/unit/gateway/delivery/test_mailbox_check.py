@@ -1,0 +1,60 @@
+"""A gateway is ready while what it sends to itself comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.gateway.delivery import mailbox_check
+from chatserver.gateway.delivery.mailbox_check import LATE_S, MailboxCheck
+from chatserver.hot.bus.mailbox import Echo
+
+
+class Clock(SystemClock):
+    """Time as the test says."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Post:
+    """Mail that was posted."""
+
+    def __init__(self) -> None:
+        self.posted: list[Echo] = []
+
+    def send_to_self(self, echo: Echo) -> None:
+        self.posted.append(echo)
+
+
+async def test_self_mail_is_trouble_until_it_comes_and_when_it_no_longer_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not ready before the first one; ready for as long as the last one is fresh; and again."""
+    monkeypatch.setattr(mailbox_check, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(mailbox_check, "FIRST_S", 0.0)
+    post, clock = Post(), Clock()
+    mail = MailboxCheck(post, clock)
+    before = mail.find_trouble()
+    task = asyncio.create_task(mail.run())
+    async with asyncio.timeout(20):
+        while len(post.posted) < 3:
+            await asyncio.sleep(0)
+    task.cancel()
+
+    mail.heard(Echo(99))  # of an earlier life of the mailbox
+    by_another = mail.find_trouble()
+    mail.heard(post.posted[0])
+    fresh = mail.find_trouble()
+    clock.now += LATE_S + 1
+    late = mail.find_trouble()
+    mail.heard(post.posted[2])
+
+    assert before == by_another == "its own mail has not come back yet"
+    assert fresh == ""
+    assert late == "its own mail does not come back from redis"
+    assert mail.find_trouble() == ""

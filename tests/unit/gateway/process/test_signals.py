@@ -1,0 +1,53 @@
+"""Signals are of the moment: a device that does not keep up is told less, and events come first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from chatserver.config import Gateway
+from chatserver.domain.ids import Epoch, Seq
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_context import Tally
+
+EPOCH = Epoch("E1")
+
+
+class Line:
+    """A connection whose peer may be slow."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self.sent: list[bytes] = []
+
+    def send_text(self, payload: bytes) -> None:
+        self.sent.append(payload)
+
+    def send_parts(self, parts: tuple[bytes, ...], size: int) -> None:
+        self.sent.append(b"".join(parts))
+
+
+class Desk:
+    """As much of a server as a push needs."""
+
+    settings = Gateway()
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+
+async def test_signal_to_a_slow_device_is_dropped_and_its_events_are_not() -> None:
+    """Typing and presence give way first (promise P10)."""
+    line = Line()
+    session = Session(cast(Any, Desk()), cast(Any, line))
+    session.go_live(EPOCH, Seq(0), Seq(0))
+
+    session.signal(b"typing 1")
+    line.is_slow = True
+    session.signal(b"typing 2")
+    session.push(EPOCH, Seq(1), (b"event",), 5)
+    line.is_slow = False
+    session.signal(b"typing 3")
+    await asyncio.sleep(0)
+
+    assert line.sent == [b"typing 1", b"event", b"typing 3"]

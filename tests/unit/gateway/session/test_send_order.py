@@ -1,0 +1,275 @@
+"""Sends that are refused before they are committed: none overtakes another (promise P3)."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatserver.config import Gateway
+from chatserver.domain.ids import Epoch, Seq, UserId
+from chatserver.errors import Overloaded, RateLimited
+from chatserver.gateway.session.command_handler import CommandHandler
+from chatserver.gateway.session.send_order import REFUSED_MAX, RESEND_S, SendOrder
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.transport.connection import Phase
+from chatserver.protocol import frames
+
+IN_FLIGHT_MAX = 4
+
+
+class Allowance:
+    """The sends a user may make: a budget that the test refills."""
+
+    key = ("sends", "alice")
+
+    def __init__(self) -> None:
+        self.tokens = 1_000
+        self.must_ask = False
+        self.waiting: list[Callable[[], None]] = []
+
+    def take(self, cost: int = 1) -> bool:
+        if self.tokens < cost:
+            return False
+        self.tokens -= cost
+        return True
+
+    def wait_ms(self, cost: int = 1) -> int:
+        return 0 if self.must_ask else 50
+
+    def ask(self, on_answer: Callable[[], None], cost: int = 1) -> None:
+        self.waiting.append(on_answer)
+
+
+class Unlimited:
+    """The memory that a user's messages may take."""
+
+    def take(self, cost: int = 1) -> bool:
+        return True
+
+
+class Office:
+    """A gateway of one session, whose commits are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.settings = Gateway(sends_in_flight_max=IN_FLIGHT_MAX)
+        self.tally = Tally()
+        self.committed: list[str] = []
+        self.in_flight: collections.deque[frames.Send] = collections.deque()
+        self.is_overloaded = False
+        # One object stands for everything a session reaches through its desk.
+        self.parts = self.messaging = self.hot = self.channels = self.places = self
+        self.whole_epoch = Epoch("E1")
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str, *_: object) -> None:
+        raise AssertionError(f"no task is needed: {name}")
+
+    def send(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
+        if self.is_overloaded:
+            raise Overloaded("too many messages wait")
+        self.committed.append(frame.ref)
+        self.in_flight.append(frame)
+
+    def leave(self, session: Session) -> bool:
+        return False
+
+    def detach(self, session: Session) -> None:
+        """There are no large chats."""
+
+
+class World:
+    """A live session, and a client that pipelines and repeats refused sends in order."""
+
+    def __init__(self) -> None:
+        self.office, self.allowance = Office(), Allowance()
+        self.answers: collections.deque[dict[str, Any]] = collections.deque()
+        self.phase, self.peer = Phase.OPEN, "192.0.2.1"
+        self.session = Session(cast(Any, self.office), cast(Any, self))
+        self.talk = CommandHandler(cast(Any, self.office), cast(Any, self), self.session)
+        self.talk._sends_allowed = cast(Any, self.allowance)
+        self.talk._memory_allowed = cast(Any, Unlimited())
+        self.session.attention = cast(Any, self)
+        self.is_fresh = True
+        self.session.life.is_welcomed = True
+        self.session.go_live(Epoch("E1"), Seq(0), Seq(0))
+        self.unanswered: dict[str, bool] = {}  # ref → whether it was refused
+        self.sent = 0
+
+    # the connection, as the session sees it
+
+    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
+        """Nothing here is late."""
+
+    def send_text(self, payload: bytes) -> None:
+        self.answers.append(msgspec.json.decode(payload))
+
+    def close(self, code: int, reason: str) -> None:
+        self.phase = Phase.CLOSED
+
+    # the client
+
+    def write(self, ref: str) -> None:
+        self.unanswered[ref] = False
+        frame = {"type": "send", "id": int(ref), "chat": "c", "ref": ref, "body": "x"}
+        self.talk.received(msgspec.json.encode(frame))
+
+    def write_new(self) -> None:
+        self.write(str(self.sent))
+        self.sent += 1
+
+    def read(self, count: int) -> None:
+        """Read some answers, and mark what was refused."""
+        for _ in range(min(count, len(self.answers))):
+            answer = self.answers.popleft()
+            ref = str(answer["id"])
+            if answer["type"] == "error":
+                assert answer["temporary"], answer
+                assert answer["retry_after_ms"] > 0
+                self.unanswered[ref] = True
+            else:
+                del self.unanswered[ref]
+
+    def repeat(self) -> None:
+        """Repeat what was refused, in order: only once everything unanswered before is known."""
+        for ref in sorted(self.unanswered, key=int):
+            if self.unanswered[ref]:
+                self.write(ref)
+
+    # the server
+
+    def ack(self, count: int) -> None:
+        for _ in range(min(count, len(self.office.in_flight))):
+            frame = self.office.in_flight.popleft()
+            self.session.life.sending -= 1
+            self.send_text(msgspec.json.encode({"type": "ack", "id": frame.id}))
+
+    def refill(self) -> None:
+        self.allowance.tokens = 1_000
+        waiting, self.allowance.waiting = self.allowance.waiting, []
+        for on_answer in waiting:
+            on_answer()
+
+    def hold(self) -> None:
+        self.session.life.is_held = True
+
+    def release(self) -> None:
+        if not self.allowance.waiting:
+            self.session.on_live()
+
+    def refuse_late(self) -> None:
+        self.talk._refuse_late()
+
+    def do(self, name: str, count: int) -> None:
+        match name:
+            case "burst":
+                for _ in range(count):
+                    self.write_new()
+            case "read":
+                self.read(count)
+            case "repeat":
+                self.repeat()
+            case "ack":
+                self.ack(count)
+            case "drain":
+                self.allowance.tokens, self.allowance.must_ask = count % 3, count % 2 == 0
+            case "refill":
+                self.refill()
+            case "hold":
+                self.hold()
+            case "release":
+                self.release()
+            case "late":
+                self.refuse_late()
+            case "overload":
+                self.office.is_overloaded = count % 2 == 0
+
+    def finish(self) -> None:
+        """Let everything be answered, and the client repeat until nothing is left."""
+        self.office.is_overloaded = False
+        for _ in range(500):
+            self.refill()
+            self.release()
+            self.ack(100)
+            self.read(1_000)
+            if not self.unanswered:
+                return
+            self.repeat()
+        raise AssertionError(f"never done: {self.unanswered}")
+
+
+NAMES = ["burst", "read", "repeat", "ack", "drain", "refill", "hold", "release", "late", "overload"]
+steps = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 12)), max_size=30)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps)
+def test_sends_of_any_burst_are_committed_in_the_order_sent(
+    script: list[tuple[str, int]],
+) -> None:
+    """Whatever is refused, held or late, the committed sends are the sent ones, in order."""
+
+    async def main() -> None:
+        world = World()
+        for name, count in script:
+            world.do(name, count)
+            assert world.office.committed == [str(n) for n in range(len(world.office.committed))]
+        world.finish()
+        assert world.office.committed == [str(n) for n in range(world.sent)]
+        world.session.lost()
+        if world.talk._held_timer is not None:
+            world.talk._held_timer.cancel()
+
+    asyncio.run(main())
+
+
+def errors_of(world: World) -> list[dict[str, Any]]:
+    return [answer for answer in world.answers if answer["type"] == "error"]
+
+
+async def test_send_after_a_refused_one_is_refused_until_that_comes_again() -> None:
+    """The rest of a burst is refused, though there is room again meanwhile."""
+    world = World()
+    for _ in range(IN_FLIGHT_MAX + 1):
+        world.write_new()
+    world.ack(IN_FLIGHT_MAX)
+
+    world.write_new()
+    assert [error["code"] for error in errors_of(world)] == ["rate_limited"] * 2
+    assert "repeat 4 first" in errors_of(world)[1]["message"]
+    world.write("4")
+    world.write("5")
+
+    assert world.office.committed == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_client_that_gives_a_send_up_is_not_blocked_for_long() -> None:
+    """The block ends by itself: a chat is not lost with one message."""
+    order = SendOrder()
+    order.refuse("c", "4", None, 100.1)
+
+    with pytest.raises(RateLimited) as caught:
+        order.check("c", "5", None, 100.0)
+    order.check("d", "6", None, 100.0)
+    order.check("c", "7", None, 100.1 + RESEND_S)
+
+    assert caught.value.retry_after_ms == 100
+    assert order.refused == {}
+
+
+def test_refused_sends_of_a_session_are_bounded() -> None:
+    """A hostile client fills no memory: beyond the bound sends are refused all the same."""
+    order = SendOrder()
+    for n in range(REFUSED_MAX + 10):
+        order.refuse(f"c{n % 7}", f"r{n}", None, 100.0)
+
+    with pytest.raises(RateLimited):
+        order.check("c1", "more", None, 100.0)
+
+    assert sum(len(found.numbers) for found in order.refused.values()) == REFUSED_MAX

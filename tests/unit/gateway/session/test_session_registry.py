@@ -1,0 +1,89 @@
+"""Who is here: sessions by user, and when a user's last one goes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from chatserver.domain.ids import DeviceId, UserId
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_registry import SessionRegistry
+
+ALICE, BOB = UserId("alice"), UserId("bob")
+
+
+class Device:
+    """A session as the registry sees it."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+
+def session(device: str = "d") -> Session:
+    """A session on a device."""
+    return cast(Session, Device(device))
+
+
+def test_registry_remove_tells_of_the_last_one_only() -> None:
+    """Presence is withdrawn when nobody is left, not before."""
+    registry = SessionRegistry()
+    first, second = session(), session()
+    registry.add(ALICE, first)
+    registry.add(ALICE, second)
+
+    assert not registry.remove(ALICE, first)
+    assert registry.remove(ALICE, second)
+    assert registry.users() == []
+    assert registry.by_user == {}
+    assert registry.count == 0
+
+
+def test_registry_remove_twice_or_unknown_changes_nothing() -> None:
+    """A connection that ends while it is thrown out ends once."""
+    registry = SessionRegistry()
+    here = session()
+    registry.add(ALICE, here)
+    registry.remove(ALICE, here)
+
+    assert not registry.remove(ALICE, here)
+    assert not registry.remove(BOB, session())
+    assert registry.count == 0
+
+
+def test_registry_lists_a_user_s_sessions_oldest_first() -> None:
+    """The oldest one is the one that has to make room."""
+    registry = SessionRegistry()
+    sessions = [session(f"d{n}") for n in range(3)]
+    for each in sessions:
+        registry.add(ALICE, each)
+
+    assert registry.sessions_of(ALICE) == sessions
+    assert registry.sessions_of(BOB) == []
+
+
+def test_registry_finds_the_session_of_a_device() -> None:
+    """A device that connects again meets its earlier self."""
+    registry = SessionRegistry()
+    phone, laptop = session("phone"), session("laptop")
+    registry.add(ALICE, phone)
+    registry.add(ALICE, laptop)
+
+    assert registry.find_device(ALICE, DeviceId("laptop")) is laptop
+    assert registry.find_device(ALICE, DeviceId("watch")) is None
+    assert registry.find_device(BOB, DeviceId("phone")) is None
+
+
+def test_registry_iterates_while_sessions_leave() -> None:
+    """Draining goes over all sessions while each of them takes itself out."""
+    registry = SessionRegistry()
+    for user in (ALICE, BOB):
+        for n in range(3):
+            registry.add(user, session(f"d{n}"))
+
+    seen: list[Any] = []
+    for each in registry:
+        seen.append(each)
+        for user in (ALICE, BOB):
+            registry.remove(user, each)
+
+    assert len(seen) == 6
+    assert registry.count == 0

@@ -1,0 +1,143 @@
+"""A connection over a transport that is told what to do: ends that real sockets reach by chance."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from chatserver.config import Gateway
+from chatserver.domain.ids import DeviceId, GatewayId, UserId
+from chatserver.gateway.transport.connection import Connection, Phase
+from tests.support.wire import CLOSE, build_frame, build_request, close_payload
+
+
+class Socket(asyncio.Transport):
+    """Keeps what is written, and refuses what a real one refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_ended = False
+        self.is_closed = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing here is buffered."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.is_ended:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        self.written += bytes(data)
+
+    def write_eof(self) -> None:
+        self.is_ended = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Host:
+    """A server of one connection; takes its messages, too."""
+
+    def __init__(self) -> None:
+        self.settings = Gateway()
+        self.gateway = GatewayId("gw")
+        self.dirty: list[Connection] = []
+        self.slow: set[Connection] = set()
+        self.is_lost = False
+        self.user, self.device = UserId("u"), DeviceId("d")
+        self.dropped: list[int] = []
+
+    def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
+        return False
+
+    def address_of(self, peer: str, request: Request) -> str:
+        return peer
+
+    def connected(self, connection: Connection) -> None: ...
+
+    def opened(self, connection: Connection) -> Host:
+        return self
+
+    def gone(self, connection: Connection) -> None:
+        """Nothing is kept of it."""
+
+    def dropped_slow(self, waiting_bytes: int) -> None:
+        self.dropped.append(waiting_bytes)
+
+    def flush_soon(self, connection: Connection) -> None:
+        self.dirty.append(connection)
+
+    def received(self, payload: bytes) -> None:
+        """Nothing is answered."""
+
+    def lost(self) -> None:
+        self.is_lost = True
+
+
+def flush(host: Host) -> None:
+    """End the tick."""
+    dirty, host.dirty = host.dirty, []
+    for connection in dirty:
+        connection.flush()
+
+
+@pytest.fixture
+async def opened() -> tuple[Host, Socket, Connection]:
+    """A connection after its handshake."""
+    host, socket = Host(), Socket()
+    connection = Connection(host)
+    connection.connection_made(socket)
+    connection.data_received(build_request("h")[0])
+    assert connection.phase is Phase.OPEN
+    socket.written = b""
+    return host, socket, connection
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+@pytest.mark.parametrize("how", ["close frame", "end of stream"])
+async def test_what_is_queued_when_the_peer_leaves_breaks_nothing(
+    opened: tuple[Host, Socket, Connection], is_paused: bool, how: str
+) -> None:
+    """Nothing is written behind the end, so the flush of all others goes on."""
+    host, socket, connection = opened
+    if is_paused:
+        connection.pause_writing()
+    connection.send_text(b'{"type":"event"}')
+
+    if how == "close frame":
+        connection.data_received(build_frame(CLOSE, close_payload(1000)))
+    else:
+        connection.eof_received()
+    connection.send_text(b'{"type":"event"}')
+    flush(host)
+    if is_paused:
+        connection.resume_writing()
+
+    assert socket.is_ended
+    connection.connection_lost(None)
+    assert host.is_lost
+
+
+async def test_what_is_queued_goes_out_before_our_close(
+    opened: tuple[Host, Socket, Connection],
+) -> None:
+    """A `bye` is read before the close that follows it, paused or not."""
+    host, socket, connection = opened
+    connection.pause_writing()
+    connection.send_text(b"bye")
+
+    connection.close(3000, "shutdown")
+    flush(host)
+    connection.resume_writing()
+
+    assert socket.written == b"\x81\x03bye" + b"\x88\x0a" + close_payload(3000, b"shutdown")
+    connection.connection_lost(None)

@@ -1,0 +1,141 @@
+"""Frames that we cut and make ourselves, against the library that does the rest."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from chatserver.gateway.transport.framing import (
+    HEADER_BYTES_MAX,
+    NeedMore,
+    frame_end,
+    is_plain_text,
+    repack,
+    text_frame,
+    text_header,
+    unmask,
+)
+
+# Where the length moves from the second byte into 16 bits, and from there into 64; and 2,048, up
+# to which headers are made beforehand.
+EDGES = [0, 1, 124, 125, 126, 127, 2047, 2048, 65_534, 65_535, 65_536, 70_000]
+
+sizes = st.sampled_from(EDGES) | st.integers(0, 300)
+opcodes = st.sampled_from([Opcode.TEXT, Opcode.BINARY, Opcode.CONT])
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    """Any data frame of a client, or a control frame."""
+    if draw(st.booleans()):
+        return Frame(
+            draw(opcodes), draw(st.binary(max_size=2)) * (draw(sizes) // 2), draw(st.booleans())
+        )
+    control = draw(st.sampled_from([Opcode.PING, Opcode.PONG, Opcode.CLOSE]))
+    return Frame(control, draw(st.binary(max_size=125)))
+
+
+@pytest.mark.parametrize("size", EDGES)
+def test_text_frame_equals_the_library_s(size: int) -> None:
+    """The header that we make has the shortest form for its length (RFC 6455, 5.2)."""
+    payload = b"x" * size
+
+    assert text_frame(payload) == Frame(Opcode.TEXT, payload).serialize(mask=False)
+    assert text_header(size) + payload == text_frame(payload)
+
+
+@pytest.mark.parametrize("size", EDGES)
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_frame_end_finds_payload_and_end(size: int, is_masked: bool) -> None:
+    """Start and end are exact at every width of the length."""
+    data = Frame(Opcode.TEXT, b"x" * size).serialize(mask=is_masked)
+
+    start, end = frame_end(data, 0)
+
+    assert end == len(data)
+    assert end - start == size
+    assert start <= HEADER_BYTES_MAX
+
+
+@given(st.lists(frames(), min_size=1, max_size=5))
+def test_frame_end_walks_a_stream_frame_by_frame(sent: list[Frame]) -> None:
+    """Frames that arrive together are cut where the library would cut them."""
+    pieces = [frame.serialize(mask=True) for frame in sent]
+    data, at, ends = b"".join(pieces), 0, []
+
+    while at < len(data):
+        _, at = frame_end(data, at)
+        ends.append(at)
+
+    assert ends == [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))]
+
+
+@given(frames(), st.binary(max_size=20))
+def test_frame_end_of_part_of_a_frame_asks_for_more_or_points_beyond(
+    frame: Frame, before: bytes
+) -> None:
+    """However a frame is split by the network, its end is known or waited for, never guessed."""
+    whole = frame.serialize(mask=True)
+    expected = frame_end(before + whole, len(before))
+
+    for size in range(min(len(whole), HEADER_BYTES_MAX + 1)):
+        try:
+            found = frame_end(before + whole[:size], len(before))
+        except NeedMore:
+            continue
+        assert found == expected
+
+
+@given(st.binary(max_size=300))
+def test_unmask_gives_back_the_payload(payload: bytes) -> None:
+    """A masked text frame is read without the library."""
+    data = b"junk" + Frame(Opcode.TEXT, payload).serialize(mask=True)
+    start, end = frame_end(data, 4)
+
+    assert is_plain_text(data, 4)
+    assert unmask(data, start, end) == payload
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame(Opcode.TEXT, b"x", fin=False),
+        Frame(Opcode.BINARY, b"x"),
+        Frame(Opcode.CONT, b"x"),
+        Frame(Opcode.PING, b"x"),
+    ],
+)
+def test_is_plain_text_leaves_everything_unusual_to_the_library(frame: Frame) -> None:
+    """Only whole, masked text without reserved bits takes the short way."""
+    assert not is_plain_text(frame.serialize(mask=True), 0)
+
+
+@pytest.mark.parametrize("bit", [0x40, 0x20, 0x10])
+def test_is_plain_text_with_a_reserved_bit_is_not(bit: int) -> None:
+    """An extension that was not agreed on is for the library to refuse."""
+    first, *rest = Frame(Opcode.TEXT, b"x").serialize(mask=True)
+
+    assert not is_plain_text(bytes([first | bit, *rest]), 0)
+
+
+def test_is_plain_text_unmasked_frame_is_not() -> None:
+    """A client that does not mask breaks the protocol, and the library says so."""
+    assert not is_plain_text(text_frame(b"x"), 0)
+
+
+@given(st.lists(st.sampled_from([0, 30, 120, 130, 2050, 66_000]), max_size=5))
+def test_repacked_frames_are_binary_frames_of_the_same_objects(sizes: list[int]) -> None:
+    """Each text frame becomes one frame that the library takes, in order."""
+    bodies = ["x" * size for size in sizes]
+    data = repack(b"".join(text_frame(msgspec.json.encode({"body": body})) for body in bodies))
+
+    found, at = [], 0
+    while at < len(data):
+        start, end = frame_end(data, at)
+        assert data[at:end] == Frame(Opcode.BINARY, data[start:end]).serialize(mask=False)
+        found.append(msgspec.msgpack.decode(data[start:end])["body"])
+        at = end
+    assert found == bodies

@@ -1,0 +1,119 @@
+"""The wheel: each connection is pinged once a turn, and only the silent ones are overdue."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.gateway.transport.connection import Connection
+from chatserver.gateway.transport.heartbeat import HeartbeatWheel
+
+
+class Peer:
+    """A connection as the wheel sees it."""
+
+    def __init__(self) -> None:
+        self.pinged_at: float | None = None
+
+
+def add_peers(wheel: HeartbeatWheel, count: int) -> list[Any]:
+    """Put so many connections onto a wheel."""
+    peers = [Peer() for _ in range(count)]
+    for peer in peers:
+        wheel.add(cast(Connection, peer))
+    return peers
+
+
+def ticks_of(wheel: HeartbeatWheel, interval_s: float) -> int:
+    """How many ticks a turn takes."""
+    return round(interval_s / wheel.tick_s)
+
+
+settings = st.tuples(st.floats(0.05, 60), st.floats(0.05, 0.95))
+
+
+@given(settings, st.integers(1, 40))
+def test_wheel_pings_each_connection_once_a_turn(setting: tuple[float, float], count: int) -> None:
+    """Whatever the interval is, nobody is forgotten and nobody pinged twice."""
+    interval_s, share = setting
+    wheel = HeartbeatWheel(interval_s, interval_s * share)
+    peers = add_peers(wheel, count)
+
+    pinged: list[Any] = []
+    for _ in range(ticks_of(wheel, interval_s)):
+        pinged += wheel.turn()[0]
+
+    assert sorted(map(id, pinged)) == sorted(map(id, peers))
+
+
+@given(settings)
+def test_wheel_names_the_silent_once_the_timeout_is_over(setting: tuple[float, float]) -> None:
+    """A peer that does not answer is overdue a timeout after its ping, within a tick and a half."""
+    interval_s, share = setting
+    timeout_s = interval_s * share
+    wheel = HeartbeatWheel(interval_s, timeout_s)
+    (peer,) = add_peers(wheel, 1)
+    pinged_at = overdue_at = None
+    for tick in range(3 * ticks_of(wheel, interval_s)):
+        due, overdue = wheel.turn()
+        if peer in overdue and overdue_at is None:
+            overdue_at = tick
+        if peer in due and pinged_at is None:
+            pinged_at, peer.pinged_at = tick, 1.0
+
+    assert pinged_at is not None
+    assert overdue_at is not None
+    waited_s = (overdue_at - pinged_at) * wheel.tick_s
+    assert abs(waited_s - timeout_s) <= 1.5 * wheel.tick_s
+
+
+@given(settings, st.integers(1, 20))
+def test_wheel_never_names_who_answers(setting: tuple[float, float], count: int) -> None:
+    """A peer that answers before the next tick stays, turn after turn."""
+    interval_s, share = setting
+    wheel = HeartbeatWheel(interval_s, interval_s * share)
+    add_peers(wheel, count)
+    for _ in range(3 * ticks_of(wheel, interval_s)):
+        due, overdue = wheel.turn()
+        assert overdue == []
+        for peer in cast(list[Any], due):
+            peer.pinged_at = 1.0
+            peer.pinged_at = None
+
+
+def test_wheel_forgets_who_has_left() -> None:
+    """A connection that is gone is neither pinged nor overdue; leaving twice is no harm."""
+    wheel = HeartbeatWheel(25, 10)
+    stays, leaves = add_peers(wheel, 2)
+    leaves.pinged_at = 1.0
+
+    wheel.remove(leaves)
+    wheel.remove(leaves)
+
+    seen: list[Any] = []
+    for _ in range(25):
+        due, overdue = wheel.turn()
+        seen += due + overdue
+    assert seen == [stays]
+
+
+@pytest.mark.parametrize(("interval_s", "tick_s"), [(25, 1.0), (4, 1.0), (2, 0.5), (0.8, 0.2)])
+def test_wheel_tick_is_a_second_at_most_and_a_quarter_of_a_turn(
+    interval_s: float, tick_s: float
+) -> None:
+    """Short intervals, as tests have them, still have slots to spread over."""
+    assert HeartbeatWheel(interval_s, interval_s / 2).tick_s == pytest.approx(tick_s)
+
+
+def test_wheel_spreads_connections_over_its_slots() -> None:
+    """Ten thousand sockets are not pinged at once."""
+    wheel = HeartbeatWheel(25, 10)
+    add_peers(wheel, 2_500)
+
+    sizes = [len(wheel.turn()[0]) for _ in range(25)]
+
+    assert sum(sizes) == 2_500
+    assert max(sizes) < 250

@@ -1,0 +1,239 @@
+"""Frames that wait for a snapshot, and what becomes of them when it does not come (promise P9)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from chatserver.config import Gateway
+from chatserver.domain.ids import Epoch, Seq, UserId
+from chatserver.domain.inbox_cursors import Coverage
+from chatserver.domain.inboxes import InboxState
+from chatserver.errors import Unavailable
+from chatserver.gateway.delivery.large_chat import Entry
+from chatserver.gateway.session.command_handler import CommandHandler
+from chatserver.gateway.session.session import Session
+from chatserver.gateway.session.session_context import Tally
+from chatserver.gateway.transport.connection import Phase
+from chatserver.protocol import frames
+from tests.support.servers.processes import eventually
+
+OLD, NEW = Epoch("E1"), Epoch("E2")
+OVERLOADED = 3002
+NONSENSE, NONSENSE_ASKED = b'{"type":"dance"}', b'{"type":"dance","id":9}'
+
+
+class Wire:
+    """A connection that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.phase = Phase.OPEN
+        self.peer = "192.0.2.1"
+
+    def start_deadline(self, seconds: float, action: Callable[[], None]) -> None:
+        """Nothing here is late."""
+
+    def send_text(self, payload: bytes) -> None:
+        self.said.append(msgspec.json.decode(payload))
+
+    def close(self, code: int, reason: str) -> None:
+        self.phase = Phase.CLOSED
+
+
+class Office:
+    """A gateway of one session, whose snapshots come when the test says so."""
+
+    def __init__(self, *, held_timeout_s: float) -> None:
+        self.settings = Gateway(held_timeout_s=held_timeout_s)
+        self.tally = Tally()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
+        self.state = InboxState(NEW, Seq(0), Seq(1), is_known=True)
+        # One object stands for all that a session reaches through its desk.
+        self.parts = self.presence = self.requests = self.channels = self.places = self
+        self.hot = self
+        self.whole_epoch = NEW
+
+    def spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        on_crash: Callable[[], None] | None = None,
+    ) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except ValueError:
+                if on_crash is not None:
+                    on_crash()
+
+        task = asyncio.create_task(guarded(), name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def announce(self, users: list[UserId]) -> list[InboxState]:
+        return [self.state]
+
+    async def open_for(self, user: UserId, start: Seq) -> Entry:
+        return Entry([], {}, {})
+
+    async def get_snapshot(
+        self,
+        user: UserId,
+        state: InboxState,
+        coverage: Coverage,
+        request: None,
+        large: Sequence[frames.LargeChat],
+    ) -> frames.Reset:
+        return await asyncio.shield(self.snapshot)
+
+    def enter(self, session: Session, entry: Entry) -> None:
+        """There are no large chats."""
+
+    def detach(self, session: Session) -> None:
+        """There are none."""
+
+    def leave(self, session: Session) -> bool:
+        return False
+
+
+class World:
+    """A session that was welcomed in one epoch, when the next one begins."""
+
+    def __init__(self, *, held_timeout_s: float = 0.05) -> None:
+        self.office, self.wire = Office(held_timeout_s=held_timeout_s), Wire()
+        self.session = Session(cast(Any, self.office), cast(Any, self.wire))
+        self.talk = CommandHandler(cast(Any, self.office), cast(Any, self.wire), self.session)
+        self.session.user = UserId("alice")
+        self.session.life.is_welcomed = True
+        self.session.go_live(OLD, Seq(5), Seq(5))
+
+    async def begin_snapshot(self) -> None:
+        """Have the session learn of the new epoch."""
+        self.session.compare(self.office.state)
+        await eventually(lambda: self.session.life.is_held)
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return [frame for frame in self.wire.said if frame["type"] == kind]
+
+
+@pytest.fixture
+async def world() -> World:
+    """A session whose frames wait for a moment only."""
+    return World()
+
+
+def send_frame(request: int) -> bytes:
+    return b'{"type":"send","id":%d,"chat":"c1","ref":"r%d","body":"hi"}' % (request, request)
+
+
+async def test_frame_that_waits_for_a_snapshot_for_too_long_is_refused(world: World) -> None:
+    """A tier that hangs is named: nobody waits for an answer that depends on it."""
+    await world.begin_snapshot()
+
+    for request in (7, 8):
+        world.talk.received(send_frame(request))
+    await eventually(lambda: len(world.of_type("error")) == 2)
+
+    assert [error["id"] for error in world.of_type("error")] == [7, 8]
+    assert {error["code"] for error in world.of_type("error")} == {"unavailable"}
+    assert all(error["temporary"] for error in world.of_type("error"))
+
+
+async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World) -> None:
+    """Nothing would tell its sender that it is lost."""
+    await world.begin_snapshot()
+
+    world.talk.received(NONSENSE)
+    world.talk.received(send_frame(7))
+    await eventually(lambda: world.of_type("error"))
+    assert len(world.of_type("error")) == 1
+    world.office.snapshot.set_result(frames.Reset(frames.Cursor(NEW, 0), [], None))
+    await eventually(lambda: len(world.of_type("error")) == 2)
+
+    assert [frame["type"] for frame in world.wire.said] == ["error", "reset", "error"]
+    assert world.wire.said[-1]["code"] == "bad_request"
+
+
+async def test_frame_that_waits_goes_on_when_the_snapshot_comes_to_nothing() -> None:
+    """The session goes on as it was, and tries again; nobody waits for that."""
+    world = World(held_timeout_s=60)
+    await world.begin_snapshot()
+
+    world.talk.received(NONSENSE_ASKED)
+    world.office.snapshot.set_exception(Unavailable("away"))
+    await eventually(lambda: world.of_type("error"))
+
+    assert world.of_type("error")[0]["id"] == 9
+    assert world.of_type("error")[0]["code"] == "bad_request"
+    assert not world.session.life.is_held
+    for task in world.office.tasks:
+        task.cancel()
+
+
+async def test_session_whose_snapshot_crashes_is_told_to_come_back(world: World) -> None:
+    """A mistake of ours ends the session: it must not stay, without events and without answers."""
+    await world.begin_snapshot()
+
+    world.office.snapshot.set_exception(ValueError("a mistake"))
+    await eventually(lambda: world.wire.phase is Phase.CLOSED)
+
+    assert world.of_type("bye")[0]["code"] == OVERLOADED
+
+
+# ── before the snapshot is there ────────────────────────────────────────────────────────────────
+
+
+class SlowWarmTier(Office):
+    """An office where loading the user takes until the test says that it failed."""
+
+    def __init__(self) -> None:
+        super().__init__(held_timeout_s=60)
+        self.state = InboxState(NEW, Seq(0), Seq(5), is_known=False)
+        self.loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.warm = self.sync = self
+        self.reads: list[int] = []
+
+    async def load_user(self, user: UserId) -> None:
+        await asyncio.shield(self.loading)
+
+    async def list_missed(self, user: UserId, after: Seq, limit: int) -> list[Any]:
+        self.reads.append(after)
+        return []
+
+    async def wait_for_room(self) -> None:
+        """There is room."""
+
+
+async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_the_inbox_is_then(
+    world: World,
+) -> None:
+    """What comes while the warm tier is waited for is told once, in the new epoch."""
+    office = world.session._desk = world.talk._desk = cast(Any, SlowWarmTier())
+    wire = cast(Any, world.wire)
+    wire.wait_for_room = office.wait_for_room
+    told: list[InboxState] = []
+
+    async def get_snapshot(user: UserId, state: InboxState, *_: object) -> frames.Reset:
+        told.append(state)
+        return frames.Reset(frames.Cursor(NEW, state.head), [], None)
+
+    office.get_snapshot = get_snapshot
+
+    world.session.compare(office.state)
+    world.session.nudge(Seq(7))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    # Another process has loaded it meanwhile.
+    office.state = dataclasses.replace(office.state, head=Seq(7), is_known=True)
+    office.loading.set_exception(Unavailable("the warm tier is away"))
+    await eventually(lambda: world.of_type("reset"))
+
+    assert office.reads == []
+    assert [state.head for state in told] == [7]

@@ -1,0 +1,31 @@
+"""Slow clients are told of to admins: queues now, closes of late, each once and not too many."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import DeviceId, UserId
+from chatserver.gateway.transport.slow_clients import SlowClients
+from chatserver.telemetry.process_stats import QUEUES_MAX, SLOW_MAX
+
+
+def connection(user: str, waiting: int) -> Any:
+    """One whose peer does not read; without a user it has no receiver yet."""
+    receiver = SimpleNamespace(user=user, device="d") if user else None
+    return SimpleNamespace(receiver=receiver, queued_bytes=waiting)
+
+
+async def test_longest_queues_and_new_closes_are_told() -> None:
+    """Bound: ten queues, the twenty newest closes; a close is told once."""
+    slow = [connection(f"u{n}", n) for n in range(QUEUES_MAX + 5)] + [connection("", 99)]
+    clients = SlowClients(cast(Any, slow), SystemClock())
+    for number in range(SLOW_MAX + 3):
+        clients.closed(UserId(f"c{number}"), DeviceId("d"), number)
+
+    told, again = await clients.find_figures(), await clients.find_figures()
+
+    assert [queue.waiting_bytes for queue in told["queues"]] == list(range(14, 4, -1))
+    assert [each.user for each in told["slow"]] == [f"c{n}" for n in range(3, SLOW_MAX + 3)]
+    assert again["slow"] == []

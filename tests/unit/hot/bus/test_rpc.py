@@ -1,0 +1,32 @@
+"""Whose share of the rpc worker a call takes."""
+
+from __future__ import annotations
+
+import contextvars
+
+import pytest
+
+from chatserver.domain.access.caller import CALLER
+from chatserver.hot.bus.rpc import AnyOperation, LoadChat, LoadKeys, OpenDirect, payer_of
+
+
+@pytest.mark.parametrize(
+    ("caller", "operation", "payer"),
+    [
+        ("", OpenDirect("alice", "bob"), "alice"),
+        ("carol", OpenDirect("alice", "bob"), "carol"),
+        ("", LoadChat("c1"), "c1"),
+        ("carol", LoadChat("c1"), "carol"),
+        ("", LoadKeys(), ""),
+    ],
+)
+def test_payer_of_a_call_is_the_user_whose_request_caused_it(
+    caller: str, operation: AnyOperation, payer: str
+) -> None:
+    """A chat loaded for a request is charged to its user, one loaded for a send to itself."""
+
+    def find() -> str:
+        CALLER.set(caller)
+        return payer_of(operation)
+
+    assert contextvars.copy_context().run(find) == payer

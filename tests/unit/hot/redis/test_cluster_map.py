@@ -1,0 +1,104 @@
+"""Reading what the nodes of a cluster say, and finding out who serves a slot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from chatserver.errors import CorruptData
+from chatserver.hot.redis.cluster_map import Claims, View, parse_view
+from chatserver.hot.redis.keys import SLOTS, slot_of
+
+NODES = """\
+aa 10.0.0.1:7000@17000,one.example myself,master - 0 0 7 connected 0-99 200 [93->-bb]
+bb 10.0.0.2:7000@17000,two.example master - 0 171 3 connected 100-199 201-16383
+cc 10.0.0.3:7000@17000 slave bb 0 171 3 connected
+dd 10.0.0.4:7000@17000 master,fail - 171 171 1 disconnected
+ee :0@0 master,noaddr - 171 171 0 disconnected
+"""
+
+
+def view_of(text: str, asked: str = "seed") -> View:
+    """Read an answer."""
+    return parse_view(text, asked)
+
+
+def line(name: str, port: int, epoch: int, *slots: str, flags: str = "master") -> str:
+    """One node's line, as it says of itself or others say of it."""
+    return f"{name} 127.0.0.1:{port}@1{port} {flags} - 0 0 {epoch} connected {' '.join(slots)}"
+
+
+def test_view_says_who_is_who() -> None:
+    """Masters, replicas and the dead are told apart; a slot on its way is still its node's."""
+    view = view_of(NODES)
+
+    assert view.me == "aa"
+    assert [m.id for m in view.members.values() if m.is_master] == ["aa", "bb", "dd", "ee"]
+    assert [m.id for m in view.members.values() if m.is_healthy] == ["aa", "bb", "cc"]
+    assert view.members["bb"].address == "10.0.0.2:7000"
+    assert view.members["ee"].host == "seed"
+    assert (view.holds(93), view.holds(200), view.holds(150)) == (True, True, False)
+
+
+def test_view_by_name_uses_the_names_that_nodes_announce() -> None:
+    """Certificates hold names; a node without one is reached by its address."""
+    view = parse_view(NODES, "seed", by_name=True)
+
+    assert [m.host for m in view.members.values()][:3] == ["one.example", "two.example", "10.0.0.3"]
+
+
+def test_view_of_a_node_that_is_given_a_slot_holds_it() -> None:
+    """A part of the slot may be there already."""
+    view = view_of(line("aa", 1, 1, "0-9", "[42-<-bb]", flags="myself,master"))
+
+    assert (view.importing, view.holds(42), view.members["aa"].has(42)) == ({42}, True, False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "aa", NODES.replace("myself,", ""), NODES.replace("0-99", "0-9x")]
+)
+def test_view_that_cannot_be_read_is_corrupt_data(text: str) -> None:
+    """Nobody guesses where calls belong."""
+    with pytest.raises(CorruptData, match="CLUSTER NODES"):
+        view_of(text)
+
+
+def test_claims_of_a_promoted_replica_win_over_those_of_the_old_master() -> None:
+    """A node that was cut off does not know yet that another was elected (fault F12)."""
+    old = view_of("\n".join([line("aa", 1, 1, "0-99", flags="myself,master")]))
+    new = view_of("\n".join([line("aa", 1, 1), line("cc", 3, 4, "0-99", flags="myself,master")]))
+
+    assert Claims([old, new]).find_owner(50) == "cc"
+    assert Claims([new, old]).find_owner(50) == "cc"
+
+
+def test_claims_of_a_node_that_took_a_slot_win_over_those_who_have_not_heard() -> None:
+    """A slot that has just moved is where its new node says."""
+    source = view_of(
+        "\n".join([line("aa", 1, 1, "0-99", flags="myself,master"), line("bb", 2, 2, "100-200")])
+    )
+    target = view_of(
+        "\n".join(
+            [line("aa", 1, 1, "0-99"), line("bb", 2, 3, "7", "100-200", flags="myself,master")]
+        )
+    )
+
+    claims = Claims([source, target])
+
+    assert (claims.find_owner(7), claims.find_owner(8)) == ("bb", "aa")
+    assert claims.find_owner(300) is None
+
+
+@given(st.text(max_size=20))
+def test_slot_of_is_the_one_redis_counts(key: str) -> None:
+    """Hash tags, too, empty and torn ones included."""
+    assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode())
+    assert 0 <= slot_of(key) < SLOTS
+
+
+@given(st.text("ab{}", max_size=12))
+def test_slot_of_reads_tags_as_redis_does(key: str) -> None:
+    """The first brace that closes counts, and only if something is inside."""
+    assert slot_of(key) == key_slot(key.encode())

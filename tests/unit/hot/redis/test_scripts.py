@@ -1,0 +1,103 @@
+"""Scripts and their headers: callers pass names, and a name that is wrong fails at once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+
+from chatserver.hot.redis.scripts import Script, Value, all_scripts, load_script
+
+SCRIPTS = all_scripts()
+
+
+def test_load_script_reads_what_the_header_names() -> None:
+    """Keys, arguments, what an item has, and what follows behind it, each in order."""
+    accept = load_script("accept")
+
+    assert accept.keys == ("backlog", "checkpoint", "undelivered", "seqs", "where")
+    limits = ("ref_ttl_s", "backlog_max", "inbox_max", "chat_backlog_max")
+    assert accept.args == ("epoch", "gateway", *limits, "asked")
+    assert accept.item_keys == ("chat", "members", "log", "refs_even", "refs_odd")
+    assert accept.item_args == ("chat_id", "phase", "gate", "recipients", "messages")
+    assert accept.more_keys == ("inbox", "watchers")
+    assert accept.more_args == ("ref", "sender", "listed", "name", "blob")
+    assert accept.sha == hashlib.sha1(accept.source.encode()).hexdigest()
+
+
+def test_bind_returns_keys_and_arguments_in_the_script_s_order() -> None:
+    """Whatever order the caller names them in."""
+    deliver = load_script("deliver")
+    items: list[dict[str, Value]] = [
+        {"upto": 9, "after": 3, "chat_id": "c", "user": "u1", "inbox": "i1", "box": "b1"},
+        {"box": "b2", "inbox": "i2", "user": "u2", "chat_id": "d", "after": 0, "upto": 4},
+    ]
+    items = [{"epoch": "E", **item} for item in items]
+
+    keys, args = deliver.bind({"where": "w", "seqs": "s"}, {"inbox_max": 10}, items)
+
+    assert keys == ["s", "w", "b1", "i1", "b2", "i2"]
+    assert args == [10, "u1", "c", 3, 9, "E", "u2", "d", 0, 4, "E"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "args"),
+    [
+        ({}, {"owner": "me", "ttl_ms": 1}),
+        ({"lease": "k"}, {"owner": "me"}),
+        ({"lease": "k", "other": "k"}, {"owner": "me", "ttl_ms": 1}),
+        ({"lease": "k"}, {"owner": "me", "ttl_s": 1}),
+        ({"owner": "k"}, {"lease": "me", "ttl_ms": 1}),
+    ],
+)
+def test_bind_with_wrong_names_is_refused(keys: dict[str, str], args: dict[str, str | int]) -> None:
+    """A caller and a script that have grown apart never meet in Redis."""
+    with pytest.raises(TypeError, match=r"lease\.lua takes"):
+        load_script("lease").bind(keys, args)
+
+
+def test_bind_with_wrong_item_is_refused() -> None:
+    """The second item counts, too."""
+    item: dict[str, Value] = {
+        "chat_id": "c", "read": 0, "received": 0, "since": "", "version": 1
+    }  # fmt: skip
+    short: dict[str, Value] = {"chat_id": "c", "read": 0}
+
+    with pytest.raises(TypeError, match=r"open_box\.lua takes items"):
+        keys: dict[str, Value] = {"box": "k", "large": "l", "epoch": "e"}
+        load_script("open_box").bind(keys, {"epoch": "E1"}, [item, short])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
+def test_script_head_says_what_it_does_and_returns(script: Script) -> None:
+    """Who reads a script finds the sentence, the parameters and the answer at its head."""
+    head = script.source.split("\n\n")[0].split("\nlocal ")[0]
+
+    assert re.match(r"#!lua( flags=\S+)?\n-- [A-Z].*", script.source)
+    assert re.search(r"^-- returns ", script.source, re.MULTILINE), head
+    # The two that run any commands take the keys of those.
+    assert script.keys or script.item_keys or script.name in {"snapshot", "transaction"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
+def test_script_sets_no_globals(script: Script) -> None:
+    """Redis refuses a script that does; here it is found before."""
+    declared = set(re.findall(r"\blocal (?:function )?([\w, ]+)", script.source))
+    local_names = {name.strip() for names in declared for name in names.split(",")}
+    assigned = set(re.findall(r"^\s*([a-z_]\w*)(?:, [a-z_]\w*)* = ", script.source, re.MULTILINE))
+
+    assert assigned <= local_names
+
+
+def test_script_declares_whether_a_full_redis_runs_it() -> None:
+    """Only what brings in new data is refused by a full Redis; all else goes on, so it drains."""
+    flags = {script.name: script.source.partition("\n")[0] for script in SCRIPTS}
+
+    refused = {name for name, line in flags.items() if line == "#!lua"}
+    reading = {name for name, line in flags.items() if line == "#!lua flags=no-writes"}
+    going_on = {name for name, line in flags.items() if line == "#!lua flags=allow-oom"}
+
+    assert refused == {"accept", "amend", "hide", "mark"}
+    assert reading == {"absent", "snapshot"}
+    assert refused | reading | going_on == flags.keys()

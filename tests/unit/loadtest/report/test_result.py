@@ -1,0 +1,220 @@
+"""What a run becomes: a verdict, constants for the planner, a page that stands alone."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+from typing import Any
+
+import pytest
+
+from chatserver.loadtest.coordinator import Coordinator, Totals
+from chatserver.loadtest.histogram import Histogram
+from chatserver.loadtest.plan import SCENARIOS, Plan
+from chatserver.loadtest.report.html_page import render
+from chatserver.loadtest.report.result import build, to_json
+from chatserver.loadtest.report.thresholds import Thresholds, judge
+from chatserver.loadtest.server_monitor import ServerSample, parse_metrics, role_of
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def made_run(name: str = "direct", **findings: int) -> dict[str, Any]:
+    """Return the result of a run of three seconds that never was."""
+    scenario = SCENARIOS[name]
+    plan = Plan(
+        run="r",
+        url="ws://127.0.0.1:1/",
+        secret="s",
+        audience="a",
+        issuer=None,
+        token_s=600,
+        first_user=1,
+        users=20,
+        rate=100,
+        duration_s=3,
+        settle_s=1,
+        body_bytes=200,
+        seed=1,
+        connects_per_s=10,
+        shape=scenario.shape,
+        mix=scenario.mix,
+        storm_s=0,
+        preload=0,
+    )
+    run = Coordinator([plan])
+    latencies = Histogram()
+    for n in range(1000):
+        latencies.record(1000 + n * 10)
+    for second in range(3):
+        parts = {"ack": latencies.to_json(), "delivered": latencies.to_json()}
+        counts = {"offered": 100, "sent": 100, "acked": 100, "delivered": 200}
+        told = {"second": second, "expected": 200 * (second + 1), "counts": counts}
+        run.totals.add_second(0, {**told, "histograms": parts})
+        run.totals.note_look(second, {"cpu_s": {"gateway": second * 0.2}, "backlog": 3 - second})
+    kinds = dict.fromkeys(("lost", "duplicate", "disordered", "mismatched", "jumped"), 0)
+    run.totals.results.append(
+        {
+            "took_s": 3.0,
+            "cpu_s": 0.3,
+            "findings": {**kinds, **findings},
+            "examples": [HOSTILE],
+            "refusals": {},
+            "last_failure": "",
+            "fatal": "",
+            "unacked": 0,
+            "unsent": 0,
+        }
+    )
+    run.before = ServerSample(cpu_s={"gateway": 1.0}, redis_bytes=1000, write_units=10, stored=5)
+    run.after = ServerSample(
+        cpu_s={"gateway": 1.6}, redis_bytes=31_000, write_units=610, stored=305
+    )
+    ceiling = {"per_s": 1000.0, "deliveries_per_s": 2000.0, "cpu_us_per_action": 9.0}
+    ceiling |= {"seconds": 2.0, "processes": 1}
+    return build(
+        scenario, run, pids={"gateway": [1]}, has_redis=True, ceiling=ceiling, load_average=()
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "findings", "broken"),
+    [
+        (Thresholds(), {}, ""),
+        (Thresholds(), {"lost": 1}, "lost"),
+        (Thresholds(loss=1), {"lost": 1}, ""),
+        (Thresholds(), {"duplicate": 1}, "duplicates"),
+        (Thresholds(), {"jumped": 1}, "out of order"),
+        (Thresholds(p99_ms=20), {}, ""),
+        (Thresholds(p99_ms=10), {}, "p99 of delivered"),
+        (Thresholds(p999_ms=10), {}, "p99.9 of delivered"),
+        (Thresholds(achieved_share=1.0), {}, ""),
+    ],
+)
+def test_verdict_names_each_threshold_that_was_broken(
+    bounds: Thresholds, findings: dict[str, int], broken: str
+) -> None:
+    """And no other."""
+    verdict = judge(made_run(**findings), bounds)
+
+    assert verdict["is_ok"] is (not broken)
+    assert len(verdict["broken"]) == bool(broken)
+    assert broken in "".join(verdict["broken"])
+
+
+def test_verdict_of_a_part_is_never_good() -> None:
+    """A process of the tool that died may have seen the loss."""
+    result = made_run()
+    result |= {"ended": "broken", "why_broken": "a process was killed"}
+
+    verdict = judge(result, Thresholds())
+
+    assert not verdict["is_ok"]
+    assert verdict["broken"] == ["the figures are not whole: a process was killed"]
+
+
+def test_constants_are_differences_over_what_was_done() -> None:
+    """What the server used meanwhile, for each message; what was not seen is no 0."""
+    constants = made_run()["constants"]
+
+    assert constants["gateway_cpu_us_per_message"]["value"] == 2000.0
+    assert constants["gateway_cpu_us_per_delivery"]["value"] == 1000.0
+    assert constants["deliveries_per_message"]["value"] == 2.0
+    assert constants["redis_bytes_per_message"]["value"] == 100.0
+    assert constants["write_units_per_message"]["value"] == 2.0
+    assert constants["redis_cpu_us_per_message"]["value"] is None
+    assert "no such process" in constants["redis_cpu_us_per_message"]["how"]
+    mixed = made_run("mixed")["constants"]
+    assert mixed["gateway_cpu_us_per_message"]["value"] is None
+
+
+def test_series_tells_each_second_and_the_tools_share_of_its_ceiling() -> None:
+    """A second has its own percentiles, and what was missing at its end."""
+    result = made_run()
+
+    assert [row["acked"] for row in result["series"]] == [100, 100, 100]
+    assert [row["backlog"] for row in result["series"]] == [3, 2, 1]
+    assert result["series"][0]["delivered_p99"] == pytest.approx(10.9, rel=0.01)
+    assert result["tool"]["used_of_ceiling"] == 0.1
+
+
+class _Page(html.parser.HTMLParser):
+    """Notes tags, attributes and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all_of(self, tag: str) -> list[dict[str, str | None]]:
+        """Return the attributes of each such tag."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def test_page_stands_alone_and_tells_each_chart_in_words_and_numbers() -> None:
+    """Nothing is loaded or run; each chart has a title, a description and a table."""
+    result = made_run()
+    result["verdict"] = judge(result, Thresholds(p99_ms=1))
+
+    text = render(result)
+
+    page = _Page(text)
+    charts = [one for one in page.all_of("svg") if one.get("role") == "img"]
+    ids = [one["id"] for _, one in page.tags if "id" in one]
+    assert len(charts) == len(page.all_of("figure")) == len(page.all_of("details")) >= 5
+    assert len(page.all_of("desc")) == len(charts) and len(ids) == len(set(ids))
+    for chart in charts:
+        assert set((chart["aria-labelledby"] or "").split()) <= set(ids)
+    assert not [tag for tag, _ in page.tags if tag in {"script", "img", "link", "iframe"}]
+    assert "http" not in text.replace("http-equiv", "") and "url(" not in text
+    assert "A threshold was broken" in text and "prefers-color-scheme: dark" in text
+
+
+def test_page_of_nothing_is_still_a_page() -> None:
+    """A load that was stopped before anything came has a report too."""
+    result = made_run()
+    result |= {"series": [], "histograms": {}, "latency_ms": {}, "ended": "interrupted"}
+    result["verdict"] = judge(result, Thresholds())
+
+    assert "interrupted" in render(result)
+    assert json.loads(to_json(result)) == json.loads(json.dumps(result))
+
+
+def test_metrics_of_all_labels_are_added_up() -> None:
+    """A backlog is told by partition; comments and empty lines are none."""
+    text = '# HELP a b\n\na{partition="0"} 3.0\na{partition="1 x"} 4\nb 1e3\n'
+
+    assert parse_metrics(text) == {"a": 7.0, "b": 1000.0}
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        (["python", "-m", "chatserver.cli.main", "gateway"], "gateway"),
+        (["python", "/opt/bin/chatserver", "worker", "all"], "worker"),
+        (["python", "-m", "chatserver.cli.main", "dev"], None),
+        (["redis-server 127.0.0.1:6379"], "redis"),
+        (["/opt/dynoxide", "serve"], "dynamodb"),
+        (["/bin/sh"], None),
+        ([], None),
+    ],
+)
+def test_role_of_a_process_is_told_by_its_command(command: list[str], role: str | None) -> None:
+    """What is not of a server is charged to nobody."""
+    assert role_of(command) == role
+
+
+def test_totals_of_a_long_run_keep_percentiles_and_not_every_second_whole() -> None:
+    """A run of an hour fits into memory, and its first second is told as exactly as its last."""
+    totals, one = Totals(), Histogram()
+    one.record(5000)
+    told = {"expected": 0, "counts": {}, "histograms": {"ack": one.to_json()}}
+
+    for second in range(200):
+        totals.add_second(0, {**told, "second": second})
+
+    assert {totals.percentile_ms(n, "ack", 0.99) for n in range(200)} == {5.0}
+    assert len(totals._parts) <= 31

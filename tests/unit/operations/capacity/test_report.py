@@ -1,0 +1,247 @@
+"""The sheet of `chatserver plan`: every name has a source, more users never need less."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chatserver.config import Settings
+from chatserver.domain.quantities import parse_quantity
+from chatserver.errors import ConfigError
+from chatserver.operations.capacity.cli import told
+from chatserver.operations.capacity.formulas import names_in
+from chatserver.operations.capacity.inputs import INPUTS
+from chatserver.operations.capacity.report import (
+    Plan,
+    load_constants,
+    make_plan,
+    names_without_source,
+)
+from chatserver.operations.cost.prices import load_prices
+
+PRICES = load_prices()
+CONSTANTS, _ = load_constants()
+# What grows as users do, to the last digit; what is left is rounded up, or is of one.
+LINEAR = (
+    "connections",
+    "messages_per_s",
+    "active_chats",
+    "gateway_cores",
+    "redis_bytes",
+    "write_units_per_s",
+    "read_units_per_s",
+    "dynamodb_bytes",
+    "on_demand_usd",
+    "provisioned_usd",
+    "archive_bytes",
+    "s3_usd",
+    "egress_bytes",
+)
+
+
+def defaults(**changes: float) -> dict[str, float]:
+    """The inputs, as the command has them."""
+    found = {
+        each.name: parse_quantity(each.default, each.kind, each.name, each.least, each.most)
+        for each in INPUTS
+    }
+    return found | changes
+
+
+def plan(removal: Any = "worker", **changes: float) -> Plan:
+    """A plan with the constants and prices of the package."""
+    return make_plan(defaults(**changes), removal, CONSTANTS, [], PRICES)
+
+
+def values_of(made: Plan) -> dict[str, float]:
+    """Its rows."""
+    return {line.name: line.value for line in made.lines}
+
+
+def test_every_name_of_the_sheet_has_a_source_and_every_constant_a_use() -> None:
+    """A price or constant that nobody reads is a line that was forgotten."""
+    made = plan()
+    read = {name for line in made.lines for name in names_in(line.formula)}
+
+    assert names_without_source(CONSTANTS, PRICES) == []
+    assert set(CONSTANTS) - read == set()
+    assert all(each.how and each.value is not None for each in CONSTANTS.values())
+
+
+def test_constants_that_are_settings_are_the_settings_defaults() -> None:
+    """What somebody changes in config.py is changed here, too."""
+    ours = Settings()
+    found = {name: each.value for name, each in CONSTANTS.items()}
+    inputs = defaults()
+
+    assert found["connections_per_gateway"] == ours.gateway.connections_max
+    assert found["fanout_members_max"] == ours.chats.fanout_members_max
+    assert found["body_inline_bytes_max"] == ours.warm.body_inline_bytes_max
+    assert found["segment_entries_min"] == ours.archive.segment_entries_min
+    assert found["archive_moves_per_day"] == 86_400 / ours.archive.wait_s
+    assert inputs["inbox_max"] == ours.redis.inbox_max
+    assert inputs["log_max"] == ours.redis.log_max
+    assert ours.redis.ref_ttl_s == 86_400  # `refs_bytes` are those of a day
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.floats(1, 1e10),
+    st.floats(1.1, 10),
+    st.floats(0, 1),
+    st.floats(2, 5000),
+    st.floats(0.01, 500),
+    st.floats(0.1, 1000),
+)
+def test_more_users_never_need_less_and_rates_are_linear(
+    users: float, times: float, share: float, size: float, messages: float, retention: float
+) -> None:
+    """Whatever else is asked for; and nothing is negative or no number."""
+    others = {
+        "group_share": share,
+        "group_size": size,
+        "messages_per_user_day": messages,
+        "retention": retention,
+    }
+    less = values_of(plan(users=users, **others))
+    more = values_of(plan(users=users * times, **others))
+
+    # Larger nodes are fewer, and a little cheaper by the byte; partitions are of a deployment.
+    fewer = {"usd_per_user", "partitions", "masters", "redis_nodes"}
+    cheaper = {"redis_usd", "total_usd", "total_provisioned_usd"}
+    for name, value in less.items():
+        assert math.isfinite(value) and value >= 0, name
+        if name not in fewer:
+            assert more[name] >= value * (0.99 if name in cheaper else 1 - 1e-9), name
+    for name in LINEAR:
+        assert more[name] == pytest.approx(less[name] * times, rel=1e-6), name
+
+
+@pytest.mark.parametrize("users", [1, 10_000, 10_000_000, 1_000_000_000, 1e11])
+def test_plan_of_any_size_is_sound(users: float) -> None:
+    """From one user to more than there are people: whole machines, enough of them, a sane sum."""
+    made = plan(users=users)
+    found = values_of(made)
+
+    assert found["gateways"] >= 2
+    assert found["gateways"] * 50_000 >= found["connections"]
+    assert found["gateways"] >= found["gateway_cores"]
+    assert found["masters"] >= found["redis_cores"]
+    assert math.log2(found["partitions"]).is_integer()
+    assert 1 <= found["partitions"] <= 1024
+    assert found["redis_nodes"] <= found["deployments"] * 500
+    assert found["masters"] / found["deployments"] <= found["partitions"]
+    assert made.usd_per_month["total"] == pytest.approx(
+        sum(usd for tier, usd in made.usd_per_month.items() if tier != "total")
+    )
+
+
+def test_what_is_beyond_a_limit_is_said() -> None:
+    """A small plan has nothing to say of limits, a large one names each."""
+    small = " ".join(plan(users=1000).warnings)
+    large = " ".join(plan(users=1e9).warnings)
+    busy = " ".join(plan(users=100, chats_per_user=1, group_share=1, messages_per_user_day=1e5,
+                         group_size=100, peak=100).warnings)  # fmt: skip
+    wide = " ".join(plan(group_size=1000).warnings)
+
+    assert "quota" not in small.lower() and "deployments" not in small
+    assert "Service Quotas" in large
+    assert "deployments" in large
+    assert "shards" in busy
+    assert "CHAT_CHATS_FANOUT_MEMBERS_MAX" in wide
+
+
+def test_ttl_takes_the_removals_from_the_bill() -> None:
+    """By as much as the warning says."""
+    worker, ttl = plan(users=1e7), plan("ttl", users=1e7)
+    units = values_of(worker)["write_units_message"] * values_of(worker)["messages_per_s"]
+
+    saved = values_of(worker)["write_units_per_s"] - values_of(ttl)["write_units_per_s"]
+    assert saved == pytest.approx(units)
+    usd = worker.usd_per_month["dynamodb"] - ttl.usd_per_month["dynamodb"]
+    assert any(f"{usd:,.0f} USD a month are for taking out" in each for each in worker.warnings)
+    assert not any("taking out" in each for each in ttl.warnings)
+
+
+def test_long_texts_leave_the_item_for_the_bucket() -> None:
+    """A pointer is a unit; what is inline is one a KB."""
+    inline, long = values_of(plan(message_bytes=30_000)), values_of(plan(message_bytes=100_000))
+
+    assert inline["write_units_direct"] == pytest.approx(math.ceil(30_234 / 1024) + 3.02)
+    assert long["write_units_direct"] == pytest.approx(4.02)
+    assert inline["bodies_bytes"] == 0 < long["bodies_bytes"]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None:
+    """What it measured counts; what it could not, and what the sheet does not read, does not."""
+    results = {
+        "schema": 1,
+        "scenario": "direct",
+        "constants": {
+            "gateway_cpu_us_per_message": {"value": 68.0, "unit": "µs", "how": "measured"},
+            "redis_cpu_us_per_message": {"value": None, "unit": "µs", "how": "not found"},
+            "redis_bytes_per_idle_session": {"value": -3.5, "unit": "bytes", "how": "it shrank"},
+            "body_bytes": {"value": 200, "unit": "bytes", "how": "as sent"},
+        },
+    }
+    constants, taken = load_constants(write(tmp_path / "r.json", json.dumps(results)))
+
+    made = make_plan(defaults(), "worker", constants, taken, PRICES)
+
+    assert taken == made.from_results == ["gateway_cpu_us_per_message"]
+    assert constants["redis_cpu_us_per_message"] == CONSTANTS["redis_cpu_us_per_message"]
+    assert values_of(made)["gateway_us"] == pytest.approx(values_of(plan())["gateway_us"] + 34)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file"),
+        ("{", "truncated"),
+        ('{"constants": {}}', "schema"),
+        ('{"schema": 2, "constants": {}}', "schema 2, known is 1"),
+        (
+            '{"schema": 1, "constants": {"page_cpu_us": {"value": "a", "unit": "", "how": ""}}}',
+            "$.constants",
+        ),
+    ],
+)
+def test_results_that_are_none_are_refused_by_name(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    """The file, and what is wrong with it."""
+    path = tmp_path / "r.json"
+    if text is not None:
+        write(path, text)
+
+    with pytest.raises(ConfigError) as refused:
+        load_constants(path)
+
+    assert str(path) in refused.value.problems[0]
+    assert why in refused.value.problems[0]
+
+
+def test_worked_example_is_what_the_sheet_says() -> None:
+    """The table of docs/capacity.md, cell by cell."""
+    text = (Path(__file__).parents[4] / "docs" / "capacity.md").read_text("utf-8")
+    plans = [{line.name: line for line in plan(users=n).lines} for n in (1e4, 1e7, 1e9)]
+    rows = re.findall(r"^\| `(\w+)` \((.+?)\) \| (.+) \|$", text, re.M)
+
+    assert len(rows) > 20
+    for name, label, cells in rows:
+        assert label == plans[0][name].label
+        assert cells.split(" | ") == [told(each[name]) for each in plans], name
+    for each in INPUTS:
+        assert f"`--{each.name.replace('_', '-')}`" in text

@@ -1,0 +1,139 @@
+"""Dollars of units and bytes, each with the formula that it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chatserver.errors import ConfigError
+from chatserver.operations.cost import report as costs
+from chatserver.operations.cost.prices import load_prices
+from chatserver.telemetry.dynamodb_usage import CHATS_MAX, Spending
+
+PRICES = load_prices()
+SPENT = Spending(
+    {
+        ("persist", "messages", "write"): 3_000_000.0,
+        ("persist", "messages", "read"): 1_000_000.0,
+        ("history", "messages", "read"): 9_000_000.0,
+        ("accounts", "directory", "write"): 1_000_000.0,
+    },
+    {"write": {"a": 100.0, "b": 5.0}, "read": {"b": 1_000.0}},
+    {"write": 105.0 + CHATS_MAX + 1, "read": 1_000.0},
+    1_000_000,
+)
+
+
+def money_of(formula: str) -> float:
+    """What a formula comes to: it is arithmetic, if one reads 2^30 and units right."""
+    for word in (" provisioned", " used", " h", " a month", " messages", ","):
+        formula = formula.replace(word, "")
+    return float(eval(formula.replace("^", "**"), {"__builtins__": {}}))
+
+
+def test_units_on_demand_are_paid_by_the_million() -> None:
+    """Dearest first, and all of them together."""
+    rates = costs.on_demand_rates(PRICES)
+
+    lines = costs.feature_lines(SPENT, rates)
+    total = costs.total_line(SPENT, rates)
+    each = costs.message_line(total, SPENT.messages)
+
+    assert [(line.name, line.table, round(line.usd, 9)) for line in lines] == [
+        ("persist", "messages", 2.0),
+        ("history", "messages", 1.125),
+        ("accounts", "directory", 0.625),
+    ]
+    assert total.usd == pytest.approx(3.75)
+    assert each is not None
+    assert (each.write_units, each.read_units) == (4.0, 10.0)
+    assert each.usd == pytest.approx(3.75 / 1_000_000)
+    for line in (*lines, total, each):
+        assert money_of(line.formula) == pytest.approx(line.usd)
+
+
+def test_capacity_that_is_provisioned_is_shared_by_what_was_used_of_it() -> None:
+    """What nobody used is paid by those who used the rest."""
+    held = [costs.Capacity("messages", 0, 0, 100, 50), costs.Capacity("m/sender", 0, 0, 100, 50)]
+    rates = costs.provisioned_rates(PRICES, held, SPENT, 10)
+
+    lines = costs.feature_lines(SPENT, rates)
+    total = costs.total_line(SPENT, rates)
+
+    assert total.usd == pytest.approx(200 * 240 * 0.00065 + 100 * 240 * 0.00013)
+    assert sum(line.usd for line in lines) == pytest.approx(total.usd)
+    for line in (*lines, total):
+        assert money_of(line.formula) == pytest.approx(line.usd)
+
+
+def test_chats_that_cost_most_come_first_with_the_bound_of_what_is_not_told() -> None:
+    """A write costs five times a read."""
+    rates = costs.on_demand_rates(PRICES)
+
+    lines = costs.chat_lines(SPENT, rates)
+
+    assert [(line.name, line.write_units, line.read_units) for line in lines] == [
+        ("b", 5.0, 1_000.0),
+        ("a", 100.0, 0.0),
+    ]
+    assert [line.name for line in costs.chat_lines(SPENT, rates, 1)] == ["b"]
+    assert costs.chats_error(SPENT) == {"read": 0.0, "write": 1.0}
+
+
+def test_days_are_added_up() -> None:
+    """Units, chats and messages; of no day at all nothing is told."""
+    both = costs.add_up([SPENT, SPENT])
+
+    assert both.units["history", "messages", "read"] == 18_000_000.0
+    assert both.chats["write"] == {"a": 200.0, "b": 10.0}
+    assert (both.messages, both.chat_totals["read"]) == (2_000_000, 2_000.0)
+    assert costs.add_up(()).is_empty
+    assert costs.message_line(costs.total_line(SPENT, costs.on_demand_rates(PRICES)), 0) is None
+
+
+def test_bytes_are_paid_by_the_gigabyte_and_month() -> None:
+    """Each tier at its own price."""
+    table = costs.stored_line("dynamodb", "messages", 3, 2**31, 0.25)
+    redis = costs.redis_line("r", 3, 2**31, PRICES)
+
+    assert table.usd == 0.5
+    assert redis.usd == pytest.approx(2 * 730 * 0.0168)
+    for line in (table, redis):
+        assert money_of(line.formula) == pytest.approx(line.usd)
+
+
+def test_prices_of_a_file_are_laid_over_those_of_the_package(tmp_path: Path) -> None:
+    """Whole or in part."""
+    file = tmp_path / "prices.toml"
+    file.write_text('as_of = "2031-01"\n[dynamodb]\nread_units_per_million_usd = 7\n', "utf-8")
+
+    prices = load_prices(file)
+
+    assert (prices.as_of, prices.region) == ("2031-01", "us-east-1")
+    assert prices.dynamodb.read_units_per_million_usd == 7
+    assert prices.dynamodb.write_units_per_million_usd == 0.625
+    assert prices.s3 == PRICES.s3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[dynamodb]\nreads = 1\n", "reads"),
+        ("[dynamodb]\nread_units_per_million_usd = -1\n", "read_units_per_million_usd"),
+        ('[s3]\nstorage_per_gb_month_usd = "x"\n', "storage_per_gb_month_usd"),
+        ("s3 = 3\n", "s3"),
+        ("[", "not TOML"),
+        (None, "No such file"),
+    ],
+)
+def test_prices_that_are_wrong_are_refused_by_name(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    """A misspelt price is not ignored."""
+    file = tmp_path / "prices.toml"
+    if text is not None:
+        file.write_text(text, "utf-8")
+
+    with pytest.raises(ConfigError, match=why):
+        load_prices(file)

@@ -1,0 +1,134 @@
+"""What entries do to messages: the same for all who apply them in order, however often."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import apply_entry, is_message, tombstone_of
+from chatserver.protocol.frames import ENTRY_KINDS, Message
+
+ONE = Message(1, 1001, "c", "M1", "alice", "r1", "text", "one", reply_to=None, expires_at=99)
+
+
+def entry(seq: int, kind: str, body: str = "", sender: str = "alice") -> Message:
+    """A change of message 1."""
+    return Message(seq, 1000 + seq, "c", f"M{seq}", sender, f"r{seq}", kind, body, target=1)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> list[Message]:
+    """Some changes, in rising seq; an edit may have lost its text."""
+    made = []
+    for seq in range(2, 2 + draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from(["edit", "edit", "reaction", "reaction", "delete", "member"]))
+        change = entry(
+            seq, kind, draw(st.sampled_from(["", "x", "y"])), draw(st.sampled_from("abc"))
+        )
+        is_blank = kind == "edit" and draw(st.booleans())
+        made.append(tombstone_of(change, seq) if is_blank else change)
+    return made
+
+
+def apply_all(message: Message, entries: list[Message]) -> Message:
+    """Apply entries in their order."""
+    for each in entries:
+        message = apply_entry(message, each)
+    return message
+
+
+@given(changes(), st.integers(0, 9))
+def test_entries_applied_again_from_any_point_change_nothing(
+    entries: list[Message], start: int
+) -> None:
+    """A replay that began earlier ends where it was."""
+    final = apply_all(ONE, entries)
+
+    assert apply_all(final, entries[start:]) == final
+
+
+@given(changes(), st.integers(0, 9))
+def test_entries_applied_in_two_parts_are_applied_all(entries: list[Message], cut: int) -> None:
+    """It does not matter where one batch ends and the next begins."""
+    assert apply_all(apply_all(ONE, entries[:cut]), entries[cut:]) == apply_all(ONE, entries)
+
+
+@given(changes())
+def test_message_keeps_its_place_and_names(entries: list[Message]) -> None:
+    """Whatever happens to it, it is the same message, and it ends when it was to end."""
+    final = apply_all(ONE, entries)
+
+    names = ("seq", "ts", "chat", "mid", "sender", "ref", "kind", "expires_at")
+    assert [getattr(final, name) for name in names] == [getattr(ONE, name) for name in names]
+
+
+@given(changes())
+def test_deleted_message_says_nothing_for_ever(entries: list[Message]) -> None:
+    """After a delete nothing brings a text or a reaction back."""
+    gone = apply_entry(ONE, entry(2, "delete"))
+
+    final = apply_all(gone, [msgspec.structs.replace(each, seq=each.seq + 5) for each in entries])
+
+    assert final == gone
+    assert (gone.body, gone.reactions, gone.deleted, gone.rev) == ("", {}, True, 2)
+
+
+def test_edit_gives_text_time_and_rev() -> None:
+    """What a client needs to show it as edited."""
+    edited = apply_entry(ONE, entry(4, "edit", "two"))
+
+    assert (edited.body, edited.edited_ts, edited.edited_seq, edited.rev) == ("two", 1004, 4, 4)
+
+
+def test_edit_that_lost_its_text_is_passed_over() -> None:
+    """The one that replaced it follows."""
+    blank = tombstone_of(entry(2, "edit", "two"), 3)
+
+    assert apply_entry(ONE, blank) == ONE
+
+
+def test_reaction_replaces_the_user_s_own_only() -> None:
+    """One for each user; an empty one takes it away."""
+    reacted = apply_all(
+        ONE,
+        [
+            entry(2, "reaction", "x", "bob"),
+            entry(3, "reaction", "y", "carol"),
+            entry(4, "reaction", "z", "bob"),
+            entry(5, "reaction", "", "carol"),
+        ],
+    )
+
+    assert (reacted.reactions, reacted.rev) == ({"bob": "z"}, 5)
+
+
+def test_entries_are_told_from_messages_by_kind() -> None:
+    """The five kinds are reserved."""
+    assert is_message(ONE)
+    assert not any(is_message(entry(2, kind)) for kind in ENTRY_KINDS)
+
+
+@given(changes(), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_entry_is_the_same_read_from_its_bytes(entries: list[Message], body: str) -> None:
+    """Tail, kind and place are found without parsing, whatever the body says."""
+    final = apply_all(msgspec.structs.replace(ONE, body=body), entries)
+    tail = codec.tail_of(final)
+
+    json = codec.join_message(final.seq, final.ts, tail)
+
+    assert codec.decode_message(json) == final
+    assert codec.split_message(json) == (final.seq, final.ts, tail)
+    assert codec.kind_of(tail) == final.kind
+
+
+@given(st.sampled_from(["text", "message", *ENTRY_KINDS]), st.sampled_from(["", '","kind":"x"']))
+def test_event_of_an_entry_carries_its_kind(kind: str, body: str) -> None:
+    """A message's event is a `message`, whatever its kind; that of another entry is of its kind."""
+    tail = codec.encode_entry_tail("c", "M", "alice", "r", kind, body, 1)
+
+    event = msgspec.json.decode(codec.join_event("E", 9, codec.entry_event_body("c", 7, 70, tail)))
+
+    assert event["kind"] == (kind if kind in ENTRY_KINDS else "message")
+    assert (event["cs"], event["message"]["kind"], event["message"]["body"]) == (7, kind, body)

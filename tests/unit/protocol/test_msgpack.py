@@ -1,0 +1,80 @@
+"""The same objects as msgpack: both ways, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+from json import loads
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.errors import BadRequest
+from chatserver.protocol import codec, msgpack
+
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_object_is_the_same_in_both_forms(value: Any) -> None:
+    """What is said does not depend on the form in which it travels."""
+    json = msgspec.json.encode(value)
+
+    assert msgspec.msgpack.decode(msgpack.from_json(json)) == value
+    assert msgspec.json.decode(msgpack.to_json(msgspec.msgpack.encode(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "not valid msgpack"),
+        (b"\xc1", "not valid msgpack"),
+        (b"\x81\xa1", "not valid msgpack"),
+        (b"\xdf\xff\xff\xff\xff", "not valid msgpack"),  # a map of four thousand million
+        (b"\xdd\xff\xff\xff\xff", "not valid msgpack"),  # and such an array
+        (b"\xdb\xff\xff\xff\xff", "not valid msgpack"),  # and such a text
+        (b"\xa2\xff\xfe", "not valid msgpack"),  # text that is no UTF-8
+        (b"\xc0\xc0", "not valid msgpack"),  # something behind the object
+        (msgspec.msgpack.encode({"token": b"bytes"}), "bytes"),
+        (msgspec.msgpack.encode([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]), "datetime"),
+        (msgspec.msgpack.encode(msgspec.msgpack.Ext(5, b"x")), "Ext"),
+        (msgspec.msgpack.encode({1: 2}), "key is not text"),
+        (b"\x91" * 40 + b"\xc0", "nested more than 32 deep"),
+        (b"\x91" * 200_000 + b"\xc0", "not valid msgpack|nested"),
+    ],
+)
+def test_what_json_has_no_word_for_is_refused(data: bytes, problem: str) -> None:
+    """A hostile length costs nothing, and nothing is guessed."""
+    with pytest.raises(msgpack.NotPacked, match=problem):
+        msgpack.to_json(data)
+
+
+@pytest.mark.parametrize("text", ["body", "id-of-a-chat", "key"])
+def test_half_a_character_stays_one_for_the_decoder_of_frames_to_refuse(text: str) -> None:
+    """Some encoders pack a lone surrogate as three bytes: a mistake of one frame, with its id."""
+    fields = {"type": "send", "id": 7, "\u20ac": "\ufffd", text: "aHALb"}
+    data = msgspec.msgpack.encode(fields).replace(b"HAL", b"\xed\xa0\xbd")
+
+    json = msgpack.to_json(data)
+
+    with pytest.raises(BadRequest, match="has half a character") as caught:
+        codec.decode_client_frame(json)
+    assert not isinstance(caught.value, codec.NotJson)
+    assert codec.find_request_id(json) == 7
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_become_json_or_are_refused(data: bytes) -> None:
+    """Nothing else can happen to a frame."""
+    try:
+        json = msgpack.to_json(data)
+    except msgpack.NotPacked:
+        return
+    loads(json)  # of a frame with half a character, msgspec would refuse it

@@ -1,0 +1,417 @@
+"""Chats as a user sees them: the list, its pages and lines, marks and typing."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Ref, Seq, Ts, UserId
+from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult, Place
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.errors import BadRequest, ChatError, NotFound, TooLarge, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.chats.service import (
+    MEMBERS_SHOWN_MAX,
+    READERS_TOLD_MAX,
+    SNAPSHOT_CHATS,
+    Chats,
+)
+from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
+
+FAR = (GatewayId("gw2"),)
+
+
+@dataclasses.dataclass
+class Hot:
+    """Boxes, logs and what is told, as one fake."""
+
+    boxes: list[BoxChat] = dataclasses.field(default_factory=list)
+    marks: dict[UserId, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    tops: dict[ChatId, int] = dataclasses.field(default_factory=dict)
+    logged: bool = True
+    asides: tuple[int, ...] = ()
+    result: MarkResult = MarkResult(True, Seq(4), Seq(5))  # noqa: RUF009  # frozen
+    listed: set[UserId] = dataclasses.field(default_factory=set)
+    appended: list[tuple[list[UserId], bytes]] = dataclasses.field(default_factory=list)
+    levels: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
+    is_loaded: bool = True  # Redis has all chats of the user
+    is_member: bool = True  # the user has the chat that is marked
+    told: bool = False  # the inboxes have heard of these marks, or of newer ones
+    nudged: list[UserId] = dataclasses.field(default_factory=list)
+    signals: list[tuple[UserId, bytes]] = dataclasses.field(default_factory=list)
+
+    async def find_all_chats(self, user: UserId) -> list[BoxChat] | None:
+        return list(self.boxes) if self.is_loaded else None
+
+    async def is_known(self, user: UserId) -> bool:
+        return self.is_loaded
+
+    async def get_marks(self, user: UserId, chat: ChatId) -> tuple[Seq, Seq]:
+        read, received = self.marks.get(user, (0, 0))
+        return Seq(read), Seq(received)
+
+    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult:
+        if not self.is_loaded or not self.is_member:
+            raise NotFound("chat: no such chat, or you are not a member")
+        return self.result
+
+    async def append_event(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
+    ) -> list[Place]:
+        self.appended.append((list(users), body))
+        new = [user for user in users if not (is_listed and user in self.listed)]
+        self.listed |= set(users)
+        return [Place(user, int(user in new), Seq(1), FAR) for user in users]
+
+    async def append_marks(
+        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
+    ) -> list[Place]:
+        self.levels.append((reader, level))
+        places = await self.append_event(users, chat, body)
+        return [dataclasses.replace(place, appended=int(not self.told)) for place in places]
+
+    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]:
+        return [FAR for _ in users]
+
+    async def get_head(self, chat: ChatId) -> ChatHead:
+        return ChatHead(Seq(self.tops.get(chat, 0)), is_open=True)
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
+        top = self.tops.get(chat, 0)
+        if not self.logged or not top:
+            return []
+        tail = codec.encode_message_tail(chat, "m", BOB, "r", "text", f"hot {top}", None)
+        return [LogEntry(Seq(top), Ts(1000 + top), tail)]
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        return []
+
+    async def count_asides(
+        self, chat: ChatId, after: Seq, now_s: float, hidden: Collection[int] = frozenset()
+    ) -> int:
+        return sum(seq > after for seq in {*self.asides, *hidden})
+
+    async def shows_all(self, chat: ChatId) -> bool:
+        return False
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        assert gateways == FAR
+        self.nudged.append(user)
+
+    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+        self.signals.append((user, frame))
+
+
+@dataclasses.dataclass
+class Warm:
+    """The warm tier: makes chats, and has the message below a seq."""
+
+    error: ChatError | None = None
+    hot: Hot | None = None  # where users are loaded
+    created: list[tuple[str, list[str], str | None]] = dataclasses.field(default_factory=list)
+
+    async def load_user(self, user: UserId) -> None:
+        if self.error is not None:
+            raise self.error
+        if self.hot is not None:
+            self.hot.is_loaded = True
+
+    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+        return frames.ChatInfo(CHAT, "direct", sorted((user, other)))
+
+    async def create_chat(
+        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+    ) -> frames.ChatInfo:
+        self.created.append((user, list(members), name))
+        return frames.ChatInfo(CHAT, "group", [user, *members], name)
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[frames.Message]:
+        if self.error is not None:
+            raise self.error
+        assert before is not None
+        return [frames.Message(before - 1, 9, chat, "m", BOB, "r", "text", "warm")]
+
+
+def chats_of(hot: Hot, warm: Warm | None = None, *known: KnownAudiences) -> Chats:
+    """The use case; by default CHAT is the group of alice and bob."""
+    warm = warm or Warm()
+    audiences = known[0] if known else KnownAudiences(audience_of(ALICE, BOB, name="Team"))
+    return Chats(hot, audiences, hot, warm, warm, hot)
+
+
+def box(chat: str, order: int, top: int = 0, read: int = 0) -> BoxChat:
+    """A chat in a box."""
+    return BoxChat(ChatId(chat), Seq(top), Seq(read), Seq(read), Seq(order))
+
+
+# the list
+
+
+@given(st.lists(st.integers(0, 6), max_size=30), st.integers(1, 8))
+def test_chats_pages_walk_the_whole_list_once(orders: list[int], limit: int) -> None:
+    """Every chat is on one page, newest activity first, also where many stand at one place."""
+    boxes = [box(f"a-{n}-b", order) for n, order in enumerate(orders)]
+    boxes.sort(key=lambda each: (-each.order, each.chat))
+    known = KnownAudiences(*(audience_of(ALICE, BOB, chat=each.chat) for each in boxes))
+    chats = chats_of(Hot(boxes), None, known)
+    seen: list[str] = []
+    after: str | None = None
+
+    while True:
+        page, after = asyncio.run(chats.list_page(ALICE, after, limit))
+        seen += [line.chat for line in page]
+        assert len(page) <= limit
+        assert len(seen) <= len(boxes), "the pages do not end"
+        if after is None:
+            break
+        msgspec.convert({"id": 1, "after": after}, frames.Chats)  # the wire lets it through
+
+    assert seen == [each.chat for each in boxes]
+
+
+async def test_chats_of_a_user_who_is_not_loaded_are_loaded_first() -> None:
+    """A Redis that was emptied knows a part of them: no list or line is made of that."""
+    for ask in (
+        lambda chats: chats.list_page(ALICE, None, 50),
+        lambda chats: chats.get_line(ALICE, ChatId(CHAT)),
+        lambda chats: chats.mark(ALICE, frames.Mark(CHAT, read=4)),
+    ):
+        hot = Hot([box(CHAT, 5)], is_loaded=False)
+
+        with pytest.raises(Unavailable):
+            await ask(chats_of(hot, Warm(Unavailable("warm tier: down"))))
+        await ask(chats_of(hot, Warm(hot=hot)))
+
+        assert hot.is_loaded
+
+
+async def test_mark_in_a_chat_that_a_loaded_user_does_not_have_is_not_found() -> None:
+    """The warm tier is not asked each time."""
+    warm = Warm(Unavailable("warm tier: asked"))
+
+    with pytest.raises(NotFound):
+        await chats_of(Hot(is_member=False), warm).mark(ALICE, frames.Mark(CHAT, read=4))
+
+
+async def test_chats_line_of_group_tells_what_is_unread_and_last() -> None:
+    """Counts are by the head of the chat, not by what this inbox was served."""
+    hot = Hot([box(CHAT, 5, top=7, read=4)], tops={CHAT: 9})
+
+    ((line,), following) = await chats_of(hot).list_page(ALICE, None, 50)
+
+    assert following is None
+    assert (line.kind, line.top, line.read, line.unread) == ("group", 9, 4, 5)
+    assert (line.members, line.name, line.peer) == ([ALICE, BOB], "Team", None)
+    assert line.last is not None
+    assert line.last.body == "hot 9"
+
+
+async def test_chats_unread_are_messages_alone() -> None:
+    """An edit, a reaction or a newcomer is not something to read."""
+    hot = Hot([box(CHAT, 5, read=4)], tops={CHAT: 9}, asides=(2, 4, 6, 8))
+
+    ((line,), _) = await chats_of(hot).list_page(ALICE, None, 50)
+
+    assert (line.read, line.top, line.unread) == (4, 9, 3)
+
+
+async def test_chats_last_message_of_before_one_joined_is_not_shown() -> None:
+    """The list shows nothing that history does not (promise P7)."""
+    hot = Hot([box(CHAT, 5)], tops={CHAT: 9})
+    known = KnownAudiences(audience_of(ALICE, BOB, after={ALICE: 9}))
+
+    ((line,), _) = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+
+    assert line.last is None
+
+
+async def test_chats_line_of_direct_chat_has_the_marks_of_the_other() -> None:
+    """Ticks are right before the first event comes."""
+    hot = Hot([box(CHAT, 5)], marks={BOB: (3, 6)})
+    known = KnownAudiences(audience_of(ALICE, BOB, kind="direct"))
+
+    ((line,), _) = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+
+    assert line.kind == "direct"
+    assert line.peer == frames.Marks(BOB, 3, 6)
+
+
+async def test_chats_line_of_large_group_names_no_members() -> None:
+    """A list of chats does not carry hundreds of names."""
+    members = [ALICE, *(UserId(f"u{n}") for n in range(MEMBERS_SHOWN_MAX))]
+    known = KnownAudiences(audience_of(*members))
+
+    ((line,), _) = await chats_of(Hot([box(CHAT, 5)]), None, known).list_page(ALICE, None, 50)
+
+    assert line.members == []
+
+
+async def test_chats_last_message_that_left_redis_comes_from_the_warm_tier() -> None:
+    """An old chat shows its last message, too."""
+    hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
+
+    ((line,), _) = await chats_of(hot).list_page(ALICE, None, 50)
+
+    assert line.last is not None
+    assert (line.last.seq, line.last.body) == (9, "warm")
+
+
+async def test_chats_list_does_without_previews_while_the_warm_tier_is_down() -> None:
+    """A preview is not worth failing the list for."""
+    hot = Hot([box(CHAT, 5)], tops={CHAT: 9}, logged=False)
+
+    ((line,), _) = await chats_of(hot, Warm(Unavailable("down"))).list_page(ALICE, None, 50)
+
+    assert line.last is None
+    assert line.top == 9
+
+
+async def test_chats_that_are_gone_or_left_are_not_listed() -> None:
+    """A box may still name a chat that the user is no member of any more."""
+    hot = Hot([box("gone", 9), box(CHAT, 5), box("left", 3)])
+    known = KnownAudiences(audience_of(ALICE, BOB), audience_of(BOB, CAROL, chat=ChatId("left")))
+
+    lines, _ = await chats_of(hot, None, known).list_page(ALICE, None, 50)
+
+    assert [line.chat for line in lines] == [CHAT]
+
+
+async def test_snapshot_is_the_inbox_head_and_the_newest_chats() -> None:
+    """A device that starts again knows where it stands, and enough to draw its first screen."""
+    boxes = [box(f"c{n:03}", 100 - n) for n in range(SNAPSHOT_CHATS + 5)]
+    known = KnownAudiences(*(audience_of(ALICE, chat=each.chat) for each in boxes))
+    state = InboxState(Epoch("E2"), Seq(7), Seq(1), is_known=True)
+
+    cursor, lines = await chats_of(Hot(boxes), None, known).get_snapshot(ALICE, state)
+
+    assert cursor == frames.Cursor("E2", 7)
+    assert len(lines) == SNAPSHOT_CHATS
+
+
+# opening and creating
+
+
+async def test_open_direct_is_an_event_for_its_opener_once() -> None:
+    """The other user learns of it with the first message, or by opening it."""
+    hot = Hot()
+    chats = chats_of(hot)
+
+    info = await chats.open_direct(ALICE, BOB)
+    await chats.open_direct(BOB, ALICE)
+
+    assert info == frames.ChatInfo(CHAT, "direct", [ALICE, BOB])
+    assert [users for users, _ in hot.appended] == [[ALICE], [BOB]]
+    assert hot.appended[0] == ([ALICE], codec.chat_event_body(info))
+
+
+async def test_open_direct_with_oneself_is_refused() -> None:
+    """There is nobody else in it."""
+    with pytest.raises(BadRequest, match="user: must be somebody else"):
+        await chats_of(Hot()).open_direct(ALICE, ALICE)
+
+
+async def test_create_chat_tells_every_member() -> None:
+    """The creator need not name himself, but may."""
+    hot, warm = Hot(), Warm()
+    frame = frames.CreateChat(1, "r", [BOB, ALICE, CAROL], "  Náme ")
+
+    info = await chats_of(hot, warm).create_chat(ALICE, frame)
+
+    assert warm.created == [(ALICE, [BOB, CAROL], "Náme")]
+    assert set(hot.nudged) == {ALICE, BOB, CAROL}
+    assert info.members == [ALICE, BOB, CAROL]
+
+
+@pytest.mark.parametrize(
+    ("members", "name", "error", "why"),
+    [
+        ([BOB, CAROL, BOB], None, BadRequest, "members: each may be named once"),
+        ([ALICE], None, BadRequest, "members: must name somebody else"),
+        ([BOB], " ", BadRequest, "name: must not be empty"),
+        ([BOB], "x" * 81, TooLarge, "name: must be at most 80 characters"),
+    ],
+)
+async def test_create_chat_with_bad_input_creates_nothing(
+    members: list[str], name: str | None, error: type[Exception], why: str
+) -> None:
+    """It is refused by field before any tier hears of it."""
+    warm = Warm()
+
+    with pytest.raises(error, match=why):
+        await chats_of(Hot(), warm).create_chat(ALICE, frames.CreateChat(1, "r", members, name))
+
+    assert warm.created == []
+
+
+# marks and typing
+
+
+async def test_mark_that_moved_is_told_to_all_members() -> None:
+    """The others see how far the user has read, the user's own devices too."""
+    hot = Hot()
+
+    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+
+    ((users, body),) = hot.appended
+    assert users == [ALICE, BOB]
+    assert body == codec.read_event_body(CHAT, frames.Marks(ALICE, 4, 5))
+    assert hot.nudged == [ALICE, BOB]
+    assert hot.levels == [(ALICE, 4 + 5)]
+
+
+async def test_mark_that_the_inboxes_know_is_told_to_nobody() -> None:
+    """A report that is late does not wake a device."""
+    hot = Hot(told=True)
+
+    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.nudged == []
+
+
+async def test_mark_that_did_not_move_is_told_to_nobody() -> None:
+    """Repeats cost nothing."""
+    hot = Hot(result=MarkResult(False, Seq(4), Seq(5)))
+
+    await chats_of(hot).mark(ALICE, frames.Mark(CHAT, read=4))
+
+    assert hot.appended == []
+
+
+async def test_mark_in_large_group_is_told_to_the_own_devices_only() -> None:
+    """Thirty-three readers would make a thousand events of one message."""
+    members = [ALICE, *(UserId(f"u{n}") for n in range(READERS_TOLD_MAX))]
+    hot = Hot()
+
+    await chats_of(hot, None, KnownAudiences(audience_of(*members))).mark(
+        ALICE, frames.Mark(CHAT, read=4)
+    )
+
+    assert hot.nudged == [ALICE]
+
+
+async def test_typing_is_signalled_to_the_others() -> None:
+    """Who writes is not told of himself."""
+    hot = Hot()
+    known = KnownAudiences(audience_of(ALICE, BOB, CAROL))
+
+    await chats_of(hot, None, known).type(ALICE, frames.Typing(CHAT, on=True))
+
+    signal = codec.encode(frames.Signal("typing", CHAT, ALICE, True))
+    assert hot.signals == [(BOB, signal), (CAROL, signal)]
+
+
+async def test_typing_in_chat_of_others_is_refused() -> None:
+    """A stranger signals nobody (promise P7)."""
+    hot = Hot()
+
+    with pytest.raises(NotFound):
+        await chats_of(hot).type(CAROL, frames.Typing(CHAT, on=True))
+    assert hot.signals == []

@@ -1,0 +1,484 @@
+"""History: one chat in two tiers, read in pages that join without a hole (promise P6)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import ChatId, Epoch, Seq, Ts, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.membership_periods import Period, Periods, add_period
+from chatserver.domain.messages import ChatHead, LogEntry
+from chatserver.domain.page_limits import BYTES_MAX, WIDEST, PageBounds
+from chatserver.errors import BadRequest, ChatError, NotFound, Unavailable
+from chatserver.protocol import codec, frames
+from chatserver.service.history.older_tiers import Run
+from chatserver.service.history.service import History, Page
+from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, KnownAudiences, audience_of
+
+START_TS = 1_795_000_000_000_000
+ONE = Epoch("one")
+
+
+def ts_of(seq: int) -> int:
+    """When a message was sent."""
+    return START_TS + 1000 * seq
+
+
+@dataclasses.dataclass
+class Tiers:
+    """A chat of `top` messages: the newest in the hot tier, the oldest in the warm one.
+
+    Hot are the seqs of `hot`, without those in `holes`; warm are 1 to `warm_top`, without those in
+    `warm_holes`. A warm page has at most `warm_run` messages, as when it is cut short.
+    """
+
+    top: int
+    hot: range
+    warm_top: int
+    warm_run: int = 1000
+    holes: frozenset[int] = frozenset()
+    warm_holes: frozenset[int] = frozenset()
+    body: str = "text"
+    error: ChatError | None = None
+    grows_by: int = 0
+    warm_calls: int = 0
+
+    epoch: Epoch = ONE
+    next_epoch: Epoch = ONE  # from the first read of the log on
+    is_open: bool = True
+
+    def epoch_of(self, chat: ChatId) -> Epoch:
+        return self.epoch
+
+    async def get_head(self, chat: ChatId) -> ChatHead:
+        return ChatHead(Seq(self.top), self.is_open)
+
+    def _grow(self) -> None:
+        self.epoch = self.next_epoch
+        self.top += self.grows_by
+        self.hot = range(self.hot.start, self.hot.stop + self.grows_by)
+
+    async def list_before(self, chat: ChatId, before: Seq | None, limit: int) -> list[LogEntry]:
+        self._grow()
+        held = [seq for seq in self._held() if before is None or seq < before]
+        return [self._entry(seq) for seq in held[-limit:]]
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        self._grow()
+        return [self._entry(seq) for seq in self._held() if seq > after][:limit]
+
+    def _held(self) -> list[int]:
+        return [seq for seq in self.hot if seq not in self.holes]
+
+    def _entry(self, seq: int) -> LogEntry:
+        tail = codec.encode_message_tail(CHAT, f"m{seq}", BOB, f"r{seq}", "text", self.body, None)
+        return LogEntry(Seq(seq), Ts(ts_of(seq)), tail)
+
+    async def read_run(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> Run:
+        self.warm_calls += 1
+        if self.error is not None:
+            raise self.error
+        assert 1 <= limit <= frames.PAGE_MAX
+        assert ts is None or ts == ts_of(before if before is not None else after or 0)
+        limit = min(limit, self.warm_run)
+        if after is not None:
+            wanted = range(after + 1, after + 1 + limit) if after < self.warm_top else range(0)
+        else:
+            assert before is not None
+            last = before - 1
+            wanted = (
+                range(max(1, last - limit + 1), last + 1) if last <= self.warm_top else range(0)
+            )
+        held = [seq for seq in wanted if seq <= self.warm_top and seq not in self.warm_holes]
+        return Run([self._message(seq) for seq in held], "warm")
+
+    def _message(self, seq: int) -> frames.Message:
+        entry = self._entry(seq)
+        return codec.decode_message(codec.join_message(entry.seq, entry.ts, entry.tail))
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> Tiers:
+    """Any healthy split of a chat: what is not persisted is hot, and the two may overlap."""
+    top = draw(st.integers(0, 60))
+    warm_top = draw(st.integers(0, top))
+    hot_first = draw(st.integers(1, warm_top + 1))
+    return Tiers(top, range(hot_first, top + 1), warm_top, warm_run=draw(st.integers(1, 60)))
+
+
+def read(tier: Tiers, pages: PageBounds = WIDEST, **fields: int | None) -> tuple[Page, list[int]]:
+    """Ask for a page; return it and its seqs."""
+    history = History(tier, tier, Span(1, tier.top), pages=pages)
+    frame = frames.History(id=1, chat=CHAT, **fields)  # type: ignore[arg-type]  # bounded by the caller
+    page = asyncio.run(history.get_page(ALICE, frame))
+    messages = [codec.decode_message(message) for message in page.messages]
+    assert [message.ts for message in messages] == [ts_of(message.seq) for message in messages]
+    return page, [message.seq for message in messages]
+
+
+def with_hint(seq: int, is_hinted: bool) -> int | None:
+    """The client may know the timestamp of the message that it scrolls from."""
+    return ts_of(seq) if is_hinted else None
+
+
+@given(tiers(), st.none() | st.integers(0, 70), st.integers(1, 30), st.booleans())
+def test_history_page_before_is_the_run_that_ends_there(
+    tier: Tiers, before: int | None, limit: int, is_hinted: bool
+) -> None:
+    """Contiguous, ending just below the place asked for, as long as asked or as there is."""
+    top = tier.top if before is None else min(tier.top, before - 1)
+    hint = None if before is None or before > tier.top else with_hint(before, is_hinted)
+
+    page, seqs = read(tier, before=before, limit=limit, ts=hint)
+
+    assert seqs == list(range(top - len(seqs) + 1, top + 1))
+    full = min(limit, max(0, top))
+    assert len(seqs) == full if tier.warm_run >= limit else len(seqs) > 0 or full == 0
+    assert page.has_more == (bool(seqs) and seqs[0] > 1)
+
+
+@given(tiers(), st.integers(0, 70), st.integers(1, 30), st.booleans())
+def test_history_page_after_is_the_run_that_begins_there(
+    tier: Tiers, after: int, limit: int, is_hinted: bool
+) -> None:
+    """Contiguous, beginning just above the place asked for."""
+    page, seqs = read(tier, after=after, limit=limit, ts=with_hint(after, is_hinted))
+
+    assert seqs == list(range(after + 1, after + 1 + len(seqs)))
+    assert len(seqs) <= limit
+    assert bool(seqs) == (after < tier.top)
+    assert page.has_more == (bool(seqs) and seqs[-1] < tier.top)
+
+
+@given(st.integers(1, 70), st.integers(1, 30), st.integers(1, 40))
+def test_history_page_before_stays_below_it_while_the_chat_grows(
+    before: int, limit: int, growth: int
+) -> None:
+    """What is committed between the two reads of a page does not push it past its end."""
+    page, seqs = read(Tiers(20, range(1, 21), 0, grows_by=growth), before=before, limit=limit)
+
+    top = min(20, before - 1)
+    assert seqs == list(range(max(1, top - limit + 1), top + 1))
+    assert page.has_more == (bool(seqs) and seqs[0] > 1)
+
+
+@given(tiers(), st.none() | st.integers(0, 70), st.integers(1, 30))
+def test_history_page_names_the_coldest_tier_that_was_read(
+    tier: Tiers, before: int | None, limit: int
+) -> None:
+    """A page is `hot` only if the warm tier was not asked."""
+    page, _ = read(tier, before=before, limit=limit)
+
+    assert page.tier == ("warm" if tier.warm_calls else "hot")
+    assert tier.warm_calls <= 1
+
+
+class Span:
+    """Lets everybody read from one seq to another, and earlier periods."""
+
+    def __init__(self, first: int, head: int, periods: Periods = ()) -> None:
+        self._reader = Reader(Seq(first), Seq(head))
+        self._periods = periods
+        self.lookups = 0
+        self.error: ChatError | None = None
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        return self._reader
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        if not reader.lacks_periods:
+            return reader
+        self.lookups += 1
+        if self.error is not None:
+            raise self.error
+        return reader._replace(periods=self._periods)
+
+
+def read_as(span: Span, tier: Tiers, **fields: int) -> tuple[Page, list[int]]:
+    """Ask for a page as one who may read a part of the chat; return it and its seqs."""
+    history = History(tier, tier, span)
+    frame = frames.History(id=1, chat=CHAT, **fields)
+    page = asyncio.run(history.get_page(ALICE, frame))
+    return page, [codec.decode_message(message).seq for message in page.messages]
+
+
+@given(tiers(), st.integers(1, 61), st.integers(0, 60), st.integers(1, 20), st.booleans())
+def test_history_walk_gives_a_reader_what_is_his_and_nothing_else(
+    tier: Tiers, first: int, head: int, limit: int, is_upwards: bool
+) -> None:
+    """From where he joined to where the chat was when he was last seen in it, either way."""
+    head = min(head, tier.top)
+    span, seen = Span(first, head), list[int]()
+    page, seqs = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
+    seen = seqs
+    while page.has_more and seqs:
+        window = {"after": seen[-1]} if is_upwards else {"before": seen[0]}
+        page, seqs = read_as(span, tier, limit=limit, **window)
+        seen = seen + seqs if is_upwards else seqs + seen
+
+    assert seen == list(range(first, head + 1))
+
+
+@st.composite
+def spans(draw: st.DrawFn, top: int) -> tuple[Span, list[int]]:
+    """Read access of a member with several earlier periods, and its seqs."""
+    bounds = sorted(draw(st.sets(st.integers(1, max(1, top)), min_size=1, max_size=7)))
+    *ends, first = bounds if len(bounds) % 2 else bounds[1:] or bounds
+    periods: Periods = ()
+    for begin, end in zip(ends[::2], ends[1::2], strict=True):
+        periods = add_period(periods, Period(begin, end))
+    seqs = [seq for period in periods for seq in range(period.first, period.last + 1)]
+    return Span(first, top, periods), [*seqs, *range(first, top + 1)]
+
+
+@given(tiers(), st.integers(1, 20), st.booleans(), st.data())
+def test_history_walk_of_one_who_joined_again_gives_all_periods_and_no_gap(
+    tier: Tiers, limit: int, is_upwards: bool, data: st.DataObject
+) -> None:
+    """Each page is of one period, and the walk does not end before the oldest or newest."""
+    span, theirs = data.draw(spans(tier.top))
+    page, seen = read_as(span, tier, limit=limit, **({"after": 0} if is_upwards else {}))
+    while page.has_more:
+        window = {"after": seen[-1]} if is_upwards else {"before": seen[0]}
+        page, seqs = read_as(span, tier, limit=limit, **window)
+        assert seqs == list(range(seqs[0], seqs[-1] + 1))
+        seen = seen + seqs if is_upwards else seqs + seen
+
+    assert seen == theirs
+
+
+@given(tiers(), st.integers(0, 70), st.integers(1, 20), st.booleans(), st.data())
+def test_history_page_from_anywhere_has_nothing_of_a_gap(
+    tier: Tiers, place: int, limit: int, is_upwards: bool, data: st.DataObject
+) -> None:
+    """A page that begins in a gap goes on with the next period, and is not empty before it."""
+    span, theirs = data.draw(spans(tier.top))
+    _, seqs = read_as(span, tier, limit=limit, **{"after" if is_upwards else "before": place})
+
+    rest = [seq for seq in theirs if (seq > place if is_upwards else seq < place)]
+    assert set(seqs) <= set(rest)
+    assert seqs[: 1 if is_upwards else None][-1:] == (rest[:1] if is_upwards else rest[-1:])
+
+
+def test_history_page_above_the_join_asks_for_no_periods() -> None:
+    """Ordinary reading costs what it did; where the page reaches the join, one look more."""
+    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+
+    above, _ = read_as(span, tier, limit=20)
+    newer, _ = read_as(span, tier, limit=20, after=30)
+    before = span.lookups
+    reached, seqs = read_as(span, tier, limit=50)
+
+    assert (before, above.has_more, newer.has_more) == (0, True, True)
+    assert (span.lookups, reached.has_more, seqs) == (1, True, list(range(11, 61)))
+
+
+def test_history_page_is_there_while_the_periods_cannot_be_looked_up() -> None:
+    """The page reports more; a request for it is refused temporarily."""
+    span, tier = Span(11, 60, (Period(3, 5),)), Tiers(60, range(1, 61), 0)
+    span.error = Unavailable("directory")
+
+    page, seqs = read_as(span, tier, limit=50)
+
+    assert (seqs, page.has_more) == (list(range(11, 61)), True)
+    with pytest.raises(Unavailable):
+        read_as(span, tier, before=11)
+
+
+@pytest.mark.parametrize("field", ["before", "after"])
+def test_history_page_is_refused_if_redis_loses_the_chat_while_it_is_read(field: str) -> None:
+    """Entries that were lost and entries that took their seqs are never in one page."""
+    reopened = Tiers(20, range(1, 21), 0, next_epoch=Epoch("two"))
+    closed = Tiers(20, range(1, 21), 0, is_open=False)
+
+    for tier in (reopened, closed):
+        with pytest.raises(Unavailable, match="lost the chat"):
+            read(tier, **{field: 10})
+
+
+@given(st.integers(1, 20), st.integers(1, 30))
+def test_history_of_one_who_leaves_while_it_is_read_ends_where_he_was(
+    head: int, growth: int
+) -> None:
+    """What is said after it was looked whether he is a member is on no page of his (P7)."""
+    tier = Tiers(head, range(1, head + 1), 0, grows_by=growth)
+
+    assert read_as(Span(1, head), tier, limit=100)[1] == list(range(1, head + 1))
+    assert read_as(Span(1, head), tier, limit=100, after=0)[1] == list(range(1, head + 1))
+
+
+@given(tiers(), st.integers(1, 20))
+def test_history_walk_back_gives_the_whole_chat_once(tier: Tiers, limit: int) -> None:
+    """Scrolling up page by page meets every message, none twice, and ends where `more` says."""
+    page, seqs = read(tier, limit=limit)
+    seen = seqs
+    while page.has_more:
+        page, seqs = read(tier, before=seen[0], limit=limit, ts=ts_of(seen[0]))
+        assert seqs
+        seen = seqs + seen
+
+    assert seen == list(range(1, tier.top + 1))
+
+
+@given(tiers(), st.integers(1, 20))
+def test_history_walk_forward_gives_the_whole_chat_once(tier: Tiers, limit: int) -> None:
+    """Reading down from the beginning meets every message, none twice."""
+    page, seen = read(tier, after=0, limit=limit)
+    while page.has_more:
+        page, seqs = read(tier, after=seen[-1], limit=limit)
+        assert seqs
+        seen = seen + seqs
+
+    assert seen == list(range(1, tier.top + 1))
+
+
+@given(tiers(), st.integers(1, 20), st.data())
+def test_history_walk_while_messages_move_to_the_warm_tier_has_no_hole(
+    tier: Tiers, limit: int, data: st.DataObject
+) -> None:
+    """The persist worker and the trimming go on between two pages (invariant I9)."""
+    page, seen = read(tier, limit=limit)
+    while page.has_more:
+        tier.warm_top = data.draw(st.integers(tier.warm_top, tier.top))
+        tier.hot = range(data.draw(st.integers(tier.hot.start, tier.warm_top + 1)), tier.top + 1)
+        page, seqs = read(tier, before=seen[0], limit=limit)
+        assert seqs
+        seen = seqs + seen
+
+    assert seen == list(range(1, tier.top + 1))
+
+
+@given(tiers().filter(lambda tier: len(tier.hot) > 2), st.data())
+def test_history_hole_in_the_hot_tier_is_never_served_over(
+    tier: Tiers, data: st.DataObject
+) -> None:
+    """What does not join is left out; a page is contiguous or refused."""
+    tier.holes = frozenset({data.draw(st.sampled_from(list(tier.hot)))})
+
+    for fields in ({}, {"after": data.draw(st.integers(0, tier.top))}):
+        try:
+            _, seqs = read(tier, limit=20, **fields)
+        except Unavailable:
+            continue
+        assert seqs == list(range(seqs[0], seqs[0] + len(seqs))) if seqs else True
+
+
+@given(tiers().filter(lambda tier: tier.warm_top > 2), st.data())
+def test_history_hole_in_the_warm_tier_is_never_served_over(
+    tier: Tiers, data: st.DataObject
+) -> None:
+    """Whatever a tier answers, a page is contiguous and joins the place, or is refused."""
+    tier.warm_holes = frozenset({data.draw(st.integers(1, tier.warm_top))})
+    place = data.draw(st.integers(1, tier.top))
+
+    for fields, end in (({"before": place + 1}, -1), ({"after": place - 1}, 0)):
+        try:
+            _, seqs = read(tier, limit=20, **fields)
+        except Unavailable:
+            continue
+        assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+        assert seqs[end] == place
+
+
+@pytest.mark.parametrize("fields", [{"before": 40}, {"after": 3}])
+def test_history_page_that_needs_a_warm_tier_that_is_down_is_refused(
+    fields: dict[str, int | None],
+) -> None:
+    """The tier is named by the error; nothing is served as if it were all (promise P9)."""
+    tier = Tiers(100, range(50, 101), 100, error=Unavailable("the warm tier did not answer"))
+
+    with pytest.raises(Unavailable, match="warm tier"):
+        read(tier, limit=20, **fields)
+
+
+def test_history_page_of_the_hot_tier_needs_no_other() -> None:
+    """With the warm tier down, what is hot can be read."""
+    tier = Tiers(100, range(50, 101), 100, error=Unavailable("down"))
+
+    page, seqs = read(tier, limit=20)
+
+    assert seqs == list(range(81, 101))
+    assert (page.tier, page.has_more) == ("hot", True)
+
+
+def test_history_message_that_no_tier_has_is_refused_by_its_number() -> None:
+    """A page that would begin beyond a hole is no page."""
+    tier = Tiers(100, range(50, 101), 30)
+
+    with pytest.raises(Unavailable, match="message 49 cannot be read now"):
+        read(tier, before=50, limit=20)
+    with pytest.raises(Unavailable, match="message 31 cannot be read now"):
+        read(tier, after=30, limit=20)
+
+
+@pytest.mark.parametrize("hot_first", [1, 20, 41])
+@pytest.mark.parametrize("fields", [{}, {"after": 0}])
+def test_history_page_is_bounded_in_bytes(hot_first: int, fields: dict[str, int | None]) -> None:
+    """Large bodies make short pages; the walk goes on where the page ended."""
+    tier = Tiers(40, range(hot_first, 41), 40, body="x" * 16_000)
+
+    page, seqs = read(tier, limit=40, **fields)
+
+    size = sum(map(len, page.messages))
+    assert BYTES_MAX - 17_000 < size <= BYTES_MAX
+    assert page.has_more
+    assert (seqs[-1] == 40) if not fields else (seqs[0] == 1)
+
+
+@pytest.mark.parametrize("hot_first", [1, 41])
+@pytest.mark.parametrize("fields", [{}, {"after": 0}])
+def test_history_page_is_as_short_as_the_settings_say(
+    hot_first: int, fields: dict[str, int | None]
+) -> None:
+    """In messages, and in bytes; what is left follows."""
+    tier = Tiers(40, range(hot_first, 41), 40, body="x" * 1_000)
+
+    few, three = read(tier, PageBounds(items_max=3), limit=40, **fields)
+    small, five = read(tier, PageBounds(bytes_max=6_000), limit=40, **fields)
+
+    assert (len(three), len(five)) == (3, 5)
+    assert few.has_more
+    assert small.has_more
+
+
+def test_history_message_larger_than_a_page_comes_alone() -> None:
+    """A page has at least one message, or nobody would get beyond it."""
+    tier = Tiers(3, range(1, 4), 3, body="x" * (BYTES_MAX + 1))
+
+    page, seqs = read(tier, limit=3)
+
+    assert seqs == [3]
+    assert page.has_more
+
+
+def test_history_of_empty_chat_is_an_empty_page() -> None:
+    """Nothing to read is no failure."""
+    page, seqs = read(Tiers(0, range(1, 1), 0), limit=20)
+
+    assert (seqs, page.tier, page.has_more) == ([], "hot", False)
+
+
+def test_history_with_both_directions_is_refused() -> None:
+    """A page goes one way."""
+    with pytest.raises(BadRequest, match="before, after: give one of them"):
+        read(Tiers(10, range(1, 11), 10), before=5, after=2)
+
+
+@pytest.mark.parametrize(("reader", "chat"), [(CAROL, CHAT), (ALICE, "c9")])
+async def test_history_of_chat_that_is_not_the_reader_s_is_not_found(
+    reader: str, chat: str
+) -> None:
+    """Who is no member reads nothing, and does not learn whether the chat exists (promise P7)."""
+    tier = Tiers(10, range(1, 11), 10)
+    history = History(tier, tier, KnownAudiences(audience_of(ALICE, BOB)))
+
+    with pytest.raises(NotFound, match="no such chat, or you are not a member"):
+        await history.get_page(reader, frames.History(id=1, chat=chat))  # type: ignore[arg-type]  # a plain name
+    assert tier.warm_calls == 0

@@ -1,0 +1,228 @@
+"""What a reader is shown of rows that were found, while changes of them are on their way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.membership import Reader
+from chatserver.domain.membership_periods import Period, Periods
+from chatserver.domain.messages import ChatHead
+from chatserver.errors import BadRequest, NotFound
+from chatserver.protocol import codec
+from chatserver.protocol.frames import INT_MAX, Message
+from chatserver.service.history.message_queries import MessageQueries, Page, Span
+from chatserver.service.history.views import Views
+from tests.unit.service.builders import ALICE, BOB
+
+CHAT, OTHER = ChatId("c-1"), ChatId("c-2")
+NOW_S = 2_000.0
+
+
+def message(seq: int, chat: str = CHAT, **changes: Any) -> Message:
+    """A message that bob sent."""
+    made = Message(seq, 1000 + seq, chat, f"m{seq}", BOB, f"r{seq}", "text", f"text {seq}")
+    return msgspec.structs.replace(made, **changes)
+
+
+@dataclasses.dataclass
+class World:
+    """Both tiers, as `MessageQueries` sees them. `firsts`: the chats that the reader may read."""
+
+    stored: list[Message]
+    firsts: dict[str, int] = dataclasses.field(default_factory=lambda: {CHAT: 1})
+    heads: dict[str, ChatHead] = dataclasses.field(default_factory=dict)
+    overlay: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    hidden: frozenset[int] = frozenset()
+    persisted_meanwhile: list[Message] = dataclasses.field(default_factory=list)
+    periods: Periods = ()
+    calls: list[str] = dataclasses.field(default_factory=list)
+
+    def finding(self) -> MessageQueries:
+        """The use cases in this world."""
+        return MessageQueries(self, self, self, self, Views(self, self), self, self, self)
+
+    def time(self) -> float:
+        return NOW_S
+
+    def monotonic(self) -> float:
+        return NOW_S
+
+    # the warm tier
+
+    async def _list(self, sight: Any, newest_first: bool) -> Page:
+        rows = sorted(self.stored, key=lambda m: m.ts, reverse=newest_first)
+        chosen = await sight.choose({row.chat for row in rows})
+        self.calls.append("items")
+        found = await sight.see([row for row in rows if row.chat in chosen])
+        return Page([each for each in found if each is not None], None)
+
+    async def list_sent(self, user: str, from_ts: int, to_ts: int, **how: Any) -> Page:
+        return await self._list(how["sight"], how["newest_first"])
+
+    list_received = list_sent
+
+    async def list_chat(self, chat: str, from_ts: int, to_ts: int, **how: Any) -> Page:
+        self.calls.append(f"chat {from_ts}-{to_ts}")
+        return await self._list(how["sight"], how["newest_first"])
+
+    list_active = list_with_files = list_chat
+
+    async def get_many(
+        self, places: Collection[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], Message]:
+        self.calls.append("items again")
+        return {(m.chat, m.ts): m for m in self.stored if (m.chat, m.ts) in places}
+
+    async def find_spans(
+        self, user: str, chats: Collection[str]
+    ) -> Mapping[str, tuple[int, Periods]]:
+        self.calls.append("firsts")
+        return {chat: (first, self.periods) for chat, first in self.firsts.items() if chat in chats}
+
+    async def get_chat(self, chat: str) -> Any:
+        if chat not in self.firsts:
+            raise NotFound("chat")
+        return None
+
+    async def read_history(
+        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
+    ) -> list[Message]:
+        return [m for m in self.stored if m.seq > (after or 0)][:limit]
+
+    # the hot tier
+
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        if chat not in self.firsts:
+            raise NotFound("chat")
+        return Reader(Seq(self.firsts[chat]), Seq(4))
+
+    async def add_periods(self, chat: ChatId, user: UserId, reader: Reader) -> Reader:
+        return reader._replace(periods=self.periods)
+
+    async def get_head(self, chat: ChatId) -> ChatHead:
+        self.calls.append("head")
+        return self.heads.get(chat, ChatHead(Seq(9), is_open=True, stored=9))
+
+    async def list_overlay(self, chat: ChatId, seqs: Sequence[int]) -> dict[int, bytes]:
+        self.calls.append("overlay")
+        # From here on the change is in the warm tier, and in the overlay no more.
+        self.stored = self.persisted_meanwhile or self.stored
+        return {seq: value for seq, value in self.overlay.items() if seq in seqs}
+
+    async def list_hidden(
+        self, user: UserId, chats: Sequence[ChatId]
+    ) -> dict[ChatId, frozenset[int]]:
+        return {CHAT: self.hidden}
+
+
+def seqs(page: Page) -> list[int]:
+    """The seqs of a page."""
+    return [each.seq for each in page.items]
+
+
+async def sent(world: World, reader: UserId | None = BOB) -> Page:
+    """What bob sent."""
+    return await world.finding().list_sent(reader, BOB, Span(), 10, None)
+
+
+async def test_change_on_its_way_is_shown_and_a_deletion_takes_away() -> None:
+    """The overlay has what the warm tier does not have yet."""
+    edited = message(1, body="edited", rev=5, edited_ts=9, edited_seq=5)
+    world = World([message(1), message(2)])
+    world.overlay = {1: codec.encode(edited), 2: b"6"}
+
+    page = await sent(world)
+
+    assert page.items == [edited]
+
+
+async def test_change_that_left_the_overlay_meanwhile_is_shown() -> None:
+    """Read before it was applied, and looked for in the overlay afterwards: it must not be lost."""
+    deleted = message(1, body="", deleted=True, rev=5)
+    world = World([message(1), message(2)], persisted_meanwhile=[deleted, message(2)])
+    world.heads = {CHAT: ChatHead(Seq(9), is_open=True, stored=4)}
+
+    page = await sent(world)
+
+    assert seqs(page) == [2]
+    assert world.calls == ["firsts", "head", "items", "overlay", "items again"]
+
+
+async def test_chat_that_is_stored_as_a_whole_is_read_once() -> None:
+    """What was acked before the call was applied before the items were read."""
+    world = World([message(1)])
+
+    assert seqs(await sent(world)) == [1]
+    assert world.calls == ["firsts", "head", "items", "overlay"]
+
+
+async def test_chats_that_are_not_the_reader_s_are_left_out() -> None:
+    """Not a member any more, or not yet when it was written."""
+    world = World([message(1), message(2), message(3, OTHER)], firsts={CHAT: 2})
+
+    assert seqs(await sent(world)) == [2]
+    assert seqs(await sent(world, reader=None)) == [3, 2, 1]
+
+
+async def test_hidden_expired_and_other_entries_are_left_out() -> None:
+    """And of what is hidden, for its reader alone."""
+    world = World(
+        [
+            message(1),
+            message(2, kind="edit", target=1),
+            message(3, expires_at=int(NOW_S)),
+            message(4),
+        ],
+        hidden=frozenset({4}),
+    )
+
+    assert seqs(await sent(world)) == [1]
+    assert seqs(await sent(world, reader=None)) == [4, 1]
+
+
+async def test_earlier_periods_are_the_reader_s_and_what_is_between_is_not() -> None:
+    """In lists of one chat as in those of many."""
+    world = World([message(seq) for seq in range(1, 5)], firsts={CHAT: 4})
+    world.periods = (Period(1, 2),)
+
+    page = await world.finding().list_chat(ALICE, CHAT, Span(), 10, None)
+
+    assert seqs(page) == seqs(await sent(world)) == [4, 2, 1]
+
+
+async def test_chat_is_read_from_where_the_reader_may_on() -> None:
+    """Neither what was before he joined is gone through, nor what came after he was one."""
+    world = World([message(seq) for seq in range(1, 7)], firsts={CHAT: 3})
+
+    page = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=5000), 10, None)
+    before = await world.finding().list_chat(ALICE, CHAT, Span(to_ts=1002), 10, None)
+
+    active = await world.finding().list_active(ALICE, CHAT, Span(), 10, None)
+
+    assert seqs(page) == seqs(active) == [4, 3]
+    assert seqs(before) == []
+    ranges = [call for call in world.calls if call.startswith("chat")]
+    assert ranges == ["chat 1003-5000", f"chat 1003-{INT_MAX}"]
+
+
+@pytest.mark.parametrize("reader", [ALICE, None])
+async def test_chat_that_is_not_there_is_not_found(reader: UserId | None) -> None:
+    """For members and for the host application."""
+    finding = World([]).finding()
+
+    with pytest.raises(NotFound):
+        await finding.list_chat(reader, OTHER, Span(), 10, None)
+    with pytest.raises(NotFound):
+        await finding.list_active(reader, OTHER, Span(), 10, None)
+
+
+def test_span_in_the_wrong_order_is_refused() -> None:
+    """It could hold nothing."""
+    with pytest.raises(BadRequest, match="from, to"):
+        Span(2, 1)

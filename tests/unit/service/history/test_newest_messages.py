@@ -1,0 +1,104 @@
+"""The newest messages of a chat that is loaded: failures of Redis and of the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from chatserver.domain.archive_segments import ARCHIVED_KIND
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq
+from chatserver.errors import Unavailable
+from chatserver.protocol import frames
+from chatserver.service.history.newest_messages import NewestMessages
+
+CHAT = ChatId("chat")
+HEAD = frames.Message(5, 5_000, CHAT, "M5", "alice", "r5", ARCHIVED_KIND, "")
+WARM = frames.Message(9, HEAD.ts + 50_000_000, CHAT, "M9", "alice", "r9", "text", "hi")
+
+
+class Archive:
+    """Archived messages that cannot be read."""
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]:
+        raise Unavailable("S3 is down")
+
+    async def get_archived_ts(self, chat: str) -> int:
+        return HEAD.ts
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        raise AssertionError(seq)
+
+
+class PartlyArchived(Archive):
+    """The newest message is in the warm tier, all before it in an archive that is down."""
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> Sequence[frames.Message]:
+        return [WARM]
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        return False
+
+
+class FixedClock(SystemClock):
+    """Time stands still, so many seconds after the newest message."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+
+    def time(self) -> float:
+        return HEAD.ts / 1_000_000 + self._age_s
+
+
+class Heads:
+    """The heads of chats in a Redis that may be down."""
+
+    ref_ttl_s = 60
+
+    def __init__(self, is_down: bool) -> None:
+        self._is_down = is_down
+
+    async def get_seq(self, chat: ChatId) -> Seq:
+        if self._is_down:
+            raise Unavailable("Redis is down")
+        return Seq(5)
+
+
+def newest_messages(
+    *, is_redis_down: bool = False, age_s: float = 61, archive: Archive | None = None
+) -> NewestMessages:
+    """Messages whose archive is down."""
+    return NewestMessages(archive or Archive(), Heads(is_redis_down), FixedClock(age_s))
+
+
+async def test_chat_whose_archive_is_down_opens_without_its_messages() -> None:
+    """Nobody is kept from writing by an archive."""
+    assert await newest_messages().read(CHAT, HEAD) == []
+
+
+async def test_chat_does_not_open_without_messages_that_may_be_sent_again() -> None:
+    """Opened without their references, a retried send would be committed a second time (P2)."""
+    with pytest.raises(Unavailable, match="S3"):
+        await newest_messages(age_s=59).read(CHAT, HEAD)
+
+
+async def test_chat_does_not_open_without_its_messages_if_redis_fails() -> None:
+    """Opened without its references, a retried send would be committed a second time."""
+    with pytest.raises(Unavailable, match="Redis"):
+        await newest_messages(is_redis_down=True).read(CHAT, HEAD)
+
+
+async def test_chat_of_which_a_part_is_archived_opens_with_the_rest() -> None:
+    """All archived messages are older than the lifetime of a reference."""
+    assert await newest_messages(archive=PartlyArchived()).read(CHAT, WARM) == [WARM]
+
+
+async def test_chat_does_not_open_without_the_part_that_may_be_sent_again() -> None:
+    """The archive has the other messages of today (P2)."""
+    with pytest.raises(Unavailable, match="archive"):
+        await newest_messages(archive=PartlyArchived(), age_s=59).read(CHAT, WARM)

@@ -1,0 +1,272 @@
+"""The warm and the cold tier as one, while entries move from one to the other (promise P6)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.domain.archive_segments import ArchiveTop, Restored
+from chatserver.domain.ids import Seq, Ts
+from chatserver.errors import Unavailable
+from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import lay_over
+from chatserver.service.history.older_tiers import KNOWN_S, OlderTiers
+
+CHAT = "c1"
+
+
+def entry(seq: int, body: str = "text", rev: int = 0) -> Message:
+    """An entry of the chat."""
+    return Message(seq, seq * 10, CHAT, f"m{seq}", "alice", f"r{seq}", "text", body, rev=rev)
+
+
+@dataclasses.dataclass
+class FakeClock:
+    """Stands still until it is told to go on."""
+
+    now: float = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+@dataclasses.dataclass
+class Tiers:
+    """A chat of `stored` entries, of which up to `top` are archived, and `kept` of those are warm.
+
+    Before each call the archive goes on by some steps: first the manifest, then, with the next
+    one, the removals that belong to it.
+    """
+
+    stored: int
+    top: int
+    kept: frozenset[int]
+    steps: Iterator[int]
+    is_cold_down: bool = False
+    removed: int = 0
+    warm_calls: int = 0
+    cold_calls: int = 0
+    restored: tuple[Restored, ...] = ()
+
+    def _move(self) -> None:
+        for _ in range(next(self.steps, 0)):
+            self.removed = max(self.removed, self.top)
+            self.top = min(self.stored, self.top + next(self.steps, 0))
+
+    def _held(self) -> dict[int, Message]:
+        return {
+            seq: entry(seq)
+            for seq in range(1, self.stored + 1)
+            if seq > self.removed or seq in self.kept
+        }
+
+    async def find_head(self, chat: str) -> Message | None:
+        self._move()
+        held = self._held()
+        return held[max(held)] if held else None
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        self.warm_calls += 1
+        self._move()
+        assert before is not None
+        held, run = self._held(), []
+        while len(run) < limit and before - 1 in held:
+            before -= 1
+            run.append(held[before])
+        return run[::-1]
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        self.warm_calls += 1
+        self._move()
+        held, run = self._held(), []
+        while len(run) < limit and after + 1 in held:
+            after += 1
+            run.append(held[after])
+        return run
+
+    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool:
+        return True
+
+    async def get_top(self, chat: str) -> ArchiveTop:
+        self._move()
+        return ArchiveTop(Seq(self.top), Ts(self.top * 10), self.restored)
+
+    async def read(self, chat: str, first: int, last: int) -> list[Message]:
+        self._move()
+        self.cold_calls += 1
+        if self.is_cold_down:
+            raise Unavailable("the archive is away")
+        assert 1 <= first <= last <= self.top
+        return [entry(seq) for seq in range(first, last + 1)]
+
+
+@st.composite
+def tiers(draw: st.DrawFn) -> Tiers:
+    """Any moment of any archive."""
+    stored = draw(st.integers(0, 40))
+    top = draw(st.integers(0, stored))
+    kept = draw(st.frozensets(st.integers(1, max(1, top)), max_size=6))
+    steps = iter(draw(st.lists(st.integers(0, 9), max_size=30)))
+    ranges = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=2))
+    restored = [range_of(low, high) for low, high in ranges if low <= high <= top]
+    back = {seq for each in restored for seq in range(each.first, each.last + 1)}
+    # Some may be missing: what a row says is no proof.
+    gone = draw(st.frozensets(st.integers(1, 40), max_size=2))
+    kept = (kept | back) - gone
+    made = Tiers(stored, top, frozenset(seq for seq in kept if seq <= top), steps)
+    made.removed = draw(st.integers(0, top))
+    made.restored = tuple(restored)
+    return made
+
+
+def range_of(first: int, last: int, until: int = 2**40, **more: Any) -> Restored:
+    """A range that was restored, as a whole."""
+    held = Restored(Seq(first), Seq(last), Ts(first * 10), Ts(last * 10), until, last)
+    return dataclasses.replace(held, **more)
+
+
+@given(tiers(), st.integers(1, 15))
+def test_walk_up_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int) -> None:
+    """No hole, no repeat, and full pages but the last."""
+    older, found = OlderTiers(tiers, tiers), []
+
+    while page := asyncio.run(older.read_run(CHAT, None, len(found), limit, None)).messages:
+        found += [each.seq for each in page]
+        assert len(page) == limit or found[-1] == tiers.stored
+
+    assert found == list(range(1, tiers.stored + 1))
+
+
+@given(tiers(), st.integers(1, 15))
+def test_walk_down_gives_each_entry_once_whatever_moves(tiers: Tiers, limit: int) -> None:
+    """As upwards, from the newest."""
+    older, found, before = OlderTiers(tiers, tiers), [], None
+
+    while page := asyncio.run(older.read_run(CHAT, before, None, limit, None)).messages:
+        found[:0] = [each.seq for each in page]
+        before = found[0]
+        assert len(page) == limit or before == 1
+
+    assert found == list(range(1, tiers.stored + 1))
+
+
+@given(tiers())
+def test_head_never_sinks_while_entries_move(tiers: Tiers) -> None:
+    """The floor of seq and ts holds when the warm tier has nothing left of a chat."""
+    head = asyncio.run(OlderTiers(tiers, tiers).find_head(CHAT))
+
+    assert (head.seq if head else 0) == tiers.stored
+
+
+def test_place_that_is_known_to_be_archived_costs_no_search_in_the_warm_tier() -> None:
+    """The archive only grows: what was learnt of it holds."""
+    tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
+    older = OlderTiers(tiers, tiers)
+    first = asyncio.run(older.read_run(CHAT, 31, None, 5, None))
+    calls = tiers.warm_calls
+
+    second = asyncio.run(older.read_run(CHAT, 26, None, 5, None))
+
+    assert (first.tier, second.tier) == ("cold", "cold")
+    assert tiers.warm_calls == calls
+
+
+def test_what_was_restored_is_read_from_the_warm_tier_and_the_rest_from_the_archive() -> None:
+    """Both ways, also while the archive is away; pages go on where the range ends."""
+    kept = frozenset(range(11, 21))
+    tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(range_of(11, 20),))
+    older = OlderTiers(tiers, tiers)
+    asyncio.run(older.find_head(CHAT))
+
+    down = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
+    up = asyncio.run(older.read_run(CHAT, None, 10, 10, None))
+    calls = tiers.cold_calls
+    across = asyncio.run(older.read_run(CHAT, 26, None, 20, None))
+    tiers.is_cold_down = True
+    alone = asyncio.run(older.read_run(CHAT, 16, None, 20, None))
+
+    assert (down.tier, up.tier, calls) == ("warm", "warm", 0)
+    assert [each.seq for each in down.messages] == [each.seq for each in up.messages]
+    assert (across.tier, [each.seq for each in across.messages]) == ("cold", list(range(6, 26)))
+    assert (alone.tier, [each.seq for each in alone.messages]) == ("warm", list(range(11, 16)))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [range_of(11, 20, until=1), range_of(11, 20, is_ending=True), range_of(11, 20, done=10)],
+    ids=["over", "ending", "begun"],
+)
+def test_what_is_not_restored_any_more_or_yet_is_read_from_the_archive(held: Restored) -> None:
+    """Its items may be there, but nobody relies on them."""
+    kept = frozenset(range(11, 21))
+    tiers = Tiers(40, 30, kept, iter(()), removed=30, restored=(held,))
+
+    older = OlderTiers(tiers, tiers)
+    asyncio.run(older.find_head(CHAT))  # who knows nothing of a chat asks the warm tier first
+
+    run = asyncio.run(older.read_run(CHAT, 21, None, 10, None))
+
+    assert run.tier == "cold"
+
+
+def test_range_that_is_restored_meanwhile_is_noticed() -> None:
+    """Within seconds, by a reader who believed to know the chat."""
+    clock = FakeClock()
+    tiers = Tiers(40, 30, frozenset(range(11, 21)), iter(()), removed=30)
+    older = OlderTiers(tiers, tiers, clock)
+    asyncio.run(older.find_head(CHAT))
+    before = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
+
+    tiers.restored = (range_of(11, 20),)
+    clock.advance(KNOWN_S + 1)
+    after = asyncio.run(older.read_run(CHAT, 21, None, 5, None))
+
+    assert (before.tier, after.tier) == ("cold", "warm")
+
+
+def test_archive_that_is_down_is_named_and_the_warm_tier_is_served() -> None:
+    """A page that begins in the archive fails; one that only ends there is short."""
+    tiers = Tiers(40, 30, frozenset(), iter(()), is_cold_down=True, removed=30)
+    older = OlderTiers(tiers, tiers)
+
+    short = asyncio.run(older.read_run(CHAT, 36, None, 20, None))
+
+    assert [each.seq for each in short.messages] == [31, 32, 33, 34, 35]
+    assert short.tier == "warm"
+    with pytest.raises(Unavailable):
+        asyncio.run(older.read_run(CHAT, 31, None, 20, None))
+
+
+def test_hole_is_not_filled_where_the_archive_has_the_entry() -> None:
+    """What has moved is not lost."""
+    tiers = Tiers(40, 30, frozenset(), iter(()), removed=30)
+    older = OlderTiers(tiers, tiers)
+
+    assert not asyncio.run(older.fill_hole(CHAT, 30, 300))
+    assert asyncio.run(older.fill_hole(CHAT, 31, 310))
+
+
+def test_what_lies_over_the_archive_counts_unless_it_is_older() -> None:
+    """A change counts at once; an item that was written again by a repeat does not undo one."""
+    archived = [entry(1), entry(2, "edited", 9), entry(3)]
+
+    seen = lay_over(archived, [entry(1, "new", 8), entry(2, "as sent"), entry(7)])
+
+    assert [each.body for each in seen] == ["new", "edited", "text"]

@@ -1,0 +1,116 @@
+"""Periods of former members after Redis lost changes of the membership."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from chatserver.domain.ids import ChatId, Mid, Ref, Seq, Ts, UserId
+from chatserver.domain.membership_changes import (
+    ChangedChatHead,
+    ChangeEntry,
+    ChangePlace,
+    MembershipChange,
+)
+from chatserver.domain.membership_periods import FormerMember
+from chatserver.domain.messages import LogEntry
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Message
+from chatserver.service.membership.former_members import FormerMembers
+
+CHAT, ALICE = ChatId("g-1"), UserId("alice")
+
+
+class Tiers:
+    """The entries of a chat by seq, and the corrections that the directory gets."""
+
+    def __init__(self, entries: Mapping[int, str]) -> None:
+        self._mids = entries
+        self.fixed: list[tuple[str, int, int | None]] = []
+
+    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]:
+        mid = self._mids.get(after + 1)
+        if mid is None:
+            return []
+        tail = codec.encode_message_tail(chat, mid, ALICE, f"r{mid}", "member", "", None)
+        return [LogEntry(Seq(after + 1), Ts(1), tail)]
+
+    async def fix_left(
+        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
+    ) -> None:
+        self.fixed.append((user, seq, joined))
+
+    async def list_former(self, chat: str, users: Collection[str]) -> Mapping[str, FormerMember]:
+        return {}
+
+    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None:
+        raise AssertionError(user)
+
+
+class NoOlder:
+    """No older tier has anything."""
+
+    async def list_after(self, chat: str, after: int, limit: int) -> list[Message]:
+        return []
+
+
+def change(version: int, *entries: ChangeEntry) -> MembershipChange:
+    """A change that the chat's row keeps."""
+    mid = Mid(entries[0].mid)
+    return MembershipChange(CHAT, version, "", "joined", ALICE, Ref("r"), mid, "", entries)
+
+
+def join(user: str) -> ChangeEntry:
+    """An entry by which a user becomes a member."""
+    return ChangeEntry(user, "member", True, b"", f"join-{user}")
+
+
+def leave(user: str, *, is_new: bool = False) -> ChangeEntry:
+    """An entry after which a user is no member; `is_new`: was none before, as one who is banned."""
+    return ChangeEntry(user, "", is_new, b"", f"leave-{user}")
+
+
+async def fix(
+    entries: Mapping[int, str], places: Mapping[int, ChangePlace], *changes: MembershipChange
+) -> list[tuple[str, int, int | None]]:
+    """Return what is stored of the periods, for entries at these seqs."""
+    tiers = Tiers(entries)
+    head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
+    members = FormerMembers(tiers, tiers, NoOlder(), tiers)
+    await members.fix_periods(CHAT, changes, head)
+    return tiers.fixed
+
+
+async def test_period_whose_ends_were_made_again_is_stored_with_its_new_seqs() -> None:
+    """The entries are where the head of the chat says."""
+    again = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(7), False)}
+
+    fixed = await fix(
+        {5: "join-bob", 7: "leave-bob"}, again, change(1, join("bob")), change(2, leave("bob"))
+    )
+
+    assert fixed == [("bob", 7, 5)]
+
+
+async def test_change_that_was_made_again_in_part_gives_no_wrong_seq() -> None:
+    """Of an invitation of two, the first entry was stored: the second is not where it would be."""
+    again = {1: ChangePlace(Seq(5), False), 2: ChangePlace(Seq(6), False)}
+    invite = change(1, join("carol"), join("bob"))
+
+    fixed = await fix({5: "join-bob", 6: "leave-bob"}, again, invite, change(2, leave("bob")))
+
+    assert fixed == [("bob", 6, None)]
+
+
+async def test_leave_that_is_not_at_its_place_is_not_stored() -> None:
+    """The owner's own entry was stored; only the one about the next owner was made again."""
+    succession = change(1, leave("bob"), ChangeEntry("carol", "owner", False, b"", "role-carol"))
+
+    assert await fix({9: "role-carol"}, {1: ChangePlace(Seq(9), False)}, succession) == []
+
+
+async def test_changes_of_which_the_directory_has_the_seqs_cost_nothing() -> None:
+    """So does the ban of one who was no member."""
+    checked = {1: ChangePlace(Seq(5), True), 2: ChangePlace(Seq(6), False)}
+    banned = change(2, leave("dave", is_new=True))
+
+    assert await fix({}, checked, change(1, leave("bob")), banned) == []

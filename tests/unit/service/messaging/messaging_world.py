@@ -1,0 +1,247 @@
+"""Messaging's surroundings as fakes that a test steps through by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from chatserver.domain.access.caller import CALLER
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
+from chatserver.domain.inboxes import Delivery, Place
+from chatserver.domain.messages import Audience, Draft, InboxPositions
+from chatserver.errors import ChatError
+from chatserver.protocol import frames
+from chatserver.service.messaging.service import Messaging
+from tests.unit.service.builders import ALICE, BOB, CHAT, EPOCH, audience_of
+
+START_TS = 1_795_000_000_000_000
+
+
+class Acked(NamedTuple):
+    """A message that stands."""
+
+    ref: str
+    seq: int
+    mid: str
+    dup: bool
+
+
+class Refused(NamedTuple):
+    """A message that does not."""
+
+    ref: str
+    error: ChatError
+
+
+class Client:
+    """Hears what became of messages."""
+
+    def __init__(self) -> None:
+        self.heard: list[Acked | Refused] = []
+
+    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+        self.heard.append(Acked(draft.ref, seq, mid, dup))
+
+    def refused(self, draft: Draft, error: ChatError) -> None:
+        self.heard.append(Refused(draft.ref, error))
+
+    def errors(self) -> list[str]:
+        """The codes of all refusals."""
+        return [each.error.code for each in self.heard if isinstance(each, Refused)]
+
+
+class Commits:
+    """Keeps drafts in the order of `submit` until the test says what becomes of them."""
+
+    def __init__(self) -> None:
+        self.queue: collections.deque[tuple[Draft, Audience]] = collections.deque()
+        self.submitted: list[str] = []
+        self.full: ChatError | None = None
+        self._seqs: dict[ChatId, itertools.count[int]] = {}
+
+    def submit(self, draft: Draft, audience: Audience) -> None:
+        if self.full is not None:
+            raise self.full
+        self.submitted.append(draft.ref)
+        self.queue.append((draft, audience))
+
+    def take(self) -> tuple[Draft, Audience, Seq, Ts]:
+        """Return the next draft and the place it would get."""
+        draft, audience = self.queue.popleft()
+        seq = next(self._seqs.setdefault(draft.chat, itertools.count(1)))
+        return draft, audience, Seq(seq), Ts(START_TS + seq)
+
+    def commit_all(self, far: bytes | Literal[0] = 0) -> None:
+        """Commit what waits, into the inboxes of all recipients."""
+        while self.queue:
+            draft, audience, seq, ts = self.take()
+            draft.owner.committed(draft, seq, ts, EPOCH, audience, places_of(audience, seq, far))
+
+    def publish_all(self, far: bytes | Literal[0] = 0) -> None:
+        """Commit what waits, into the logs of large chats."""
+        while self.queue:
+            draft, _, seq, ts = self.take()
+            draft.owner.published(draft, seq, ts, EPOCH, far)
+
+    def leave_undelivered(self, count: int = 1) -> None:
+        """Commit the next drafts without delivering them."""
+        for _ in range(count):
+            draft, _, seq, ts = self.take()
+            draft.owner.undelivered(draft, seq, ts)
+
+    def close_chat(self, count: int = 1) -> None:
+        """Answer the next drafts that their chat is not open."""
+        for _ in range(count):
+            draft, _ = self.queue.popleft()
+            draft.owner.chat_closed(draft)
+
+
+def places_of(audience: Audience, seq: Seq, far: bytes | Literal[0] = 0) -> InboxPositions:
+    """The place `seq` in each inbox, told as of the second message of a call."""
+    count = len(audience.inline_users)
+    return InboxPositions([Seq(seq - 1)] * count, 1, [far] * count if far else None)
+
+
+class Audiences:
+    """Audiences that are known, and those whose loading the test ends."""
+
+    def __init__(self) -> None:
+        self.known: dict[ChatId, Audience] = {}
+        self.loading: dict[ChatId, asyncio.Future[Audience]] = {}
+        self.dropped: list[ChatId] = []
+        self.is_slow = False
+        self.fresh_reads = 0
+        self.callers: list[str] = []  # whose request each loading is for
+
+    def find(self, chat: ChatId) -> Audience | None:
+        return self.known.get(chat)
+
+    def drop(self, chat: ChatId) -> None:
+        self.dropped.append(chat)
+        self.known.pop(chat, None)
+
+    async def get(self, chat: ChatId) -> Audience:
+        if chat in self.known and not self.is_slow:
+            return self.known[chat]
+        self.callers.append(CALLER.get())
+        if chat not in self.loading:
+            self.loading[chat] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self.loading[chat])
+
+    async def get_fresh(self, chat: ChatId) -> Audience:
+        self.fresh_reads += 1
+        return await self.get(chat)
+
+    async def loaded(self, audience: Audience | ChatError, chat: ChatId = CHAT) -> None:
+        """End a loading."""
+        future = self.loading.pop(chat)
+        if isinstance(audience, ChatError):
+            future.set_exception(audience)
+        else:
+            self.known[chat] = audience
+            future.set_result(audience)
+        await settle_down()
+
+
+@dataclasses.dataclass
+class Inboxes:
+    """Delivers by the rules: a place once, and only what is new."""
+
+    calls: list[list[Delivery]] = dataclasses.field(default_factory=list)
+    tops: dict[tuple[UserId, ChatId], int] = dataclasses.field(default_factory=dict)
+    heads: collections.Counter[UserId] = dataclasses.field(default_factory=collections.Counter)
+    error: ChatError | None = None
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]:
+        if self.error is not None:
+            raise self.error
+        self.calls.append(list(deliveries))
+        places = []
+        for each in deliveries:
+            top = max(self.tops.get((each.user, each.chat), 0), each.after)
+            appended = max(0, each.upto - top)
+            self.tops[each.user, each.chat] = max(top, each.upto)
+            self.heads[each.user] += appended
+            places.append(
+                Place(each.user, appended, Seq(self.heads[each.user]), (GatewayId("gw2"),))
+            )
+        return places
+
+
+@dataclasses.dataclass
+class Outcomes:
+    """Settlements and pushes, as they come."""
+
+    settled: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    settled_soon: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+    pushed: list[tuple[UserId, int, Any]] = dataclasses.field(default_factory=list)
+    nudged: list[tuple[UserId, int]] = dataclasses.field(default_factory=list)
+    bodies: list[bytes] = dataclasses.field(default_factory=list)
+    published: list[tuple[ChatId, int, Any]] = dataclasses.field(default_factory=list)
+    channels_nudged: list[tuple[ChatId, int]] = dataclasses.field(default_factory=list)
+
+    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None:
+        self.settled += done
+
+    def settle_soon(self, chat: ChatId, upto: Seq) -> None:
+        self.settled_soon.append((chat, upto))
+
+    def push(
+        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+    ) -> None:
+        assert epoch == EPOCH
+        fars = places.far if places.far is not None else [0] * len(users)
+        for user, first, far in zip(users, places.firsts, fars, strict=True):
+            self.pushed.append((user, first + places.offset, far))
+        self.bodies.append(body)
+
+    def publish(self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: Any) -> None:
+        assert epoch == EPOCH
+        self.published.append((chat, seq, far))
+        self.bodies.append(body)
+
+    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        assert gateways == [GatewayId("gw2")]
+        self.channels_nudged.append((chat, seq))
+
+    async def list_gateways(self, chat: ChatId) -> list[GatewayId]:
+        return [GatewayId("gw2")]
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        assert gateways == (GatewayId("gw2"),)
+        self.nudged.append((user, seq))
+
+
+class World:
+    """The use case between its fakes."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.commits, self.audiences, self.inboxes = Commits(), Audiences(), Inboxes()
+        self.outcomes, self.client = Outcomes(), Client()
+        self.messaging = Messaging(
+            self.commits,
+            self.audiences,
+            self.inboxes,
+            self.outcomes,
+            self.outcomes,
+            self.outcomes,
+        )
+        if is_open:
+            self.audiences.known[CHAT] = audience_of(ALICE, BOB)
+
+    async def send(self, *refs: str, sender: UserId = ALICE, **fields: Any) -> None:
+        """Send messages, one under each ref."""
+        for number, ref in enumerate(refs):
+            values = {"id": number, "chat": CHAT, "ref": ref, "body": f"text {ref}", **fields}
+            self.messaging.send(sender, frames.Send(**values), self.client)
+        await settle_down()
+
+
+async def settle_down() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -1,0 +1,116 @@
+"""Changes that are stored, and not applied: found by their times, applied in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from ulid import ULID
+
+from chatserver.domain.ids import ChatId, Epoch
+from chatserver.errors import Unavailable
+from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.frames import Message
+from chatserver.service.messaging.unapplied_changes import CLOCKS_APART_S_MAX, UnappliedChanges
+
+CHAT = ChatId("g-1")
+LOST_S = 1_800_000_000  # when the epoch began
+EPOCH = Epoch(str(ULID.from_timestamp(float(LOST_S))))
+
+
+def entry(seq: int, kind: str = "text", target: int | None = None) -> Message:
+    """An entry committed before the epoch."""
+    ts = (LOST_S - 1000 + seq) * 1_000_000
+    return Message(seq, ts, CHAT, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}", target=target)
+
+
+class Stored:
+    """Keeps messages, and changes them as the warm tier does."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.rows = {message.seq: message for message in messages}
+        self.reads: list[int] = []
+        self.is_down = False
+
+    async def list_before(
+        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
+    ) -> list[Message]:
+        assert before is not None
+        if self.is_down:
+            raise Unavailable("no answer")
+        self.reads.append(before - 1)
+        return [self.rows[before - 1]] if before - 1 in self.rows else []
+
+    async def apply(self, chat: str, ts: int, entries: Sequence[Message]) -> None:
+        for row in list(self.rows.values()):
+            if row.ts == ts:
+                for made in entries:
+                    self.rows[row.seq] = apply_entry(self.rows[row.seq], made)
+
+    async def blank(self, chat: str, ts: int, rev: int) -> None:
+        for row in list(self.rows.values()):
+            if row.ts == ts and row.rev < rev:
+                self.rows[row.seq] = tombstone_of(row, rev)
+
+    async def load(self, first: int) -> list[Message]:
+        """Apply what is missing of the entries from seq `first` on."""
+        newest = [self.rows[seq] for seq in sorted(self.rows) if seq >= first]
+        return await UnappliedChanges(self, self).apply(CHAT, newest, EPOCH)
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+async def test_entries_that_were_not_applied_are_applied_in_order(first: int) -> None:
+    """To messages that were read with them, and to older ones."""
+    said = [entry(1), entry(2), entry(3, "edit", 1), entry(4, "reaction", 2), entry(5, "edit", 1)]
+    stored = Stored(*said, entry(6, "delete", 2))
+
+    newest = await stored.load(first)
+
+    bodies = [stored.rows[seq].body for seq in range(1, 7)]
+    assert bodies == ["text 5", "", "", "text 4", "text 5", "text 6"]
+    assert stored.rows[1].edited_seq == 5
+    assert [seq for seq, row in stored.rows.items() if row.deleted] == [2, 3]
+    assert newest == [stored.rows[seq] for seq in range(first, 7)]
+    assert await stored.load(first) == newest
+
+
+async def test_entries_that_were_applied_change_nothing() -> None:
+    """A message and its edit are as they were."""
+    edit = entry(2, "edit", 1)
+    stored = Stored(apply_entry(entry(1), edit), edit)
+    before = dict(stored.rows)
+
+    await stored.load(2)
+
+    assert stored.rows == before
+
+
+async def test_entries_of_this_epoch_are_not_looked_at() -> None:
+    """Redis had them until they were applied. The clock of an earlier Redis may have been ahead."""
+    later_us = (LOST_S + CLOCKS_APART_S_MAX) * 1_000_000
+    edit = msgspec.structs.replace(entry(2, "edit", 1), ts=later_us)
+    stored = Stored(entry(1), edit)
+
+    await stored.load(2)
+    stored.rows[2] = msgspec.structs.replace(edit, ts=later_us - 1)
+    reads = list(stored.reads)
+    await stored.load(2)
+
+    assert (reads, stored.reads) == ([], [1])
+
+
+async def test_message_that_no_tier_has_is_passed_over() -> None:
+    """There is nothing to apply the change to."""
+    stored = Stored(entry(2, "edit", 1))
+
+    assert await stored.load(2) == [entry(2, "edit", 1)]
+
+
+async def test_tier_that_does_not_answer_is_unavailable() -> None:
+    """The load is tried again."""
+    stored = Stored(entry(1), entry(2, "edit", 1))
+    stored.is_down = True
+
+    with pytest.raises(Unavailable):
+        await stored.load(2)

@@ -1,0 +1,62 @@
+"""Blocking: what is refused, and that a bound holds; the rest is tested on real servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.domain.moderation import BLOCKS_MAX
+from chatserver.errors import BadRequest, TooLarge
+from chatserver.service.moderation.service import Moderation
+
+ALICE, BOB = UserId("alice"), UserId("bob")
+
+
+class Rows:
+    """A directory in which alice blocks so many."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.put: list[str] = []
+
+    async def get_user(self, user: str) -> None:
+        return None
+
+    async def list_blocks(self, user: str, after: str | None, limit: int) -> list[int]:
+        return [0] * min(self._count, limit)
+
+    async def put_block(self, user: str, other: str, now: float) -> None:
+        self.put.append(other)
+        raise InterruptedError  # far enough
+
+
+def moderation(rows: Rows) -> Moderation:
+    nothing: Any = None
+    return Moderation(
+        rows,  # type: ignore[arg-type]  # as far as it is asked
+        rows,  # type: ignore[arg-type]
+        *[nothing] * 8,
+        SystemClock(),
+        nothing,
+    )
+
+
+async def test_block_of_more_users_than_one_may_is_refused() -> None:
+    """At the bound, not before it."""
+    below, at = Rows(BLOCKS_MAX - 1), Rows(BLOCKS_MAX)
+
+    with pytest.raises(InterruptedError):
+        await moderation(below).block(ALICE, BOB)
+    with pytest.raises(TooLarge):
+        await moderation(at).block(ALICE, BOB)
+
+    assert (below.put, at.put) == ([BOB], [])
+
+
+async def test_block_of_oneself_is_refused() -> None:
+    """There is nobody to be blocked by."""
+    with pytest.raises(BadRequest):
+        await moderation(Rows(0)).block(ALICE, ALICE)

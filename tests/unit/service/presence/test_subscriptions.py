@@ -1,0 +1,194 @@
+"""Watching: who shares a chat is told, of changes alone, not too often, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pytest
+
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import ChatId, Seq, UserId, direct_chat_id
+from chatserver.domain.inboxes import BoxChat
+from chatserver.domain.presence import PresenceRecord, State
+from chatserver.errors import BadRequest, NotFound
+from chatserver.service.presence import subscriptions
+from chatserver.service.presence.subscriptions import PresenceSubscriptions
+from tests.support.servers.processes import eventually
+
+ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
+GROUP, CLOSED = ChatId("g-1"), ChatId("g-closed")
+
+
+class Device:
+    """A session that keeps what it is told."""
+
+    def __init__(self, user: UserId) -> None:
+        self.user = user
+        self.is_live = True
+        self.told: list[tuple[str, str]] = []
+
+    def signal(self, frame: bytes) -> None:
+        fields = msgspec.json.decode(frame)
+        assert (fields["type"], fields["kind"]) == ("signal", "presence")
+        self.told.append((fields["from"], fields["state"]))
+
+
+class World:
+    """Redis, as watching sees it."""
+
+    def __init__(self) -> None:
+        self.members: dict[ChatId, set[UserId]] = {}
+        self.closed: set[ChatId] = set()
+        self.sights: dict[UserId, PresenceRecord] = {}
+        self.watched: set[UserId] = set()
+        self.watching = PresenceSubscriptions(self, self, self.open_chat, 3, SystemClock())
+
+    def be(self, user: UserId, state: State, version: int = 1) -> PresenceRecord:
+        """Let a user be so present."""
+        self.sights[user] = PresenceRecord(state, 1_000, version)
+        return self.sights[user]
+
+    async def watch(self, users: Sequence[UserId]) -> dict[UserId, PresenceRecord]:
+        self.watched |= set(users)
+        return {user: self.sights.get(user, PresenceRecord(State.OFFLINE, 0, 0)) for user in users}
+
+    async def unwatch(self, users: Sequence[UserId]) -> None:
+        self.watched -= set(users)
+
+    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> set[UserId] | None:
+        return None if chat in self.closed else self.members.get(chat, set()) & set(users)
+
+    async def list_chats(self, user: UserId) -> list[BoxChat]:
+        zero = Seq(0)
+        mine = [chat for chat, members in self.members.items() if user in members]
+        return [BoxChat(chat, zero, zero, zero, zero) for chat in mine]
+
+    async def open_chat(self, chat: ChatId) -> None:
+        if chat not in self.members:
+            raise NotFound("chat")
+        self.closed.discard(chat)
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Alice and bob have a direct chat; alice and carol are in a group."""
+    monkeypatch.setattr(subscriptions, "TELL_INTERVAL_S", 0.05)
+    world = World()
+    world.members[direct_chat_id(ALICE, BOB)] = {ALICE, BOB}
+    world.members[GROUP] = {ALICE, CAROL}
+    yield world
+
+
+async def test_watch_tells_at_once_of_those_who_share_a_chat(world: World) -> None:
+    """A stranger, a user that does not exist and the watcher are passed over alike."""
+    alice = Device(ALICE)
+    world.be(BOB, State.ONLINE)
+    world.be(UserId("dora"), State.ONLINE)
+
+    await world.watching.watch(alice, [ALICE, BOB, UserId("dora")])
+    await world.watching.watch(alice, [CAROL])
+
+    assert sorted(alice.told) == [("bob", "online"), ("carol", "offline")]
+    assert world.watched == {BOB, CAROL}
+
+
+async def test_watch_opens_a_chat_that_is_not_in_redis(world: World) -> None:
+    """A group nobody used for long still is a group."""
+    alice = Device(ALICE)
+    world.closed.add(GROUP)
+
+    await world.watching.watch(alice, [CAROL])
+
+    assert alice.told == [("carol", "offline")]
+
+
+async def test_change_is_told_to_members_only(world: World) -> None:
+    """Who was removed from the group hears no more, though the watch was begun before."""
+    alice, bob = Device(ALICE), Device(BOB)
+    world.members[GROUP].add(BOB)
+    for device in (alice, bob):
+        await world.watching.watch(device, [CAROL])
+    world.members[GROUP].discard(BOB)
+
+    world.watching.heard(CAROL, world.be(CAROL, State.ONLINE))
+    await eventually(lambda: len(alice.told) == 2)
+    await eventually(lambda: bob.told == [("carol", "offline")])
+    world.watching.heard(CAROL, world.be(CAROL, State.AWAY, 2))
+    await eventually(lambda: len(alice.told) == 3)
+
+    assert bob.told == [("carol", "offline")]
+
+
+async def test_older_news_than_what_is_known_is_left_out(world: World) -> None:
+    """Mails of two gateways may overtake each other."""
+    alice = Device(ALICE)
+    world.be(BOB, State.ONLINE, 5)
+    await world.watching.watch(alice, [BOB])
+
+    world.watching.heard(BOB, PresenceRecord(State.AWAY, 0, 4))
+    world.watching.heard(BOB, PresenceRecord(State.OFFLINE, 0, 6))
+    await eventually(lambda: len(alice.told) == 2)
+
+    assert alice.told == [("bob", "online"), ("bob", "offline")]
+
+
+async def test_there_and_back_within_the_interval_is_not_told(world: World) -> None:
+    """A flap that is over is no news."""
+    alice = Device(ALICE)
+    world.be(BOB, State.ONLINE, 1)
+    await world.watching.watch(alice, [BOB])
+
+    world.watching.heard(BOB, PresenceRecord(State.AWAY, 0, 2))
+    world.watching.heard(BOB, PresenceRecord(State.ONLINE, 0, 3))
+    world.be(CAROL, State.ONLINE)
+    await asyncio.sleep(subscriptions.TELL_INTERVAL_S * 2)
+
+    assert alice.told == [("bob", "online")]
+
+
+async def test_look_again_finds_what_was_lost(world: World) -> None:
+    """A gateway that died tells nobody that its users are gone."""
+    alice = Device(ALICE)
+    world.be(BOB, State.ONLINE, 1)
+    await world.watching.watch(alice, [BOB])
+
+    world.be(BOB, State.OFFLINE, 1)  # no version: nobody said so
+    await world.watching.look_again()
+
+    await eventually(lambda: alice.told[-1] == ("bob", "offline"))
+
+
+async def test_gone_watcher_leaves_nothing_behind(world: World) -> None:
+    """The last one who watched a user takes the watch along, in Redis, too."""
+    alice, phone = Device(ALICE), Device(ALICE)
+    for device in (alice, phone):
+        await world.watching.watch(device, [BOB])
+
+    world.watching.gone(alice)
+    await asyncio.sleep(0)
+    assert world.watched == {BOB}
+
+    world.watching.gone(phone)
+    await eventually(lambda: not world.watched)
+
+
+async def test_watch_beyond_the_bound_is_refused(world: World) -> None:
+    """Before anything is looked up."""
+    alice = Device(ALICE)
+
+    with pytest.raises(BadRequest, match="at most 3"):
+        await world.watching.watch(alice, [UserId(f"u{n}") for n in range(4)])
+
+    assert not world.watched
+
+
+async def test_watcher_that_ended_meanwhile_is_not_entered(world: World) -> None:
+    """Its session looked up for it what nobody wants any more."""
+    alice = Device(ALICE)
+    alice.is_live = False
+
+    await world.watching.watch(alice, [BOB])
+
+    assert not world.watched

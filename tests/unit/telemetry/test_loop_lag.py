@@ -1,0 +1,62 @@
+"""Loop lag: a loop that wakes late is measured and told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from chatserver.telemetry.loop_lag import watch_loop_lag
+from chatserver.telemetry.metrics import LOOP_LAG
+
+
+class LateClock:
+    """A clock that has moved on by `late_s` more than was slept, each time.
+
+    It is asked once at the start, then before and after each sleep.
+    """
+
+    def __init__(self, late_s: float) -> None:
+        self.now = 0.0
+        self.late_s = late_s
+        self.asked = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        if self.asked >= 3 and self.asked % 2 == 1:
+            self.now += 0.25 + self.late_s
+        return self.now
+
+
+async def warnings_of(late_s: float, startup_s: float = 0.0) -> list[str]:
+    clock = LateClock(late_s)
+    with structlog.testing.capture_logs() as logs:
+        watching = asyncio.create_task(watch_loop_lag(clock, startup_s))
+        async with asyncio.timeout(20):
+            while clock.asked < 4:
+                await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    return [str(entry["event"]) for entry in logs]
+
+
+async def test_lag_of_a_blocked_loop_is_counted_and_logged() -> None:
+    """Half a second late is worth a line."""
+    before = LOOP_LAG._sum.get()
+
+    assert await warnings_of(0.5) == ["loop.blocked"]
+
+    assert LOOP_LAG._sum.get() >= before + 0.5
+
+
+async def test_lag_of_an_idle_loop_is_not_logged() -> None:
+    """The usual jitter is counted only."""
+    assert await warnings_of(0.001) == []
+
+
+async def test_lag_at_startup_is_not_logged() -> None:
+    """Loading libraries blocks a loop that serves nobody yet."""
+    assert await warnings_of(0.5, startup_s=10.0) == []

@@ -1,0 +1,56 @@
+"""What is new in the metrics of this process since one looked last."""
+
+from __future__ import annotations
+
+from chatserver.telemetry import metrics
+from chatserver.telemetry.stats_collector import COUNTS, GAUGES, TIMES, StatsCollector
+
+
+def test_figures_are_what_came_in_since_the_last_look() -> None:
+    """Counters by label, histograms by bucket; what did not change is left out."""
+    reader = StatsCollector()
+    metrics.PERSISTED.inc(5)
+    metrics.DELIVERY_LATENCY.observe(0.3)
+    reader.take()
+
+    metrics.SENDS.labels("ok").inc(3)
+    metrics.HTTP_REQUESTS.labels("/a", "200").inc()
+    metrics.HTTP_REQUESTS.labels("/b", "200").inc()
+    metrics.DELIVERY_LATENCY.observe(0.003, 2)
+    metrics.DELIVERY_LATENCY.observe(99)
+    metrics.LOOP_LAG.observe(0.002)
+    metrics.UNDELIVERED.labels("0").set(2)
+    metrics.UNDELIVERED.labels("1").set(3)
+    taken = reader.take()
+    metrics.UNDELIVERED.clear()
+    again = reader.take()
+
+    assert taken.counts.pop("cpu_s") > 0
+    assert taken.counts == {"sends:ok": 3, "http:200": 2}
+    assert taken.gauges["undelivered_chats"] == 5
+    assert taken.times == {
+        "delivery": {0.002: 0, 0.005: 2, 10.0: 0, float("inf"): 1},
+        "loop": {0.001: 0, 0.005: 1},
+    }
+    assert again.counts.keys() <= {"cpu_s"}
+    assert again.times == {}
+    assert "undelivered_chats" not in again.gauges
+
+
+def test_figures_are_read_of_metrics_that_can_be_read_so() -> None:
+    """Each name leads to samples: a metric that is renamed or loses its label fails here."""
+    reader = StatsCollector()
+    for metric, label in COUNTS.values():
+        (metric.labels(*["x"] * len(metric._labelnames)) if metric._labelnames else metric).inc()
+        assert not label or label in metric._labelnames
+    for histogram in TIMES.values():
+        histogram.observe(0.01)
+    for gauge in GAUGES.values():
+        (gauge.labels("7") if gauge._labelnames else gauge).set(7)
+
+    taken = reader.take()
+    metrics.UNDELIVERED.clear()
+
+    assert {name.partition(":")[0] for name in taken.counts} >= COUNTS.keys()
+    assert taken.times.keys() == TIMES.keys()
+    assert taken.gauges.keys() == GAUGES.keys()

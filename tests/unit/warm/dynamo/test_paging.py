@@ -1,0 +1,208 @@
+"""Pages: full, whole and bounded; which tokens they take, and which they refuse."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.errors import BadRequest
+from chatserver.protocol.frames import PAGE_MAX
+from chatserver.warm.dynamo import paging
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.paging import Page, Span, Token, check_limit, read_page
+from chatserver.warm.schema.tables import MESSAGES, SENDER_INDEX, STATUS_INDEX
+
+SENT = Span(MESSAGES, "alice", SENDER_INDEX, between=(10, 20))
+ACTIVE = Span(MESSAGES, "c", STATUS_INDEX, prefix="active#")
+
+
+def test_token_of_a_row_is_the_start_of_the_page_after_it() -> None:
+    """A token holds the index's key and the table's, and comes back as it went."""
+    row = {"sender_id": {"S": "alice"}, "ts": {"N": "15"}, "chatid": {"S": "c"}}
+
+    token = SENT.token_of({**row, "expires_at": {"N": "1"}})
+
+    assert token == {"sender_id": "alice", "ts": 15, "chatid": "c"}
+    assert SENT.start_of(token) == row
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        {},
+        {"sender_id": "alice", "ts": 15},
+        {"sender_id": "alice", "ts": 15, "chatid": "c", "more": 1},
+        {"sender_id": "alice", "ts": "15", "chatid": "c"},
+        {"sender_id": "alice", "ts": True, "chatid": "c"},
+        {"sender_id": 1, "ts": 15, "chatid": "c"},
+        {"sender_id": "mallory", "ts": 15, "chatid": "c"},
+        {"sender_id": "alice", "ts": 9, "chatid": "c"},
+        {"sender_id": "alice", "ts": 21, "chatid": "c"},
+    ],
+)
+def test_token_of_another_query_is_refused(token: dict[str, str | int]) -> None:
+    """A token reads on in its own partition and range, and nowhere else."""
+    with pytest.raises(BadRequest, match="page token"):
+        SENT.start_of(token)
+
+
+def test_token_outside_the_prefix_is_refused() -> None:
+    """A page of active messages does not read on among others."""
+    token: dict[str, str | int] = {"chatid": "c", "status_ts": "deleted#0001", "ts": 1}
+
+    with pytest.raises(BadRequest, match="page token"):
+        ACTIVE.start_of(token)
+
+
+@pytest.mark.parametrize("limit", [1, PAGE_MAX])
+def test_limit_at_its_bound_is_taken(limit: int) -> None:
+    """The bounds themselves are allowed."""
+    check_limit(limit)
+
+
+@pytest.mark.parametrize("limit", [0, -1, PAGE_MAX + 1])
+def test_limit_out_of_its_bound_is_refused(limit: int) -> None:
+    """Every page is bounded."""
+    with pytest.raises(BadRequest, match="limit"):
+        check_limit(limit)
+
+
+# pages
+
+
+class Rows:
+    """A partition of rows; those in `filtered` do not pass the Query's filter. Answers as AWS does.
+
+    A Query looks at `Limit` rows at most, and at `cut` of them where 1 MB would be full.
+    """
+
+    def __init__(self, count: int, filtered: frozenset[int], cut: int) -> None:
+        self._rows = [_row(ts) for ts in range(count)]
+        self._filtered = filtered
+        self._cut = cut
+        self.looked_at: list[int] = []
+
+    @contextlib.asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        yield
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        assert operation == "query"
+        start = request.get("ExclusiveStartKey")
+        first = 0 if start is None else int(start["ts"]["N"]) + 1
+        rows = self._rows[first : first + min(request["Limit"], self._cut)]
+        self.looked_at += [int(row["ts"]["N"]) for row in rows]
+        answer: dict[str, Any] = {
+            "Items": [row for row in rows if int(row["ts"]["N"]) not in self._filtered],
+            "ScannedCount": len(rows),
+        }
+        if rows and len(rows) == min(request["Limit"], self._cut):
+            answer["LastEvaluatedKey"] = rows[-1]
+        return answer
+
+
+def _row(ts: int) -> Item:
+    return {"chatid": {"S": "c"}, "ts": {"N": str(ts)}}
+
+
+CHAT = Span(MESSAGES, "c")
+
+
+async def read_all(
+    rows: Rows, limit: int, unchosen: frozenset[int], unseen: frozenset[int]
+) -> list[list[int]]:
+    """Read page by page to the end."""
+
+    async def choose(taken: list[Item]) -> list[Item]:
+        return [row for row in taken if int(row["ts"]["N"]) not in unchosen]
+
+    async def load(taken: list[Item]) -> list[int | None]:
+        return [None if (ts := int(row["ts"]["N"])) in unseen else ts for row in taken]
+
+    client, pages = cast(Any, rows), []
+    start: Token | None = None
+    while True:
+        page = await read_page(client, CHAT, {}, load, limit=limit, start=start, choose=choose)
+        pages.append(page.items)
+        start = page.next
+        if start is None:
+            return pages
+
+
+seqs = st.frozensets(st.integers(0, 60), max_size=50)
+
+
+@given(st.integers(0, 60), seqs, seqs, seqs, st.integers(1, 9), st.integers(1, 70))
+async def test_pages_are_full_and_hold_everything_once(
+    count: int,
+    filtered: frozenset[int],
+    unchosen: frozenset[int],
+    unseen: frozenset[int],
+    limit: int,
+    cut: int,
+) -> None:
+    """Wherever DynamoDB cuts, and whatever is filtered where: the list, in full pages."""
+    rows = Rows(count, filtered, cut)
+
+    pages = await read_all(rows, limit, unchosen, unseen)
+
+    wanted = [ts for ts in range(count) if ts not in filtered | unchosen | unseen]
+    assert [ts for page in pages for ts in page] == wanted
+    assert [len(page) for page in pages[:-1]] == [limit] * (len(pages) - 1)
+    assert len(pages) == max(1, -(-len(wanted) // limit))
+
+
+@given(seqs, seqs, st.integers(1, 9), st.integers(1, 20), st.integers(1, 20))
+async def test_page_that_has_done_its_work_ends_and_nothing_is_left_out(
+    filtered: frozenset[int],
+    unseen: frozenset[int],
+    limit: int,
+    looked_at_max: int,
+    loaded_max: int,
+) -> None:
+    """The bound makes a page short, never the list; each page looks at no more than it may."""
+    rows = Rows(61, filtered, 70)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paging, "LOOKED_AT_MAX", looked_at_max)
+        patch.setattr(paging, "LOADED_MAX", loaded_max)
+        patch.setattr(paging, "CHUNK_MIN", 1)
+
+        pages = await read_all(rows, limit, frozenset(), unseen)
+
+    wanted = [ts for ts in range(61) if ts not in filtered | unseen]
+    assert [ts for page in pages for ts in page] == wanted
+    assert all(len(page) <= limit for page in pages)
+
+
+async def test_page_looks_at_no_more_than_it_may() -> None:
+    """A hundred thousand rows of which none is wanted cost a page a tenth of them, not all."""
+    rows = Rows(100_000, frozenset(range(100_000)), 100_000)
+
+    page = await read_page(cast(Any, rows), CHAT, {}, _none, limit=50, start=None)
+
+    assert page == Page([], {"chatid": "c", "ts": paging.LOOKED_AT_MAX - 1})
+    assert len(rows.looked_at) == paging.LOOKED_AT_MAX
+
+
+async def test_page_loads_no_more_than_it_may() -> None:
+    """Loading costs more than looking: its bound is the lower one."""
+    rows, loaded = Rows(100_000, frozenset(), 100_000), []
+
+    async def load(taken: list[Item]) -> list[int | None]:
+        loaded.extend(taken)
+        return [None] * len(taken)
+
+    page = await read_page(cast(Any, rows), CHAT, {}, load, limit=50, start=None)
+
+    assert page.items == []
+    assert page.next == CHAT.token_of(loaded[-1])
+    assert paging.LOADED_MAX <= len(loaded) < paging.LOADED_MAX + paging.CHUNK_MIN
+
+
+async def _none(taken: list[Item]) -> list[int | None]:
+    return [None] * len(taken)

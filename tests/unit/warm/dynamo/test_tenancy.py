@@ -1,0 +1,232 @@
+"""A tenant's mark on every key, and nothing that nobody has thought about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.config import Settings, Warm
+from chatserver.errors import CorruptData
+from chatserver.warm.dynamo.expressions import UnknownForm
+from chatserver.warm.dynamo.tenancy import Tenancy, partitions_of
+from chatserver.warm.schema.tables import TABLES
+
+WARM = Warm(tenant="acme")
+TENANCY = Tenancy(WARM)
+MESSAGES, DIRECTORY = "chat_messages", "chat_directory"
+
+
+def query(condition: str, table: str = DIRECTORY, **values: str) -> dict[str, Any]:
+    """A Query with texts as values."""
+    return {
+        "TableName": table,
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeNames": {"#pk": "PK", "#sk": "SK", "#role": "role", "#chat": "chatid"},
+        "ExpressionAttributeValues": {f":{name}": {"S": text} for name, text in values.items()},
+    }
+
+
+def test_marked_are_the_partition_keys_of_tables_and_indexes_alone() -> None:
+    """Whatever is to be a partition of its own, and nothing that sorts within one."""
+    found = {table.name: partitions_of(table) for table in TABLES}
+
+    assert found["messages"] >= {"chatid", "sender_id", "receiver_id", "files_of"}
+    assert found["directory"] == {"PK", "SK"}
+    assert found["chat_session"] == {"PK", "GSI1PK"}
+    assert found["social"] == {"PK"}
+    assert not any(partitions_of(table) & table.numbers for table in TABLES)
+
+
+def test_item_is_marked_in_every_partition_key_and_comes_back_without() -> None:
+    """What is stored says whose it is; what the program sees does not."""
+    item = {"chatid": {"S": "d-1"}, "ts": {"N": "1"}, "sender_id": {"S": "bob"}, "x": {"S": "y"}}
+
+    sent = TENANCY.outgoing("put_item", {"TableName": MESSAGES, "Item": item})
+
+    assert sent["Item"] == {
+        "chatid": {"S": "acme/d-1"},
+        "ts": {"N": "1"},
+        "sender_id": {"S": "acme/bob"},
+        "x": {"S": "y"},
+    }
+    assert TENANCY.strip(MESSAGES, sent["Item"]) == item
+
+
+@pytest.mark.parametrize(
+    ("condition", "values", "marked"),
+    [
+        ("#pk = :pk", {"pk": "c#x"}, {"pk"}),
+        ("#pk = :pk AND begins_with(#sk, :sk)", {"pk": "c#x", "sk": "m#"}, {"pk", "sk"}),
+        ("#pk = :pk AND #sk BETWEEN :a AND :b", {"pk": "c", "a": "a", "b": "b"}, {"pk", "a", "b"}),
+        ("PK = :pk AND SK > :sk", {"pk": "c#x", "sk": "m#"}, {"pk", "sk"}),
+        ("#sk = :pk", {"pk": "m#x"}, {"pk"}),
+    ],
+)
+def test_values_that_keys_are_compared_with_are_marked(
+    condition: str, values: dict[str, str], marked: set[str]
+) -> None:
+    """All forms of key conditions; of an index on the turned keys, too."""
+    sent = TENANCY.outgoing("query", query(condition, **values))
+
+    assert sent["KeyConditionExpression"] == condition
+    assert sent["ExpressionAttributeValues"] == {
+        f":{name}": {"S": f"acme/{text}" if name in marked else text}
+        for name, text in values.items()
+    }
+
+
+def test_values_of_other_attributes_are_left_alone() -> None:
+    """Also within the same expression, and in an update."""
+    request = {
+        "TableName": DIRECTORY,
+        "Key": {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}},
+        "UpdateExpression": "SET #role = :role REMOVE #hidden",
+        "ConditionExpression": "attribute_exists(#pk) AND #sk IN (:a, :b) AND #role <> :role",
+        "ExpressionAttributeNames": {
+            "#pk": "PK", "#sk": "SK", "#role": "role", "#hidden": "hidden",
+        },
+        "ExpressionAttributeValues": {name: {"S": "v"} for name in (":role", ":a", ":b")},
+    }  # fmt: skip
+
+    sent = TENANCY.outgoing("update_item", request)
+
+    assert sent["Key"] == {"PK": {"S": "acme/c#x"}, "SK": {"S": "acme/m#a"}}
+    assert sent["ExpressionAttributeValues"] == {
+        ":role": {"S": "v"},
+        ":a": {"S": "acme/v"},
+        ":b": {"S": "acme/v"},
+    }
+    assert request["Key"] == {"PK": {"S": "c#x"}, "SK": {"S": "m#a"}}, "the caller's is his"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "contains(#sk, :v)",
+        "size(#sk) > :v",
+        "#sk = #role",
+        "#role = :v AND #sk = :v",
+        "#map.#sk = :v",
+        "begins_with(:v, #sk)",
+        "attribute_type(#sk, :v)",
+    ],
+)
+def test_form_that_is_not_known_is_refused_before_it_is_sent(condition: str) -> None:
+    """Nobody can use a key in a way that this module has not learnt, and not notice."""
+    request = query("#pk = :pk", pk="c#x", v="v") | {"FilterExpression": condition}
+    request["ExpressionAttributeNames"]["#map"] = "map"
+
+    with pytest.raises(UnknownForm):
+        TENANCY.outgoing("query", request)
+
+
+@pytest.mark.parametrize("operation", ["execute_statement", "transact_something", "delete_table"])
+def test_operation_that_is_not_known_is_refused(operation: str) -> None:
+    """Such as one that names items in a language of its own."""
+    with pytest.raises(AssertionError):
+        TENANCY.outgoing(operation, {})
+
+
+@pytest.mark.parametrize(
+    "more", [{"KeyConditions": {}}, {"Expected": {}}, {"AttributeUpdates": {}}, {"ScanFilter": {}}]
+)
+def test_forms_from_before_expressions_are_refused(more: dict[str, Any]) -> None:
+    """They would pass unmarked."""
+    request = {"TableName": DIRECTORY, "Key": {"PK": {"S": "x"}, "SK": {"S": "x"}}, **more}
+
+    with pytest.raises(UnknownForm):
+        TENANCY.outgoing("update_item", request)
+
+
+def test_query_without_a_partition_is_refused() -> None:
+    """It would ask for an attribute that is no key of ours."""
+    with pytest.raises(UnknownForm):
+        TENANCY.outgoing("query", query("#role = :v", v="v"))
+
+
+def test_scan_is_filtered_and_its_place_is_passed_on_as_it_is() -> None:
+    """It may stand at another tenant's item."""
+    place = {"PK": {"S": "zeta/c#x"}, "SK": {"S": "zeta/c#x"}}
+    request = {
+        "TableName": DIRECTORY,
+        "FilterExpression": "begins_with(#pk, :kind) OR #role = :role",
+        "ExpressionAttributeNames": {"#pk": "PK", "#role": "role"},
+        "ExpressionAttributeValues": {":kind": {"S": "c#"}, ":role": {"S": "owner"}},
+        "ExclusiveStartKey": place,
+    }
+
+    sent = TENANCY.outgoing("scan", request)
+    found = TENANCY.incoming("scan", request, {"Items": [], "LastEvaluatedKey": place})
+
+    own = "begins_with(#tenant, :tenant)"
+    assert sent["FilterExpression"] == f"({request['FilterExpression']}) AND {own}"
+    assert sent["ExpressionAttributeNames"]["#tenant"] == "PK"
+    assert sent["ExpressionAttributeValues"] == {
+        ":kind": {"S": "acme/c#"},
+        ":role": {"S": "owner"},
+        ":tenant": {"S": "acme/"},
+    }
+    assert sent["ExclusiveStartKey"] == place
+    assert found["LastEvaluatedKey"] == place
+
+
+@pytest.mark.parametrize("chat", ["d-1", "zeta/d-1", "acmed-1", "acme2/d-1"])
+def test_item_of_somebody_else_is_never_shown(chat: str) -> None:
+    """Refused where it cannot be, and passed over by those who are shown everything."""
+    item = {"chatid": {"S": chat}, "ts": {"N": "1"}}
+
+    with pytest.raises(CorruptData):
+        TENANCY.incoming("query", {"TableName": MESSAGES}, {"Items": [item]})
+    assert TENANCY.find_own(MESSAGES, item) is None
+
+
+TEXTS = st.text("ab#/$-1", min_size=1, max_size=8)
+ITEMS = st.fixed_dictionaries(
+    {"chatid": TEXTS, "status": TEXTS}, optional={"sender_id": TEXTS, "files_of": TEXTS}
+).map(lambda texts: {name: {"S": text} for name, text in texts.items()} | {"ts": {"N": "1"}})
+
+
+@given(st.lists(ITEMS, min_size=1, max_size=4))
+def test_batches_and_transactions_come_back_as_they_went(items: list[dict[str, Any]]) -> None:
+    """Whatever is left undone, or stood in the way, is what the caller asked for."""
+    writes = {MESSAGES: [{"PutRequest": {"Item": item}} for item in items]}
+    keys = {MESSAGES: {"Keys": items, "ConsistentRead": True}}
+    actions = [{"Put": {"TableName": MESSAGES, "Item": item}} for item in items]
+
+    put = TENANCY.outgoing("batch_write_item", {"RequestItems": writes})
+    got = TENANCY.outgoing("batch_get_item", {"RequestItems": keys})
+    done = TENANCY.outgoing("transact_write_items", {"TransactItems": actions})
+
+    sent = [each["PutRequest"]["Item"] for each in put["RequestItems"][MESSAGES]]
+    assert sent == got["RequestItems"][MESSAGES]["Keys"]
+    assert sent == [each["Put"]["Item"] for each in done["TransactItems"]]
+    assert all(item["chatid"]["S"].startswith("acme/") for item in sent)
+    left = {"UnprocessedItems": put["RequestItems"]}
+    assert TENANCY.incoming("batch_write_item", {}, left)["UnprocessedItems"] == writes
+    found = {"Responses": {MESSAGES: sent}, "UnprocessedKeys": got["RequestItems"]}
+    answer = TENANCY.incoming("batch_get_item", {}, found)
+    assert (answer["Responses"], answer["UnprocessedKeys"]) == ({MESSAGES: items}, keys)
+    stored = TENANCY.stored("transact_write_items", {"TransactItems": actions}, sent)
+    assert stored == items
+
+
+@pytest.mark.parametrize("tenant", ["a", "acme-2", "A" * 32, ""])
+def test_tenant_that_is_a_word_is_taken_and_is_that_of_s3_too(tenant: str) -> None:
+    """One setting for both tiers."""
+    assert Settings(warm=Warm(tenant=tenant)).cold.tenant == tenant
+
+
+@pytest.mark.parametrize("tenant", ["a/b", "a#b", "-a", "a b", "ä", "A" * 33, "a\n", "a*"])
+def test_tenant_that_is_no_word_is_refused(tenant: str) -> None:
+    """It is a part of keys, and of patterns of IAM."""
+    with pytest.raises(ValueError, match="tenant"):
+        Warm(tenant=tenant)
+
+
+def test_tenant_of_s3_that_is_another_one_is_refused() -> None:
+    """It is not to be set by itself."""
+    with pytest.raises(ValueError, match=r"cold\.tenant"):
+        Settings.model_validate({"warm": {"tenant": "a"}, "cold": {"tenant": "b"}})

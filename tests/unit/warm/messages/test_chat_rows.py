@@ -1,0 +1,231 @@
+"""A chat's rows read as one, whatever it is spread over, page by page and either way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatserver.config import Warm
+from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, chat_of
+from chatserver.errors import BadRequest
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.dynamo.paging import Span, Token, read_page
+from chatserver.warm.messages.chat_rows import ChatRows, chat_in, key_of, place_item, share_of
+from chatserver.warm.schema.tables import MESSAGES, STATUS_INDEX
+
+LAST = 99  # ts go from 0 to here; seq is ts
+
+
+class Table:
+    """Table `messages` with one chat's rows. Answers Queries as AWS does.
+
+    A Query looks at `Limit` rows at most, and at `cut` of them where 1 MB would be full. Rows in
+    `filtered` do not pass its filter.
+    """
+
+    def __init__(self, layout: Layout, stamps: Sequence[int], filtered: frozenset[int], cut: int):
+        self.layouts = Layouts({"c": layout} if layout else {})
+        self._filtered = filtered
+        self._cut = cut
+        self.queries = 0
+        self._partitions: dict[str, list[Item]] = {}
+        for ts in sorted(stamps):
+            row = place_item(self.layouts, _row(ts))
+            self._partitions.setdefault(row["chatid"]["S"], []).append(row)
+
+    async def get(self) -> Layouts:
+        """Stands in for the list of shards, too."""
+        return self.layouts
+
+    @contextlib.asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        yield
+
+    async def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        assert operation == "query"
+        self.queries += 1
+        values, sort = request["ExpressionAttributeValues"], "ts"
+        if request.get("IndexName"):
+            sort = "status_ts"
+        low, high = 0, LAST
+        if ":prefix" not in values:
+            low, high = (_of(values[name]) for name in (":low", ":high"))
+        for name in (*values, *request["ExpressionAttributeNames"]):
+            assert name in request["KeyConditionExpression"], "DynamoDB refuses what is not used"
+        assert low <= high, "DynamoDB refuses such a range"
+        rows = self._partitions.get(values[":partition"]["S"], [])
+        rows = [row for row in rows if low <= _of(row[sort]) <= high]
+        is_rising = request.get("ScanIndexForward", True)
+        if not is_rising:
+            rows.reverse()
+        if (start := request.get("ExclusiveStartKey")) is not None:
+            after = _of(start[sort])
+            rows = [row for row in rows if (_of(row[sort]) > after) == is_rising]
+            rows = [row for row in rows if _of(row[sort]) != after]
+        size = min(request["Limit"], self._cut)
+        assert size > 0, "DynamoDB refuses a limit of 0"
+        page = rows[:size]
+        answer: dict[str, Any] = {
+            "Items": [row for row in page if int(row["ts"]["N"]) not in self._filtered],
+            "ScannedCount": len(page),
+        }
+        if len(page) == size:
+            answer["LastEvaluatedKey"] = page[-1]
+        return answer
+
+
+def _of(value: dict[str, str]) -> int:
+    return int(value["N"]) if "N" in value else int(value["S"][-20:])
+
+
+def _row(ts: int) -> Item:
+    stamp = {"S": f"active#{ts:020d}"}
+    return {"chatid": {"S": "c"}, "ts": {"N": str(ts)}, "status_ts": stamp}
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Up to five stretches."""
+    begins = draw(st.lists(st.integers(1, LAST), max_size=5, unique=True))
+    shards = st.sampled_from([1, 2, 4, 16])
+    return Layout(tuple(ShardingPeriod(begin, draw(shards)) for begin in sorted(begins)))
+
+
+def reader_of(table: Table) -> ChatRows:
+    """Reads the table by its own layouts."""
+    return ChatRows(cast(Any, table), Warm(), None, cast(Any, table))
+
+
+def span_of(low: int, high: int, *, is_status: bool) -> Span:
+    """A range, in the table or in the index."""
+    if not is_status:
+        return Span(MESSAGES, "c", between=(low, high))
+    if (low, high) == (0, LAST):
+        return Span(MESSAGES, "c", STATUS_INDEX, prefix="active#")
+    return Span(MESSAGES, "c", STATUS_INDEX, (f"active#{low:020d}", f"active#{high:020d}"))
+
+
+async def _load(rows: list[Item]) -> list[int | None]:
+    return [int(row["ts"]["N"]) for row in rows]
+
+
+stamps = st.lists(st.integers(0, LAST), max_size=100, unique=True)
+ends = st.integers(0, LAST)
+
+
+@settings(deadline=None)
+@given(
+    layouts(),
+    stamps,
+    st.frozensets(ends, max_size=60),
+    st.one_of(st.just([0, LAST]), st.tuples(ends, ends).map(sorted)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 70),
+    st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    st.lists(st.tuples(st.integers(1, 20), st.sampled_from([1, 2, 8])), max_size=3),
+)
+async def test_pages_of_a_spread_chat_hold_every_row_once_in_order(
+    layout: Layout,
+    stamps: list[int],
+    filtered: frozenset[int],
+    ends: list[int],
+    is_rising: bool,
+    is_status: bool,
+    cut: int,
+    limits: list[int],
+    moves: list[tuple[int, int]],
+) -> None:
+    """In full pages, across stretches, by tokens, also while the chat moves on beyond its rows."""
+    table = Table(layout, stamps, filtered, cut)
+    rows = reader_of(table)
+    low, high = ends
+    wanted = [ts for ts in sorted(stamps) if low <= ts <= high and ts not in filtered]
+    found: list[int] = []
+    start: Token | None = None
+
+    for number in range(3 * LAST):
+        limit = limits[number % len(limits)]
+        span = span_of(low, high, is_status=is_status)
+        query = span.query(Warm()) | {"ScanIndexForward": is_rising}
+        source = await rows.open(span, query, start)
+        page = await read_page(
+            cast(Any, table), span, query, _load, limit=limit, start=start, source=source
+        )
+        found += page.items
+        start = page.next
+        if start is None:
+            break
+        assert len(page.items) == limit
+        assert start["chatid"] == "c", "tokens tell nothing of shards"
+        if moves:  # a stretch that begins beyond all rows
+            ahead, shards = moves.pop()
+            now = table.layouts.of("c")
+            begin = max(LAST, now.from_ts) + ahead
+            table.layouts = Layouts({"c": Layout((*now.stretches, ShardingPeriod(begin, shards)))})
+
+    assert start is None
+    assert found == (wanted if is_rising else wanted[::-1])
+
+
+@settings(deadline=None)
+@given(layouts(), stamps, st.integers(1, 110), st.booleans(), st.integers(1, 70))
+async def test_list_returns_the_first_of_a_range(
+    layout: Layout, stamps: list[int], count: int, is_rising: bool, cut: int
+) -> None:
+    """As a Query of one partition would."""
+    table = Table(layout, stamps, frozenset(), cut)
+    span = span_of(0, LAST, is_status=False)
+    query = span.query(Warm()) | {"ScanIndexForward": is_rising}
+
+    some = await reader_of(table).list(span, query, count)
+    every = await reader_of(table).list(span, query, None)
+
+    wanted = sorted(stamps, reverse=not is_rising)
+    assert await _load(some) == wanted[:count]
+    assert await _load(every) == wanted
+
+
+@settings(deadline=None)
+@given(layouts(), ends)
+def test_entry_is_read_where_it_was_put(layout: Layout, ts: int) -> None:
+    """The key that a reader asks for is the one that the writer used."""
+    known = Layouts({"c": layout} if layout else {})
+
+    placed = place_item(known, _row(ts))
+
+    assert {name: placed[name] for name in ("chatid", "ts")} == key_of(known, "c", ts)
+    assert chat_in(placed) == "c" and chat_of(placed["chatid"]["S"]) == "c"
+    assert {**placed, "chatid": {"S": "c"}} == _row(ts)
+
+
+async def test_chat_that_was_never_spread_is_one_query() -> None:
+    """What nearly all chats are costs what it always did."""
+    table = Table(Layout(), range(100), frozenset(), 1000)
+    span = span_of(0, LAST, is_status=False)
+
+    found = await reader_of(table).list(span, span.query(Warm()), 50)
+
+    assert len(found) == 50 and table.queries == 1
+
+
+@pytest.mark.parametrize("shards", [2, 4, 16, 64])
+def test_page_of_a_spread_chat_is_read_at_once_mostly(shards: int) -> None:
+    """Each shard is asked for a little more than its part of a page, and never for more than it."""
+    assert 50 / shards < share_of(50, shards) <= 50 / shards + 2 * (50 / shards) ** 0.5 + 2
+    assert share_of(1, shards) == 1
+
+
+async def test_token_of_another_chat_is_refused() -> None:
+    """A page of a spread chat goes on in that chat alone."""
+    table = Table(Layout((ShardingPeriod(5, 4),)), range(10), frozenset(), 10)
+    span = span_of(0, LAST, is_status=False)
+
+    for chat in ("d", "c#1"):
+        with pytest.raises(BadRequest, match="page token"):
+            await reader_of(table).open(span, span.query(Warm()), {"chatid": chat, "ts": 3})

@@ -1,0 +1,108 @@
+"""A checksum is of what a message says: the same message has the same one, any other another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatserver.protocol.entry_rules import apply_entry, tombstone_of
+from chatserver.protocol.frames import Ai, Attachment, Message
+from chatserver.warm.archive import markers
+from chatserver.warm.messages.checksums import checksum_of, verify
+from chatserver.warm.messages.store import PersistItem, decode_item, encode_item
+from chatserver.warm.schema.tables import MessageField as Field
+
+SENT = Message(7, 1_795_000_000_123_456, "d-abc", "01M", "alice", "r1", "text", "hello")
+OTHERS: dict[str, Any] = {
+    "seq": 8,
+    "ts": 1_795_000_000_123_457,
+    "chat": "d-abd",
+    "mid": "02M",
+    "sender": "bob",
+    "ref": "r2",
+    "kind": "note",
+    "body": "hallo",
+    "reply_to": 3,
+    "target": 3,
+    "user": "eve",
+    "role": "admin",
+    "name": "Team",
+    "rev": 9,
+    "edited_ts": 5,
+    "edited_seq": 5,
+    "deleted": True,
+    "reactions": {"bob": "+"},
+    "expires_at": 1_795_000_060,
+    "attachments": [Attachment("f1", "sea.png", "image/png", 1024)],
+    "muted_until": 0,
+    "banned": True,
+    "ai": Ai("echo", "done", 12, 4),
+}
+
+
+def test_every_field_of_a_message_is_summed() -> None:
+    """A new field gets a value here, and the checksum another form."""
+    assert set(OTHERS) == set(Message.__struct_fields__)
+    sums = {checksum_of(msgspec.structs.replace(SENT, **{n: v})) for n, v in OTHERS.items()}
+
+    assert len(sums | {checksum_of(SENT)}) == len(OTHERS) + 1
+
+
+reactions = st.dictionaries(st.text("ab", min_size=1, max_size=3), st.text(min_size=1, max_size=2))
+
+
+@given(st.text(max_size=20), reactions, st.sampled_from(("", "edit", "delete", "reaction")))
+def test_item_is_right_after_every_way_that_it_may_go(
+    body: str, emoji: dict[str, str], kind: str
+) -> None:
+    """Written, read, changed, and with its reactions in any order; who receives it is no matter."""
+    message = msgspec.structs.replace(SENT, body=body, reactions=emoji, rev=8 if emoji else 0)
+    if kind:
+        entry = msgspec.structs.replace(SENT, seq=9, kind=kind, body="x", target=7)
+        message = apply_entry(message, entry)
+    item = encode_item(PersistItem(message, "bob"))
+    again = encode_item(PersistItem(decode_item(item), None))
+    if Field.REACTIONS in item:
+        pairs = item[Field.REACTIONS]["M"].items()
+        item[Field.REACTIONS] = {"M": dict(reversed(pairs))}
+
+    assert verify(item, decode_item(item)) == "right"
+    assert again[Field.SUM] == item[Field.SUM]
+
+
+@pytest.mark.parametrize("name", [Field.BODY, Field.SENDER, Field.MID, Field.REF, Field.KIND])
+def test_item_that_was_changed_is_wrong(name: str) -> None:
+    """Whatever of it."""
+    item = encode_item(PersistItem(SENT, "bob")) | {name: {"S": "other"}}
+
+    assert verify(item, decode_item(item)) == "wrong"
+
+
+@pytest.mark.parametrize("held", [None, "", "1.1", "2.1.00000000", "1.5.00000000", "1.15.0"])
+def test_item_without_a_checksum_of_this_form_and_revision_is_unverified(held: str | None) -> None:
+    """Of before there were any, of a later release, or left by one that knows of none."""
+    item = encode_item(PersistItem(SENT, None))
+    del item[Field.SUM]
+    if held is not None:
+        item[Field.SUM] = {"S": held}
+
+    assert verify(item, decode_item(item)) == "unverified"
+
+
+def test_marker_has_the_checksum_of_its_tombstone() -> None:
+    """Its place is what it says."""
+    marker = markers.encode_marker(msgspec.structs.replace(SENT, expires_at=1_795_000_060))
+    moved = marker | {Field.SEQ: {"N": "8"}}
+
+    assert verify(marker, markers.decode_marker(marker)) == "right"
+    assert verify(moved, markers.decode_marker(moved)) == "wrong"
+
+
+def test_revision_one_is_the_message_as_it_was_sent() -> None:
+    """An item says 1 where a message says nothing."""
+    assert checksum_of(msgspec.structs.replace(SENT, rev=1)) == checksum_of(SENT)
+    assert checksum_of(tombstone_of(SENT, 9)).startswith("1.9.")

@@ -1,0 +1,123 @@
+"""IAM policies: current, well formed, enough for what the code calls, and no more than that."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import botocore
+import botocore.session
+import msgspec
+import pytest
+
+from chatserver.warm.dynamo import metering
+from chatserver.warm.schema import iam_policies
+from chatserver.warm.schema.documents import encode_document
+from chatserver.warm.schema.iam_policies import POLICIES, policy
+from chatserver.warm.schema.tables import TABLES
+
+ROOT = Path(__file__).parents[4]
+FOLDER = ROOT / "deploy" / "iam"
+ARN = re.compile(
+    r"arn:aws:(dynamodb:\*:\*:table/[\w.-]+(/index/\w+|/stream/\*)?|s3:::[\w.$:/{}*-]+)"
+)
+# They name operations without asking for them.
+NAMERS = {"expressions.py", "metering.py", "policies.py", "tenancy.py"}
+
+
+def operations_of(service: str) -> set[str]:
+    """All operations that there are, as the SDK names them."""
+    model = botocore.session.get_session().get_service_model(service)
+    return {botocore.xform_name(name) for name in model.operation_names}
+
+
+def called_operations() -> set[str]:
+    """What the code asks DynamoDB and S3 for: names of operations as words or as methods."""
+    there_are = operations_of("dynamodb") | operations_of("dynamodbstreams") | operations_of("s3")
+    found: set[str] = set()
+    # The two packages that have the doors, and the workers.
+    folders = (ROOT / "chatserver" / "warm", ROOT / "chatserver" / "cold", ROOT / "workers")
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        if path.name in NAMERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Constant(value=str(word)) | ast.Attribute(attr=word):
+                    found.add(word)
+    return found & there_are
+
+
+KNOWN = {
+    "dynamodb": iam_policies.ITEM_ACTIONS
+    | iam_policies.SCAN_ACTIONS
+    | iam_policies.STREAM_ACTIONS
+    | iam_policies.TABLE_ACTIONS,
+    "s3": iam_policies.OBJECT_ACTIONS | iam_policies.LIST_ACTIONS | iam_policies.BUCKET_ACTIONS,
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_committed_policy_is_current(name: str) -> None:
+    """A table, an index or an operation more is a change of the policies.
+
+    When this fails: make docs
+    """
+    assert (FOLDER / f"{name}.json").read_bytes() == encode_document(f"iam-{name}")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policy_is_well_formed(name: str) -> None:
+    """As IAM's grammar has it; and within the 6,144 characters that a policy may have."""
+    made = policy(name)
+
+    assert made["Version"] == "2012-10-17"
+    sids = [each["Sid"] for each in made["Statement"]]
+    assert len(sids) == len(set(sids))
+    assert all(re.fullmatch(r"\w+", sid) for sid in sids)
+    for each in made["Statement"]:
+        assert each.keys() <= {"Sid", "Effect", "Action", "Resource", "Condition"}
+        assert each["Effect"] == "Allow"
+        service = each["Action"][0].partition(":")[0]
+        assert all(re.fullmatch(rf"{service}:[A-Z]\w+", action) for action in each["Action"])
+        assert all(ARN.fullmatch(arn) and f":{service}:" in arn for arn in each["Resource"])
+    assert len(msgspec.json.encode(made)) < 6_144
+
+
+def test_policies_allow_each_operation_of_the_code_and_nothing_else() -> None:
+    """Who calls what is new has to say which action that takes, and in which policy."""
+    called = called_operations()
+    known = {name for operations in KNOWN.values() for name in operations}
+
+    assert called == known
+    allowed = {action for name in POLICIES for each in policy(name)["Statement"]
+               for action in each["Action"]}  # fmt: skip
+    assert allowed == {
+        f"{service}:{action}"
+        for service, operations in KNOWN.items()
+        for actions in operations.values()
+        for action in actions
+    }
+    assert called >= (metering.READS | metering.WRITES) - {"transact_get_items"}
+
+
+def test_processes_reach_items_by_leading_keys_alone() -> None:
+    """Of each table and index; a Scan, which has no leading key, is in none of their statements."""
+
+    def statements() -> list[dict[str, Any]]:
+        return list(policy("processes")["Statement"])
+
+    (items,) = [each for each in statements() if each["Action"][0].startswith("dynamodb:")]
+    indexes = sum(len(table.indexes) for table in TABLES)
+
+    assert "dynamodb:Scan" not in items["Action"]
+    assert len(items["Resource"]) == len(TABLES) + indexes
+    assert items["Condition"] == {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["${aws:PrincipalTag/tenant}/*"]},
+        # Of no leading key at all the other one holds.
+        "Null": {"dynamodb:LeadingKeys": "false", "aws:PrincipalTag/tenant": "false"},
+    }
+    for each in statements():
+        if each is not items and "Condition" not in each:
+            assert all("${aws:PrincipalTag/tenant}/" in arn for arn in each["Resource"])

@@ -1,0 +1,124 @@
+"""Folding: what a batch says of messages, before it is written."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from chatserver.domain.ids import GatewayId, Seq, Ts
+from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.protocol import codec
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.messages.store import PersistItem
+from workers.persist.batch_effects import Place, Work, fold, tombstone_in_place_of
+
+
+def work(seq: int, kind: str = "text", target: int = 0, replaced: int = 0, chat: str = "c") -> Work:
+    """An entry as the backlog had it; its ts is 1000 + seq."""
+    message = Message(
+        seq, 1000 + seq, chat, f"M{seq}", "alice", f"r{seq}", kind, f"text {seq}",
+        target=target or None,
+    )  # fmt: skip
+    raw = CommittedMessage(
+        Seq(seq), Ts(1000 + seq), None, codec.tail_of(message),
+        1000 + target if target else 0, 1000 + replaced if replaced else 0,
+    )  # fmt: skip
+    return Work(GatewayId("gw1"), raw, PersistItem(message, None))
+
+
+def bodies(works: list[Work]) -> list[str]:
+    """What is to be written."""
+    return [each.item.message.body for each in works]
+
+
+def test_fold_without_changes_is_what_it_was() -> None:
+    """Messages are left alone."""
+    works = [work(1), work(2), work(3, chat="d")]
+
+    assert fold(works, 25).works == works
+
+
+def test_fold_changes_messages_of_the_same_batch() -> None:
+    """They are written once, as they are now."""
+    folded = fold([work(1), work(2, "edit", 1), work(3, "edit", 1, replaced=2), work(4)], 25)
+
+    assert bodies(folded.works) == ["text 3", "", "text 3", "text 4"]
+    assert folded.works[1].item.message.deleted
+    assert (folded.changes, folded.blanks) == ({}, {})
+
+
+def test_fold_gathers_changes_of_messages_of_before() -> None:
+    """By message, in order; and edits whose text is gone with them."""
+    folded = fold(
+        [work(7, "edit", 1, replaced=5), work(8, "reaction", 2), work(9, "delete", 1, 7)], 25
+    )
+
+    changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
+    assert changes == {Place("c", 1001): [7, 9], Place("c", 1002): [8]}
+    assert folded.blanks == {Place("c", 1005): 7}
+    assert bodies(folded.works) == ["", "text 8", "text 9"]
+
+
+def test_fold_applies_changes_of_an_earlier_write_afterwards() -> None:
+    """Redis can lose them in between; a text that is deleted or replaced is not written at all."""
+    said = [work(1), work(2), work(3, "edit", 1), work(4, "edit", 1, replaced=3)]
+    folded = fold([*said, work(5, "delete", 2), work(6, "reaction", 1)], 3)
+
+    assert bodies(folded.works) == ["text 3", "", "", "text 4", "text 5", "text 6"]
+    changes = {place: [entry.seq for entry in entries] for place, entries in folded.changes.items()}
+    assert (changes, folded.blanks) == ({Place("c", 1001): [4, 6]}, {})
+
+
+def test_fold_tells_which_files_a_deleted_message_has_lost() -> None:
+    """They are let go; an edit keeps them."""
+    sent, kept = work(1), work(2)
+    files = [Attachment("f1", "a.png", "image/png", 3)]
+    works = [
+        each._replace(
+            item=PersistItem(msgspec.structs.replace(each.item.message, attachments=files), None)
+        )
+        for each in (sent, kept)
+    ]
+
+    folded = fold([*works, work(3, "delete", 1), work(4, "edit", 2)], 25)
+
+    assert folded.lost == [(1, files)]
+    assert [each.item.message.attachments for each in folded.works] == [[], files, [], []]
+
+
+def test_fold_tells_chats_apart() -> None:
+    """Two chats may have messages at the same time."""
+    folded = fold([work(1), work(1, chat="d"), work(2, "delete", 1, chat="d")], 25)
+
+    assert bodies(folded.works) == ["text 1", "", "text 2"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (
+            b'"chat":"c","mid":"M","sender":"a","ref":"r","kind":"k","body":7}',
+            ("c", "M", "a", "r", "k"),
+        ),
+        (
+            b'"chat":"c","mid":"M","sender":"","body":"\\"sender\\":\\"x\\""',
+            ("c", "M", "-", "-", "text"),
+        ),
+        (b'"chat":"c"', ("c", "-", "-", "-", "text")),
+    ],
+)
+def test_tombstone_keeps_what_can_be_read(tail: bytes, expected: tuple[str, ...]) -> None:
+    """Its place for certain; nothing is taken from the body."""
+    left = tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail))
+
+    assert left is not None
+    assert (left.chat, left.mid, left.sender, left.ref, left.kind) == expected
+    assert (left.seq, left.ts, left.body, left.deleted) == (4, 9, "", True)
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b"not json", b'"chat":"a b","mid":"M"', b'"body":"\\"chat\\":\\"c\\""']
+)
+def test_tombstone_of_what_is_in_no_chat_is_none(tail: bytes) -> None:
+    """Nobody knows where it would stand."""
+    assert tombstone_in_place_of(CommittedMessage(Seq(4), Ts(9), None, tail)) is None

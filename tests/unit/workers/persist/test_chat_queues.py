@@ -1,0 +1,182 @@
+"""The queues of chats that wait to be persisted: who is served, in which order, how much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatserver.domain.ids import ChatId, GatewayId, Seq, Ts
+from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.protocol.frames import Message
+from chatserver.warm.chats.directory import Mark
+from chatserver.warm.messages.store import PersistItem
+from workers.persist.batch_effects import Work
+from workers.persist.batch_writer import WRITE_MAX, Piece
+from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
+
+
+def work_of(chat: str, seq: int, *, is_awaited: bool = False) -> Work:
+    """A message on its way."""
+    message = Message(seq, seq, chat, f"m{seq}", "bob", f"r{seq}", "text", "hi")
+    raw = CommittedMessage(Seq(seq), Ts(seq), None, b"x" * 100, is_awaited=is_awaited)
+    return Work(GatewayId("gw1"), raw, PersistItem(message, None))
+
+
+def piece_of(chat: str, first: int, count: int, *, is_awaited: bool = False) -> Piece:
+    """A batch's work for one chat."""
+    works = [work_of(chat, seq, is_awaited=is_awaited) for seq in range(first, first + count)]
+    return Piece(ChatId(chat), works)
+
+
+def batch_of(number: int) -> Batch:
+    """A batch of the backlog."""
+    return Batch(f"{number}-0", f"{number}-9", 1)
+
+
+async def take(queues: ChatQueues) -> list[Chunk]:
+    """The work that one writer takes."""
+    async with asyncio.timeout(5):
+        picked = await queues.take()
+    return [queues.cut(queue) for queue in picked]
+
+
+async def test_take_of_a_busy_chat_lets_others_go_between_its_chunks() -> None:
+    """A chat with 10,000 entries delays one that comes later by one chunk."""
+    queues = ChatQueues(1, 2**30)
+    queues.add(batch_of(1), piece_of("busy", 1, 10_000))
+    (busy,) = await take(queues)
+    queues.add(batch_of(2), piece_of("other", 1, 1))
+    queues.put_back(busy.queue)
+
+    (other,) = await take(queues)
+
+    assert len(busy.piece.works) == CHUNK_MAX
+    assert other.piece.chat == "other"
+
+
+async def test_take_of_chats_with_awaited_sends_comes_first_and_starves_nobody() -> None:
+    """Of ten chats the one whose sender waits is first; the others have turns all the same."""
+    queues = ChatQueues(1, 2**30)
+    for number in range(10):
+        queues.add(batch_of(number), piece_of(f"c{number}", 1, 3 * CHUNK_MAX))
+    queues.add(batch_of(11), piece_of("urgent", 1, 20 * CHUNK_MAX, is_awaited=True))
+
+    served = []
+    for _ in range(20):
+        (chunk,) = await take(queues)
+        served.append(str(chunk.piece.chat))
+        queues.put_back(chunk.queue)
+
+    assert served[0] == "urgent"
+    assert 3 <= sum(chat != "urgent" for chat in served) <= 8
+
+
+async def test_take_joins_small_chats_into_one_write() -> None:
+    """Forty chats with a message each are two writes, not forty."""
+    queues = ChatQueues(8, 2**30)
+    for number in range(40):
+        queues.add(batch_of(1), piece_of(f"c{number}", 1, 1))
+
+    assert [len(await take(queues)) for _ in range(2)] == [WRITE_MAX, 40 - WRITE_MAX]
+
+
+async def test_take_while_held_waits_until_released() -> None:
+    """A restarted worker writes nothing before it has read what its predecessor had."""
+    queues = ChatQueues(1, 2**30)
+    queues.is_held = True
+    queues.add(batch_of(1), piece_of("c", 1, 1))
+    taking = asyncio.create_task(queues.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+
+    queues.release()
+
+    assert [queue.chat for queue in await taking] == ["c"]
+
+
+async def test_cut_takes_marks_with_the_entries_and_completes_batches() -> None:
+    """A batch is complete for a chat when the last of its entries is taken."""
+    queues = ChatQueues(1, 2**30)
+    first, second = batch_of(1), batch_of(2)
+    queues.add(first, piece_of("c", 1, CHUNK_MAX + 1))
+    marked = piece_of("c", CHUNK_MAX + 2, 1)
+    marked.marks["bob"] = Mark("c", "bob", 5, 5)  # type: ignore[index]  # ids are texts here
+    queues.add(second, marked)
+
+    (one,) = await take(queues)
+    queues.put_back(one.queue)
+    (two,) = await take(queues)
+
+    assert (one.batches, two.batches) == ([], [first, second])
+    assert list(two.piece.marks) == ["bob"]
+    assert two.source is first
+
+
+async def test_queues_above_their_bytes_keep_places_only() -> None:
+    """Entries that do not fit into memory are read again when it is their turn."""
+    queues = ChatQueues(1, bytes_max=5_000)
+    for number in range(100):
+        queues.add(batch_of(number), piece_of("c", 1 + 10 * number, 10))
+    assert queues.bytes < 20_000
+    got: list[int] = []
+
+    while len(got) < 1_000:
+        (queue,) = await queues.take()
+        for item in queues.list_parked(queue):
+            assert item.works is None
+            queues.load(item, piece_of("c", int(item.batch.first[:-2]) * 10 + 1, 10).works)
+        got += [work.committed.seq for work in queues.cut(queue).piece.works]
+        queues.put_back(queue)
+
+    assert got == list(range(1, 1_001))
+    assert queues.bytes == 0
+
+
+@pytest.mark.parametrize("bytes_max", [0, 2**30])
+@settings(max_examples=40)
+@given(
+    added=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 26, 130])), max_size=8)
+)
+def test_queues_give_all_entries_once_and_each_chat_in_order(
+    bytes_max: int, added: list[tuple[str, int]]
+) -> None:
+    """Nothing is left out or repeated, and no chat is with two writers."""
+    found: dict[str, list[int]] = {}
+    tops: Counter[str] = Counter()
+    batches: list[tuple[Batch, Piece]] = []
+
+    async def work() -> None:
+        queues = ChatQueues(3, bytes_max)
+        for number, (chat, count) in enumerate(added):
+            batch = batch_of(number)
+            batches.append((batch, piece_of(chat, tops[chat] + 1, count)))
+            queues.add(batch, piece_of(chat, tops[chat] + 1, count))
+            tops[chat] += count
+        open_queues: list[ChatQueue] = []
+        while open_queues or queues._queues:
+            if queues._ordinary or queues._awaited:
+                picked = await queues.take()
+                assert not {id(queue) for queue in picked} & {id(each) for each in open_queues}
+                for queue in picked:
+                    for item in queues.list_parked(queue):
+                        piece = next(p for batch, p in batches if batch is item.batch)
+                        queues.load(item, piece.works)
+                    chunk = queues.cut(queue)
+                    seqs = [int(work.committed.seq) for work in chunk.piece.works]
+                    found.setdefault(str(queue.chat), []).extend(seqs)
+                    for batch in chunk.batches:
+                        batch.left -= 1
+                open_queues += picked
+            queues.put_back(open_queues.pop(0))
+        assert queues.bytes == 0
+
+    asyncio.run(work())
+
+    assert {chat: seqs for chat, seqs in found.items() if seqs} == {
+        chat: list(range(1, top + 1)) for chat, top in tops.items() if top
+    }
+    assert all(batch.left == 1 for batch, _ in batches)

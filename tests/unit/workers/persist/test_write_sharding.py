@@ -1,0 +1,182 @@
+"""What a chat needs, as it was committed; over how many shards that is, and when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatserver.config import Warm
+from chatserver.domain.ids import GatewayId, Seq, Ts
+from chatserver.domain.write_sharding import Layout, Layouts, ShardingPeriod, is_shards
+from chatserver.errors import Unavailable
+from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.protocol.frames import Message
+from chatserver.warm.messages.store import PersistItem
+from workers.persist import write_sharding
+from workers.persist.batch_effects import Work
+from workers.persist.write_sharding import LoadMeter, WriteSharding, units_of, wanted_shards
+
+US = 1_000_000
+MAX = 500
+
+
+def work(ts_s: float, chat: str = "c", size: int = 200, target_ts: int = 0) -> Work:
+    """An entry that was committed at a time, its tail of so many bytes."""
+    ts = int(ts_s * US)
+    message = Message(1, ts, chat, "m", "alice", "r", "text", "x")
+    committed = CommittedMessage(Seq(1), Ts(ts), None, b"x" * size, target_ts)
+    return Work(GatewayId("g"), committed, PersistItem(message, None))
+
+
+def flow(rate: int, from_s: float, to_s: float, chat: str = "c") -> list[Work]:
+    """Entries of one unit each, evenly."""
+    count = int((to_s - from_s) * rate)
+    return [work(from_s + n / rate, chat) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("size", "target_ts", "units"),
+    [(200, 0, 1), (874, 0, 1), (875, 0, 2), (16_000, 0, 16), (200, 5, 2)],
+)
+def test_units_are_those_of_the_item(size: int, target_ts: int, units: int) -> None:
+    """One for each KB; a change writes two items."""
+    assert units_of(work(1, size=size, target_ts=target_ts)) == units
+
+
+def test_window_says_what_was_committed_in_its_time_however_it_comes() -> None:
+    """A backlog that is caught up at ten times the speed is no busier for it."""
+    slowly, at_once = LoadMeter(10), LoadMeter(10)
+    entries = flow(100, 1000, 1030)
+
+    windows = [window for each in entries for window in slowly.note([each])]
+    whole = at_once.note(entries)
+
+    assert [round(window.rate) for window in windows] == [100, 100]
+    assert [round(window.rate) for window in whole] == [100]
+
+
+def test_silence_counts() -> None:
+    """A chat that says a word after an hour is calm."""
+    meter = LoadMeter(10)
+    meter.note(flow(1000, 0, 1))
+
+    (window,) = meter.note([work(3600)])
+
+    assert window.rate < 1
+
+
+def test_meter_forgets_who_was_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is bounded, and a busy chat stays in it whatever else is said."""
+    monkeypatch.setattr(write_sharding, "METERED_MAX", 20)
+    meter = LoadMeter(10)
+    windows = []
+
+    for second in range(1000, 1012):
+        others = [work(second, f"other-{second}-{n}") for n in range(15)]
+        windows += meter.note([*flow(50, second, second + 1), *others])
+
+    assert len(meter._open) == 20
+    assert [window.chat for window in windows] == ["c"]
+
+
+@settings(deadline=None)
+@given(st.floats(0, 100_000), st.integers(0, 4).map(lambda n: 2**n), st.sampled_from([2, 8, 16]))
+def test_shards_fit_what_is_needed_and_stay(rate: float, shards: int, shards_max: int) -> None:
+    """No shard takes too much, as far as there are any; and the same rate moves nothing again."""
+    wanted = wanted_shards(rate, shards, MAX, shards_max)
+
+    assert is_shards(wanted)
+    assert rate <= wanted * MAX or wanted >= shards_max
+    assert wanted_shards(rate, wanted, MAX, shards_max) == wanted
+    if wanted < shards:  # half as much again is no reason to go up again
+        assert rate * 2 <= wanted * MAX or wanted >= shards_max
+    if rate <= shards * MAX and rate >= shards * MAX / 4:
+        assert wanted == shards
+
+
+class Log:
+    """A hot tier that the list does not ask."""
+
+    async def find_newest_ts(self, chat: str) -> int | None:
+        raise AssertionError("nobody asks")
+
+
+class Shards:
+    """A list that does what it is told, at once."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.layout = Layout((ShardingPeriod(1, shards),)) if shards > 1 else Layout()
+        self.moves: list[int] = []
+        self.is_down = False
+
+    async def get(self) -> Layouts:
+        if self.is_down:
+            raise Unavailable("down")
+        return Layouts({"c": self.layout})
+
+    async def spread(
+        self, chat: str, shards: int, find: Callable[[], Awaitable[int | None]]
+    ) -> str:
+        self.moves.append(shards)
+        self.layout = Layout(
+            (*self.layout.stretches, ShardingPeriod(self.layout.from_ts + 1, shards))
+        )
+        return "moved"
+
+
+def spreading_of(shards: Shards, **changes: Any) -> WriteSharding:
+    """What decides, by these settings."""
+    warm = Warm(**{"shard_writes_per_s": MAX, "shard_window_s": 10, "shard_calm_s": 60, **changes})
+    return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
+
+
+async def feed(decider: WriteSharding, entries: list[Work]) -> None:
+    """Give it batches of a hundred."""
+    for start in range(0, len(entries), 100):
+        decider.note(entries[start : start + 100])
+        await decider.move()
+
+
+async def test_busy_chat_goes_up_at_once_and_down_when_it_was_calm() -> None:
+    """Up after a window, down after the calm time; what is in between moves nothing."""
+    shards = Shards()
+    decider = spreading_of(shards)
+
+    await feed(decider, flow(1500, 0, 11))
+    assert shards.moves == [4]
+    await feed(decider, flow(600, 11, 40))
+    assert shards.moves == [4]
+    await feed(decider, flow(20, 40, 85))
+    assert shards.moves == [4], "not calm for long enough"
+    await feed(decider, flow(600, 85, 120))
+    await feed(decider, flow(20, 120, 165))
+    assert shards.moves == [4], "the calm was interrupted"
+    await feed(decider, flow(20, 165, 205))
+
+    assert shards.moves == [4, 1]
+
+
+async def test_chat_is_never_spread_if_the_setting_says_so() -> None:
+    """0 turns it off; what is spread is read as it is."""
+    shards = Shards()
+
+    await feed(spreading_of(shards, shard_writes_per_s=0), flow(3000, 0, 11))
+
+    assert shards.moves == []
+
+
+async def test_store_that_is_down_keeps_nobody_from_persisting() -> None:
+    """It is tried again after the next window."""
+    shards = Shards()
+    decider = spreading_of(shards)
+    shards.is_down = True
+    await feed(decider, flow(1500, 0, 11))
+    shards.is_down = False
+
+    await feed(decider, flow(1500, 11, 22))
+
+    assert shards.moves == [4]

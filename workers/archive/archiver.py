@@ -1,0 +1,312 @@
+"""Archiver: moves a chat's oldest entries, and later changes, from the warm tier into segments.
+
+::
+
+    read ─► intent ─► object ─► trails ─► segment row and top, one transaction ─► remove items
+              │                              │ conditional: nothing was archived meanwhile
+              └── left after a crash: the next run adopts the object, or removes it
+
+Crash safety: until the transaction nothing is archived, and an object that is left has an intent
+record. After it, readers find the entries in the archive. Items that are still in the warm tier,
+equal or newer, take precedence until they are removed. An item is removed only if it is unchanged
+since it was read, so a concurrent change stays, and `fold` merges it into the segment.
+
+With TTL removal (`archive.removal`), items that have `ttl` are copied and left to TTL. Their
+archived copy is identical (`chatserver.warm.messages.ttl`). Entries below the top are therefore
+read only in chats recorded as having an item without `ttl` there, which is merged and removed. A
+process that creates such an item, or is about to remove one, writes that record first.
+
+An expiring entry is archived as its tombstone: its text stays in the warm tier until it expires
+there, and never reaches S3.
+
+Restored entries (`workers.archive.restorer`) have items in the warm tier in addition to their
+segments until their time is over. These are treated like late changes, except that they are not
+removed: their changes are merged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.config import Archive
+from chatserver.domain.archive_segments import ArchiveTop, Segment
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, new_id
+from chatserver.protocol import codec
+from chatserver.protocol.entry_rules import tombstone_of
+from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import lay_over
+from chatserver.service.messaging.message_erasure import has_words
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.tracing import Id, tracer
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.messages.seq_search import TS_MAX
+from chatserver.warm.messages.ttl import ItemRetention
+
+log = structlog.get_logger()
+
+LATE_PAGE: Final = 1000
+US: Final = 1_000_000
+
+
+class ArchiveResult(NamedTuple):
+    """Result of archiving a chat."""
+
+    moved: int  # entries
+    due_ts: int  # the next visit is due when messages of this time are old enough
+    stuck_ts: int | None  # the oldest message that should have moved but could not
+
+
+def archived_form(entry: Message) -> Message:
+    """Return the archived form of an entry: a tombstone if it expires."""
+    if entry.expires_at is None or entry.deleted:
+        return entry
+    return tombstone_of(entry, entry.rev)
+
+
+async def _never() -> bool:
+    return False
+
+
+class Archiver:
+    """Archives chats, one at a time."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        objects: SegmentObjects,
+        aged: ArchivableMessages,
+        settings: Archive,
+        clock: Clock,
+        restored: RestoredRows,
+        reads_ttl: Callable[[], Awaitable[bool]] = _never,
+    ) -> None:
+        """`reads_ttl`: whether TTL reads `ttl` yet; before that, no removal is left to TTL."""
+        self._tracer = tracer()
+        self._restored = restored
+        self._keeping = ItemRetention.by(settings)
+        self._reads_ttl = reads_ttl
+        self._manifests = manifests
+        self._objects = objects
+        self._aged = aged
+        self._settings = settings
+        self._clock = clock
+
+    async def visit(self, chat: ChatId) -> ArchiveResult:
+        """Archive entries that are old enough, and merge changes into the archive.
+
+        Guarantees:
+            Idempotent, and safe if several run at once: one succeeds, the others raise Conflict.
+
+        Raises:
+            Conflict: another process is archiving the chat.
+            Unavailable: a store does not answer; retry later.
+            CorruptData: the archive of the chat does not match its manifest.
+        """
+        now_us = int(self._clock.time() * US)
+        cutoff = now_us - self._settings.retention_s * US
+        is_by_ttl = await self._is_by_ttl()
+        if not is_by_ttl:
+            for span in self._spans(await self._manifests.get_top(chat)):
+                await self._fold_late(chat, *span, is_by_ttl=False)
+        moved = 0
+        while count := await self._take(chat, cutoff, is_by_ttl=is_by_ttl):
+            moved += count
+        await self._discard_notes(chat)
+        due, stuck = await self._look_ahead(chat, cutoff, now_us, is_by_ttl=is_by_ttl)
+        await self._manifests.note_due(chat, due)
+        return ArchiveResult(moved, due, stuck)
+
+    async def fold(self, chat: ChatId) -> None:
+        """Merge changes of archived entries into their segments, and remove the replaced items.
+
+        Guarantees and errors as `visit`. Texts that were deleted in the warm tier before the call
+        are then in no object.
+        """
+        top = await self._manifests.get_top(chat)
+        await self._fold_late(chat, 0, top.ts, is_by_ttl=await self._is_by_ttl())
+        await self._discard_notes(chat)
+
+    async def end_restored(self, chat: ChatId) -> bool:
+        """Remove restored items whose time is over; True if none of the chat remain.
+
+        Guarantees and errors as `visit`. Changes are in the segment before their items are removed.
+        """
+        for held in (await self._manifests.get_top(chat)).restored:
+            if held.is_kept(self._clock.time()):
+                continue
+            if held.is_ending or await self._restored.declare_ending(chat, held):
+                failpoint("restore.before_removal")
+                await self._fold_late(
+                    chat, held.first_ts, held.last_ts, is_by_ttl=await self._is_by_ttl()
+                )
+                failpoint("restore.after_removal")
+                await self._restored.drop(chat, held)
+        await self._discard_notes(chat)
+        return not (await self._manifests.get_top(chat)).restored
+
+    async def _is_by_ttl(self) -> bool:
+        return self._keeping.is_by_ttl and await self._reads_ttl()
+
+    # entries that are old enough
+
+    async def _take(self, chat: ChatId, cutoff: int, *, is_by_ttl: bool) -> int:
+        """Archive one segment; return how many entries that were, 0 if there are too few."""
+        top = await self._manifests.get_top(chat)
+        entries_max = self._settings.segment_entries_max
+        run, ttls = await self._aged.list_run(chat, top.seq, top.ts, cutoff, entries_max)
+        if not run:
+            return 0
+        small = await self._find_small(chat, top)
+        held = list(await self._objects.read(small)) if small else []
+        run = self._fit(run, entries_max - len(held), small)
+        is_enough = len(run) + len(held) >= self._settings.segment_entries_min
+        if not is_enough and run[0].ts > cutoff - self._settings.wait_s * US:
+            return 0
+        removed = [entry for entry in run if not is_by_ttl or self._is_ours(entry, ttls)]
+        if is_by_ttl and removed:
+            # In case of a crash before they are removed.
+            await self._manifests.note_late(chat, int(self._clock.time() * 1000))
+        entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
+        await self._write(entries, small, top, "filled" if small else "written")
+        await self._aged.remove(removed, self._settings.deletes_in_flight_max)
+        failpoint("archive.after_remove")
+        metrics.ARCHIVED.inc(len(run))
+        if self._tracer is not None:
+            for entry in run:
+                place: dict[str, Id] = {"chat": entry.chat, "seq": entry.seq}
+                self._tracer.tell(entry.mid, "archive", from_ns, time.time_ns(), **place)
+        return len(run)
+
+    def _is_ours(self, entry: Message, ttls: Mapping[int, int | None]) -> bool:
+        """Return whether an entry has an item that TTL does not remove soon, or at its expiry."""
+        if entry.seq not in ttls:
+            return False
+        ttl = ttls[entry.seq]
+        ends = ttl is not None and entry.expires_at is not None
+        return not ends and not self._keeping.is_soon(ttl, self._clock.time())
+
+    async def _find_small(self, chat: ChatId, top: ArchiveTop) -> Segment | None:
+        """Return the newest segment if it is small enough to be filled."""
+        found = await self._manifests.list_covering(chat, top.seq, top.seq)
+        last = found[0] if found else None
+        if last is None or last.count >= self._settings.segment_entries_min:
+            return None
+        return last if last.raw_bytes < self._settings.segment_bytes_max // 2 else None
+
+    def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
+        """Return as many entries as a segment may have."""
+        left = self._settings.segment_bytes_max - (small.raw_bytes if small else 0)
+        fitting: list[Message] = []
+        for entry in run[:room]:
+            left -= len(codec.encode(entry)) + 1
+            if left < 0 and fitting:
+                break
+            fitting.append(entry)
+        return fitting
+
+    async def _look_ahead(
+        self, chat: ChatId, cutoff: int, now_us: int, *, is_by_ttl: bool
+    ) -> tuple[int, int | None]:
+        """Return when the next visit is due, and the oldest entry that is stuck."""
+        top = await self._manifests.get_top(chat)
+        due, stuck = now_us, None
+        retention_us = self._settings.retention_s * US
+        for from_ts, to_ts in [] if is_by_ttl else self._spans(top):
+            for left in await self._aged.list_between(chat, from_ts, to_ts, LATE_PAGE):
+                # Not expired yet, or changed while it was archived.
+                ends = left.expires_at
+                due = min(due, left.ts if ends is None else ends * US - retention_us)
+        following = await self._aged.list_between(chat, top.ts + 1, TS_MAX, 1)
+        if following:
+            oldest = following[0]
+            wait_us = self._settings.wait_s * US if oldest.ts <= cutoff else 0
+            due = min(due, oldest.ts + wait_us)
+            if oldest.ts <= cutoff - wait_us and oldest.seq != top.seq + 1:
+                stuck = oldest.ts
+                metrics.HISTORY_GAPS.labels("archive").inc()
+                log.error("archive.gap", chat=chat, archived=top.seq, oldest=oldest.seq)
+        return due, stuck
+
+    # changes of archived entries
+
+    def _spans(self, top: ArchiveTop) -> list[tuple[int, int]]:
+        """Return the time spans of the archive, without those kept as restored in the warm tier."""
+        spans, start, now_s = list[tuple[int, int]](), 0, self._clock.time()
+        kept = [held for held in top.restored if held.is_kept(now_s)]
+        for held in sorted(kept, key=lambda held: held.first_ts):
+            if held.first_ts > start:
+                spans.append((start, held.first_ts - 1))
+            start = max(start, held.last_ts + 1)
+        return [*spans, (start, top.ts)]
+
+    async def _fold_late(self, chat: ChatId, from_ts: int, to_ts: int, *, is_by_ttl: bool) -> None:
+        """Merge changes into the segments in ``[from_ts, to_ts]``, and remove their items."""
+        top = await self._manifests.get_top(chat)
+        read = self._aged.list_untimed if is_by_ttl else self._aged.list_between
+        while late := await read(chat, from_ts, to_ts, LATE_PAGE):
+            rows = await self._manifests.list_covering(chat, late[0].seq, late[-1].seq)
+            for row in rows:
+                mine = [entry for entry in late if row.first <= entry.seq <= row.last]
+                if mine:
+                    await self._fold_into(row, mine, top)
+            from_ts = late[-1].ts + 1
+
+    async def _fold_into(self, row: Segment, late: Sequence[Message], top: ArchiveTop) -> None:
+        entries = list(await self._objects.read(row))
+        folded = [archived_form(entry) for entry in lay_over(entries, late)]
+        if folded != entries:
+            await self._write(folded, row, top, "rewritten")
+        now_s = self._clock.time()
+        kept = [held for held in top.restored if held.is_kept(now_s)]
+        gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
+        await self._aged.remove(gone, self._settings.deletes_in_flight_max)
+        failpoint("archive.after_fold")
+
+    # writing
+
+    async def _write(
+        self, entries: Sequence[Message], replaced: Segment | None, top: ArchiveTop, what: str
+    ) -> None:
+        """Write a segment of entries."""
+        segment, data = await self._objects.encode(entries, new_id().lower())
+        orphan = await self._find_orphan(segment)
+        if orphan is None:
+            await self._manifests.note(segment)
+            failpoint("archive.before_object")
+        else:
+            segment = orphan
+        await self._objects.put(segment, data)
+        failpoint("archive.after_object")
+        speakers = {entry.sender for entry in entries if has_words(entry)}
+        await self._manifests.note_trails(speakers, segment.chat, segment.first)
+        failpoint("archive.before_commit")
+        await self._manifests.commit(segment, replaced, top)
+        failpoint("archive.after_commit")
+        metrics.SEGMENTS.labels(what).inc()
+        metrics.SEGMENT_BYTES.inc(segment.stored_bytes)
+
+    async def _find_orphan(self, segment: Segment) -> Segment | None:
+        """Return an object left after a crash that is identical to the segment to be written."""
+        for noted, is_dead in await self._manifests.list_notes(segment.chat):
+            if not is_dead and dataclasses.replace(segment, tag=noted.tag) == noted:
+                log.info("archive.adopted", key=noted.key)
+                return noted
+        return None
+
+    async def _discard_notes(self, chat: ChatId) -> None:
+        """Remove objects that were replaced or left after a crash."""
+        for noted, is_dead in await self._manifests.list_notes(chat):
+            if is_dead or await self._manifests.declare_dead(noted):
+                failpoint("archive.before_discard")
+                await self._objects.remove(noted)
+                await self._manifests.drop_note(noted)

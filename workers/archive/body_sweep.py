@@ -1,0 +1,106 @@
+"""Deletes body objects of long messages that no item references.
+
+Orphans result from crashes between writing the object and the item, or between changing the item
+and removing the object, and from items that TTL removed. A pass lists all objects and checks the
+old ones: those written before the oldest entry of the backlog that is not persisted, because the
+items of newer objects may still have to be written.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from chatserver.cold.long_bodies import BodyFiles
+from chatserver.errors import ConfigError
+from chatserver.hot.chats.backlog import Backlog
+from chatserver.hot.leases import Lease
+from chatserver.telemetry import metrics
+from chatserver.warm.messages.long_bodies import PREFIX, LongBodies, place_of_object
+from workers.container import WorkerContainer
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+LEASE_S = 120.0
+# Allows for clock differences, and for writers that bypass the backlog (an operator's replay).
+SETTLE_S = 900.0
+
+
+class BodySweeper:
+    """Makes passes over the objects; one process at a time has the lease."""
+
+    def __init__(self, parts: WorkerContainer, owner: str, settle_s: float = SETTLE_S) -> None:
+        self._parts = parts
+        self._settle_s = settle_s
+        self._bodies: LongBodies = parts.bodies
+        self._files: BodyFiles = parts.body_files
+        self._lease = Lease(parts.hot, 0, "bodies", owner, LEASE_S, parts.clock)
+
+    async def run(self) -> None:
+        """Make passes until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; restart the worker.
+        """
+        await make_rounds(
+            self._lease, self._parts.settings.warm.bodies_sweep_s, self._sweep_if_there_is_a_bucket
+        )
+
+    async def _sweep_if_there_is_a_bucket(self) -> None:
+        try:
+            await self.sweep()
+        except ConfigError as exc:  # without a bucket there are no objects
+            log.warning("bodies.not_swept", why=exc.message)
+
+    async def sweep(self, prefix: str = PREFIX) -> int:
+        """Delete orphaned objects; return how many were deleted.
+
+        Guarantees:
+            Idempotent, and safe if several run at once. Objects that an item references, or that a
+            writer still has to reference, stay.
+        """
+        before, count = await self._find_horizon(), 0
+        async for page in self._files.iter_pages(prefix):
+            old = [each.key for each in page if each.written < before]
+            for key in await self._bodies.find_orphans(old):
+                if await self._may_go(key):
+                    await self._files.remove(key)
+                    count += 1
+            if 0 < self._lease.left_s() < LEASE_S / 2:
+                await self._lease.claim()
+        if count:
+            metrics.LONG_BODIES.labels("swept").inc(count)
+            log.info("bodies.swept", objects=count)
+        return count
+
+    async def _may_go(self, key: str) -> bool:
+        """Return whether the item that referenced an object cannot come back.
+
+        If TTL removed the item before it was archived, the Stream reader restores it
+        (`workers.archive.ttl_removals`), and it references the object again.
+        """
+        archive, place = self._parts.settings.archive, place_of_object(key)
+        if place is None or archive.removal != "ttl" or not archive.retention_s:
+            return True
+        chat, ts = place
+        if ts / 1e6 > self._parts.clock.time() - archive.retention_s:
+            return True
+        return await self._parts.manifests.find_at(chat, ts) is not None
+
+    async def _find_horizon(self) -> float:
+        """Return a time before which the items of all objects are written, too."""
+        oldest = self._parts.clock.time()
+        for partition in range(self._parts.hot.keys.partitions):
+            entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
+            if entry is not None:
+                oldest = min(oldest, entry / 1000)
+        return oldest - self._settle_s
+
+
+async def run_body_sweep(parts: WorkerContainer, owner: str) -> None:
+    """Make passes until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; restart the worker.
+    """
+    await BodySweeper(parts, owner).run()

@@ -1,0 +1,250 @@
+"""Restores archived entries to the warm tier for a limited time. The segments stay in place.
+
+::
+
+    range's row ─► page of the archive ─► items, unless newer ─► page unchanged? ─► checkpoint
+         │                  ▲                                        │ no               │
+         │                  └────────────────────────────────────────┴──────────────────┘ next
+         └── from here on the archiver keeps the items of the range; the archive worker removes
+             them when its time is over
+
+Resumable: items are written only if there is no newer one, and the row stores the progress. Readers
+rely on the row: they read the restored part from the warm tier, and the rest from the archive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final, NamedTuple
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.cold.client import open_s3
+from chatserver.cold.long_bodies import BodyFiles
+from chatserver.config import Settings
+from chatserver.domain.archive_segments import Restored, Segment
+from chatserver.domain.clock import Clock
+from chatserver.domain.ids import ChatId, Seq, Ts
+from chatserver.errors import NotFound
+from chatserver.protocol.entry_rules import is_message
+from chatserver.protocol.frames import Message
+from chatserver.service.history.cold_log import ColdLog
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.archive.restored_ranges import RestoredRows
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.dynamo.client import open_dynamodb
+from chatserver.warm.messages.long_bodies import LongBodies
+from chatserver.warm.messages.store import PersistItem
+from chatserver.warm.messages.write_shards import ShardList
+from chatserver.warm.schema.migrations.pace import Pace
+
+PAGE: Final = 100
+ROWS_PAGE: Final = 100
+PUTS_IN_FLIGHT_MAX: Final = 16
+UNITS_GUESS: Final = 4.0  # for an entry's item and index rows, until the first write
+
+
+class Bound(NamedTuple):
+    """Start or end of a range: a seq, or a time in microseconds."""
+
+    value: int
+    is_time: bool
+
+
+class Estimate(NamedTuple):
+    """Cost of restoring a range; removing its items later costs the same again."""
+
+    entries: int
+    bytes: int
+    write_units: int
+
+
+class Progress(NamedTuple):
+    """Completed part of a range."""
+
+    entries: int
+    write_units: float
+
+
+class Restorer:
+    """Restores ranges, one at a time."""
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        rows: RestoredRows,
+        cold: ColdLog,
+        aged: ArchivableMessages,
+        directory: Directory,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
+        self._manifests = manifests
+        self._rows = rows
+        self._cold = cold
+        self._aged = aged
+        self._directory = directory
+        self._pace = pace
+        self._clock = clock
+
+    async def find_range(
+        self, chat: ChatId, start: Bound | None, end: Bound | None, until: int
+    ) -> Restored:
+        """Return the archived range between two inclusive bounds.
+
+        Raises:
+            NotFound: it is empty.
+            Unavailable: S3 or DynamoDB does not answer.
+        """
+        top = await self._manifests.get_top(chat)
+        first, last = 1, int(top.seq)
+        if start is not None:
+            first = await self._find_at_or_after(chat, start) if start.is_time else start.value
+        if end is not None and end.is_time:
+            # The entry before the first one after the bound.
+            last = await self._find_at_or_after(chat, Bound(end.value + 1, is_time=True)) - 1
+        elif end is not None:
+            last = end.value
+        first, last = max(1, first), min(last, int(top.seq))
+        if first > last:
+            raise NotFound(f"chat {chat}: nothing of that is in the archive (up to {top.seq})")
+        ends = [(await self._cold.read(chat, seq, seq))[0] for seq in (first, last)]
+        first_ts, last_ts = (Ts(entry.ts) for entry in ends)
+        return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)
+
+    async def _find_at_or_after(self, chat: ChatId, bound: Bound) -> int:
+        """Return the seq of the first archived entry at or after a time, or the seq after all."""
+        after = 0
+        async for row in self._iter_rows(chat, 1):
+            if row.last_ts >= bound.value:
+                entries = await self._cold.read(chat, row.first, row.last)
+                return row.first + bisect.bisect_left([each.ts for each in entries], bound.value)
+            after = row.last
+        return after + 1
+
+    async def _iter_rows(self, chat: ChatId, first: int) -> AsyncIterator[Segment]:
+        while rows := await self._manifests.list_from(chat, first, ROWS_PAGE):
+            for row in rows:
+                yield row
+            first = rows[-1].last + 1
+
+    async def estimate(self, chat: ChatId, held: Restored) -> Estimate:
+        """Estimate the remaining work of a range."""
+        size, units = 0.0, 0.0
+        chat_kind = await self._find_kind(chat)
+        indexes = 3 if chat_kind == "direct" else 2
+        async for row in self._iter_rows(chat, held.done + 1):
+            if row.first > held.last:
+                break
+            count = min(row.last, held.last) - max(row.first, held.done + 1) + 1
+            mean = row.raw_bytes / row.count
+            size += mean * count
+            units += count * (math.ceil(mean / 1024) + indexes)
+        return Estimate(held.last - held.done, round(size), round(units))
+
+    async def begin(self, chat: ChatId, wanted: Restored) -> Restored:
+        """Create the range's row, or return the existing one.
+
+        Raises:
+            Conflict: the range is being removed.
+        """
+        return await self._rows.begin(chat, wanted, int(self._clock.time() * 1000))
+
+    async def restore(
+        self, chat: ChatId, held: Restored, told: Callable[[Progress], None]
+    ) -> Progress:
+        """Restore the rest of a range that was begun.
+
+        Guarantees:
+            Idempotent and resumable at any point; newer items are never overwritten, and concurrent
+            changes are kept.
+
+        Raises:
+            Conflict: the range was removed in the meantime.
+            Unavailable: a store does not answer; run it again.
+        """
+        users = await self._find_pair(chat)
+        progress = Progress(0, 0.0)
+        for first in range(held.done + 1, held.last + 1, PAGE):
+            last = min(first + PAGE - 1, held.last)
+            units = await self._restore_page(chat, first, last, held.until, users)
+            failpoint("restore.before_note")
+            await self._rows.note_done(chat, held, last)
+            failpoint("restore.after_note")
+            progress = Progress(progress.entries + last - first + 1, progress.write_units + units)
+            told(progress)
+        return progress
+
+    async def _restore_page(
+        self, chat: ChatId, first: int, last: int, until: int, users: Collection[str]
+    ) -> float:
+        """Write the items of a page; return the write units."""
+        slots = asyncio.Semaphore(PUTS_IN_FLIGHT_MAX)
+
+        async def put(entry: Message) -> float:
+            async with slots:
+                await self._pace.take(UNITS_GUESS)
+                item = PersistItem(entry, _receiver_of(entry, users))
+                units = await self._aged.put_back(item, until)
+                self._pace.settle(units - UNITS_GUESS)
+                return units
+
+        units = 0.0
+        while True:
+            rows = await self._manifests.list_covering(chat, first, last)
+            entries = await self._cold.read(chat, first, last)
+            # Expiring entries are archived as tombstones only; their item or marker still exists.
+            back = [entry for entry in entries if entry.expires_at is None]
+            units += sum(await asyncio.gather(*map(put, back)))
+            if rows == await self._manifests.list_covering(chat, first, last):
+                return units
+            # Between read and write, a change was merged into the segment and its item removed.
+
+    async def _find_kind(self, chat: ChatId) -> str:
+        try:
+            return (await self._directory.get_chat(chat)).kind
+        except NotFound:
+            return "group"
+
+    async def _find_pair(self, chat: ChatId) -> Collection[str]:
+        """Return the users of a direct chat; empty for a group."""
+        try:
+            found, members = await self._directory.get_chat_with_members(chat)
+        except NotFound:
+            return ()
+        return [member.user for member in members] if found.kind == "direct" else ()
+
+
+def _receiver_of(entry: Message, users: Collection[str]) -> str | None:
+    """Return the receiver of a direct message, as recorded by the commit."""
+    if not is_message(entry) or entry.sender not in users:
+        return None
+    return next((user for user in users if user != entry.sender), None)
+
+
+@contextlib.asynccontextmanager
+async def open_restorer(
+    settings: Settings, clock: Clock, write_units_per_s: int | None
+) -> AsyncIterator[Restorer]:
+    """Connect to DynamoDB and S3, and build a restorer."""
+    async with open_dynamodb(settings.warm) as dynamodb, open_s3(settings.cold) as store:
+        client = dynamodb.for_feature("archive")
+        manifests = Manifests(client, settings.warm)
+        shards = ShardList(client, settings.warm, clock)
+        bodies = LongBodies(client, settings.warm, BodyFiles(store), clock, shards)
+        aged = ArchivableMessages(client, settings.warm, clock, shards, bodies)
+        objects = SegmentObjects(store, settings.archive)
+        yield Restorer(
+            manifests,
+            RestoredRows(client, settings.warm),
+            ColdLog(manifests, objects, aged, clock),
+            aged,
+            Directory(client, settings.warm),
+            Pace(write_units_per_s, clock),
+            clock,
+        )

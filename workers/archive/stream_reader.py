@@ -1,0 +1,251 @@
+"""Reader of the Stream of table `messages`, for TTL removals (`workers.archive.ttl_removals`).
+
+::
+
+    plan ─► which shards may be read, by which reader (`chatserver.warm.streams.shard_lineage`)
+         ─► claim some: each is read by a task, page by page
+                page ─► TTL removals handled ─► checkpoint written, lease renewed
+
+This is a safety net: the archive worker copies entries before TTL removes them, so nearly all are
+found archived. Crash safety: removals that were handled but not checkpointed are handled again by
+the next holder of the shard. A shard that cannot be read does not stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+import structlog
+
+from chatserver.domain.clock import Clock
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ConfigError
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.dynamo.client import (
+    IteratorExpired,
+    StreamTrimmed,
+    TableMissing,
+    open_dynamodb_streams,
+)
+from chatserver.warm.streams.checkpoints import Hold, LeaseLost, StreamRows
+from chatserver.warm.streams.reader import Record, Streams
+from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
+from workers.archive.ttl_removals import Gone
+from workers.container import WorkerContainer
+
+log = structlog.get_logger()
+
+PAGES_AT_ONCE_MAX: Final = 8  # per process
+NOTE_S: Final = 5.0  # interval of checkpoints, while there is much to read
+READ_S: Final = 0.2  # AWS limit: five reads per second and shard
+
+
+class StreamReader:
+    """One process's share of the Stream."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        rows: StreamRows,
+        gone: Gone,
+        name: str,
+        clock: Clock,
+        poll_s: float,
+        lease_s: float,
+    ) -> None:
+        self._streams = streams
+        self._rows = rows
+        self._gone = gone
+        self._name = name
+        self._clock = clock
+        self._poll_s = poll_s
+        self._lease_s = lease_s
+        self._pages = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._seen_s = float("-inf")  # last heartbeat of this reader
+
+    async def run(self) -> None:
+        """Read until cancelled, then release the shards. Failures are retried."""
+        try:
+            while True:
+                try:
+                    await self.look()
+                except ChatError as exc:
+                    log.error("stream.look_failed", error=exc.message)
+                await asyncio.sleep(jittered(min(self._poll_s, self._lease_s / 3)))
+        finally:
+            await self._stop(list(self._tasks))
+            with contextlib.suppress(ChatError):
+                await self._rows.remove_reader(self._name)
+
+    async def look(self) -> None:
+        """Claim the shards assigned to this reader, and release those of others.
+
+        Raises:
+            Unavailable: DynamoDB does not answer.
+            ConfigError: the table has no stream, or permission is missing.
+        """
+        self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
+        now = self._clock.time()
+        if now - self._seen_s >= self._lease_s / 3:
+            await self._rows.put_reader(self._name, now)
+            self._seen_s = now
+        # The order matters: a list read after a parent's end was known contains its children.
+        known = await self._rows.list_known(now)
+        listed = await self._streams.list_shards()
+        wanted = plan(listed, known.standings, known.readers, self._name, int(now * 1000))
+        metrics.STREAM_LAG.set(wanted.late_ms / 1000)
+        for standing in wanted.lost:
+            if await self._rows.close(standing, now):
+                self._mourn(standing.name, standing.read_to_ms, "it is not listed any more")
+        await self._stop(wanted.give_back)
+        held = {name for name, each in known.standings.items() if each.holder == self._name}
+        for shard in [*wanted.take, *(s for s in listed if s.name in held)]:
+            if shard.name not in self._tasks and shard.name not in wanted.give_back:
+                await self._take(shard, known.standings)
+        metrics.STREAM_LOOK.set(now)
+
+    async def _take(self, shard: Shard, standings: dict[str, ShardProgress]) -> None:
+        before = None if shard.parent_name is None else standings.get(shard.parent_name)
+        since = None if before is None else before.read_to_ms
+        hold = await self._rows.claim(shard, self._name, self._clock.time(), since)
+        if hold is not None:
+            task = asyncio.create_task(self._read(shard, hold), name=f"shard-{shard.id}")
+            self._tasks[shard.name] = task
+
+    async def _stop(self, names: list[str]) -> None:
+        stopped = [self._tasks.pop(name) for name in names if name in self._tasks]
+        for task in stopped:
+            task.cancel()
+        if stopped:
+            await asyncio.wait(stopped)
+
+    async def _read(self, shard: Shard, hold: Hold) -> None:
+        """Read a shard until its end or until the lease is lost; raises only on cancellation."""
+        reading = _Reading(self, shard, hold)
+        try:
+            await reading.run()
+        except LeaseLost as exc:
+            log.warning("stream.lease_lost", shard=shard.name, error=exc.message)
+            return
+        except ChatError as exc:
+            log.warning("stream.shard_failed", shard=shard.name, error=exc.message)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ChatError):
+                await reading.note(keep=False)
+            raise
+        except Exception:
+            log.exception("stream.shard_crashed", shard=shard.name)
+        with contextlib.suppress(ChatError):
+            await reading.note(keep=False)
+
+    def _mourn(self, shard: str, read_to_ms: int, why: str) -> None:
+        """Log an error and count it: records may be lost."""
+        away_s = int(self._clock.time() - read_to_ms / 1000)
+        log.error("stream.lost", shard=shard, read_to_ms=read_to_ms, away_s=away_s, why=why)
+        metrics.STREAM_LOST.inc()
+
+
+class _Reading:
+    """A shard that is being read."""
+
+    def __init__(self, reader: StreamReader, shard: Shard, hold: Hold) -> None:
+        self._reader = reader
+        self._shard = shard
+        self._hold = hold
+        self._is_done = False
+        self._has_more = False  # records beyond the checkpoint
+        self._noted_at = reader._clock.monotonic()
+
+    async def run(self) -> None:
+        reader, iterator = self._reader, await self._open()
+        while True:
+            async with reader._pages:
+                asked_ms = int(reader._clock.time() * 1000)
+                try:
+                    page = await reader._streams.read(iterator)
+                except IteratorExpired:
+                    iterator = await self._open()
+                    continue
+                except StreamTrimmed:
+                    iterator = await self._open_after_trim()
+                    continue
+                failpoint("stream.after_read")
+                await self._see_to(page.records, asked_ms)
+            if page.next is None:
+                self._is_done = True
+                await self.note(keep=False)
+                return
+            iterator = page.next
+            self._has_more |= bool(page.records)
+            silent_s = reader._clock.monotonic() - self._noted_at
+            third_s = reader._lease_s / 3
+            if silent_s >= (min(NOTE_S, third_s) if self._has_more else third_s):
+                await self.note(keep=True)
+            wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
+            await asyncio.sleep(jittered(wait_s))
+
+    async def _see_to(self, records: list[Record], asked_ms: int) -> None:
+        removed = [each.removed for each in records if each.removed is not None]
+        if removed:
+            await self._reader._gone.handle(removed)
+            failpoint("stream.before_note")
+        if records:
+            read_to_ms = int(records[-1].created_s * 1000) or asked_ms
+            self._hold = self._hold._replace(place=records[-1].sequence, read_to_ms=read_to_ms)
+        else:
+            self._hold = self._hold._replace(read_to_ms=asked_ms)
+
+    async def _open(self) -> str:
+        """Return an iterator after the last handled record."""
+        place = self._hold.place
+        try:
+            if place is None:
+                self._check_age()
+            return await self._reader._streams.open_iterator(self._shard, place)
+        except StreamTrimmed:
+            return await self._open_after_trim()
+        except TableMissing as exc:
+            raise ConfigError([f"{exc.message}: the shard is gone"]) from exc
+
+    async def _open_after_trim(self) -> str:
+        """Return an iterator at the oldest record. The last one read may only have aged out."""
+        self._check_age()
+        return await self._reader._streams.open_iterator(self._shard, None)
+
+    def _check_age(self) -> None:
+        now_ms = self._reader._clock.time() * 1000
+        if now_ms - self._hold.read_to_ms > KEPT_MS - SLACK_MS:
+            self._reader._mourn(self._shard.name, self._hold.read_to_ms, "it was not read in time")
+            # Report once: the existing records are read from now on.
+            self._hold = self._hold._replace(read_to_ms=int(now_ms))
+
+    async def note(self, *, keep: bool) -> None:
+        """Write the checkpoint; renew the lease, or release it. Raises LeaseLost."""
+        now = self._reader._clock.time()
+        await self._reader._rows.note(self._hold, now, is_done=self._is_done, keep=keep)
+        self._noted_at = self._reader._clock.monotonic()
+        self._has_more = False
+        failpoint("stream.after_note")
+
+
+async def run_stream(parts: WorkerContainer, owner: str) -> None:
+    """Read the Stream until cancelled.
+
+    Raises:
+        ConfigError: the endpoint of Streams is not a URL.
+    """
+    settings = parts.settings
+    async with open_dynamodb_streams(settings.warm) as client:
+        await StreamReader(
+            Streams(client, settings.warm),
+            parts.stream_rows,
+            parts.removals,
+            owner,
+            parts.clock,
+            settings.archive.stream_poll_s,
+            settings.archive.lease_s,
+        ).run()

@@ -1,0 +1,65 @@
+"""Replacement for DynamoDB's TTL on table `messages`, for local servers without TTL.
+
+An item whose `ttl` has passed is removed if its text has expired, or if the archive has its current
+revision. Any other item stays until the archive worker has archived it. Each pass reads the whole
+table, so this is for small tables. Removals are conditional on the item that was read, so several
+processes may run at once.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from chatserver.errors import CorruptData
+from chatserver.hot.leases import Lease
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.messages.store import decode_item
+from workers.container import WorkerContainer
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+
+class ExpirySweeper:
+    """Makes passes over the table; one process at a time has the lease."""
+
+    def __init__(self, parts: WorkerContainer, owner: str) -> None:
+        self._parts = parts
+        self._lease_s = parts.settings.archive.lease_s
+        self._lease = Lease(parts.hot, 0, "expiry", owner, self._lease_s, parts.clock)
+
+    async def run(self) -> None:
+        """Make passes until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; restart the worker.
+        """
+        await make_rounds(self._lease, self._parts.settings.archive.sweep_interval_s, self.sweep)
+
+    async def sweep(self) -> int:
+        """Remove expired items; return how many were removed.
+
+        Guarantees:
+            Idempotent. An item that changed since it was read stays.
+        """
+        removals, count = self._parts.removals, 0
+        async for page in removals.items.iter_over(self._parts.clock.time()):
+            for item in page:
+                try:
+                    found = await removals.judge.judge(decode_item(item))
+                except CorruptData as exc:
+                    log.error("expiry.refused", error=exc.message)
+                    continue
+                failpoint("expiry.before_remove")
+                if found != "missing":
+                    count += await removals.items.remove(item)
+            if 0 < self._lease.left_s() < self._lease_s / 2:
+                await self._lease.claim()
+        if count:
+            log.info("expiry.removed", items=count)
+        return count
+
+
+async def run_expiry(parts: WorkerContainer, owner: str) -> None:
+    """Make passes until cancelled. Raises Unavailable: a store is down; restart the worker."""
+    await ExpirySweeper(parts, owner).run()

@@ -1,0 +1,198 @@
+"""Validation of TTL removals from table `messages`; wrongly removed items are restored.
+
+::
+
+    removed item ─► its text has expired                      ─► correct
+                 ─► the archive has it, at its `rev` or newer ─► correct: the common case
+                 ─► anything else                             ─► restored, and the chat recorded
+
+The common case is free: the archive top of a chat only rises and is cached, and an object is read
+only for an entry that had changed.
+
+A restored item has no `ttl`: the archive worker archives and removes it. It is restored with all
+later changes applied, because a change of a missing item has no effect. Changes are therefore
+collected before the restore, and again after all writes that found the item missing have completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+import structlog
+
+from chatserver.cold.archive import SegmentObjects
+from chatserver.domain.clock import Clock
+from chatserver.errors import CorruptData
+from chatserver.protocol import message_expiry
+from chatserver.protocol.entry_rules import AMENDING, apply_entry
+from chatserver.protocol.frames import Message
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.archive.archivable_entries import ArchivableMessages
+from chatserver.warm.archive.manifests import Manifests
+from chatserver.warm.dynamo.client import Item
+from chatserver.warm.messages.message_changes import MessageChanges
+from chatserver.warm.messages.store import decode_item
+from chatserver.warm.messages.ttl_undo import RemovedItems
+
+log = structlog.get_logger()
+
+TOPS_MAX: Final = 50_000
+TRIES_MAX: Final = 4
+
+Found = Literal["expired", "archived", "missing"]
+
+
+class RemovalCheck:
+    """Decides whether items may be absent from the warm tier."""
+
+    def __init__(self, manifests: Manifests, objects: SegmentObjects, clock: Clock) -> None:
+        self._manifests = manifests
+        self._objects = objects
+        self._clock = clock
+        self._tops: collections.OrderedDict[str, int] = collections.OrderedDict()
+
+    async def judge(self, message: Message) -> Found:
+        """Classify a message: expired, archived in its current revision, or missing.
+
+        Raises:
+            Unavailable: a store does not answer.
+        """
+        if message_expiry.has_expired(message, self._clock.time()):
+            return "expired"
+        if message.expires_at is not None and not message.deleted:
+            return "missing"  # its text is not archived
+        if message.seq > await self._get_top(message):
+            return "missing"
+        if not message.rev:
+            return "archived"  # unchanged since it was sent: the archive has it
+        return "archived" if await self._has_rev(message) else "missing"
+
+    async def _get_top(self, message: Message) -> int:
+        top = self._tops.get(message.chat, 0)
+        if message.seq > top:
+            top = (await self._manifests.get_top(message.chat)).seq
+            self._tops[message.chat] = top
+            if len(self._tops) > TOPS_MAX:
+                self._tops.popitem(last=False)
+        self._tops.move_to_end(message.chat)
+        return top
+
+    async def _has_rev(self, message: Message) -> bool:
+        for _ in range(TRIES_MAX):
+            rows = await self._manifests.list_covering(message.chat, message.seq, message.seq)
+            try:
+                held = await self._objects.read(rows[0])
+            except (CorruptData, IndexError):
+                continue  # replaced since the lookup; or lost, and then it is missing
+            return held[message.seq - rows[0].first].rev >= message.rev
+        return False
+
+
+class Entries(Protocol):
+    """Entries of all tiers, by seq."""
+
+    async def list_after(
+        self, chat: str, after: int, limit: int, ts_hint: int | None = None
+    ) -> list[Message]: ...
+
+
+class Gone(Protocol):
+    """Handler of the Stream reader for items that TTL removed."""
+
+    async def handle(self, removed: Sequence[Item]) -> None: ...
+
+
+@dataclasses.dataclass
+class RemovalHandler:
+    """Handles TTL removals. `settle_s`: duration after which earlier writes have completed."""
+
+    judge: RemovalCheck
+    manifests: Manifests
+    aged: ArchivableMessages
+    items: RemovedItems
+    changes: MessageChanges
+    entries: Entries
+    clock: Clock
+    settle_s: float
+
+    async def handle(self, removed: Sequence[Item]) -> None:
+        """Restore removed items that are missing.
+
+        Guarantees:
+            Idempotent: existing items, equal or newer, are kept.
+            Cancellation: safe; call again with all items.
+
+        Raises:
+            Unavailable: a store does not answer; call again with all items.
+        """
+        missing: dict[str, list[tuple[Item, Message]]] = {}
+        for item in removed:
+            try:
+                message = decode_item(item)
+            except CorruptData as exc:
+                log.error("stream.refused", error=exc.message)
+                metrics.STREAM_REMOVALS.labels("refused").inc()
+                continue
+            found = await self.judge.judge(message)
+            if found == "missing":
+                if message.kind in AMENDING:
+                    message = await self.items.load(item)  # its text changes another message
+                missing.setdefault(message.chat, []).append((item, message))
+            else:
+                metrics.STREAM_REMOVALS.labels(found).inc()
+        for chat, lacking in missing.items():
+            # Record first: the archive worker visits recorded chats.
+            await self.manifests.note_late(chat, int(self.clock.time() * 1000))
+            failpoint("stream.before_put_back")
+            await self._put_back(chat, lacking)
+            failpoint("stream.after_put_back")
+        if missing:
+            await asyncio.sleep(self.settle_s)
+        for chat, lacking in missing.items():
+            await self._catch_up(chat, [message for _, message in lacking])
+
+    async def _put_back(self, chat: str, lacking: Sequence[tuple[Item, Message]]) -> None:
+        first = min(message.ts for _, message in lacking)
+        left = list(lacking)
+        for _ in range(TRIES_MAX):
+            since = await self.aged.list_amending(chat, first)
+            is_back = [
+                await self.items.put_back(item, changed_by(message, since))
+                for item, message in left
+            ]
+            left = [each for each, is_done in zip(left, is_back, strict=True) if not is_done]
+            if not left:
+                break
+            # A newer item exists. The entry that changed it may be written shortly.
+            await asyncio.sleep(self.settle_s / TRIES_MAX)
+        for _, message in left:
+            log.error("stream.refused", chat=chat, seq=message.seq, error="a newer one is there")
+        count = len(lacking) - len(left)
+        log.warning("stream.returned", chat=chat, count=count, first=lacking[0][1].seq)
+        metrics.STREAM_REMOVALS.labels("refused").inc(len(left))
+        metrics.STREAM_REMOVALS.labels("returned").inc(count)
+
+    async def _catch_up(self, chat: str, returned: Sequence[Message]) -> None:
+        """Apply changes from the time the items were missing: to them, and from them to others."""
+        since: dict[int, list[Message]] = {}
+        for entry in await self.aged.list_amending(chat, min(each.ts for each in returned)):
+            since.setdefault(entry.target or 0, []).append(entry)
+        for message in returned:
+            if entries := since.get(message.seq):
+                await self.changes.apply(chat, message.ts, entries)
+            if message.kind in AMENDING and message.target and not message.deleted:
+                for target in await self.entries.list_after(chat, message.target - 1, 1):
+                    await self.changes.apply(chat, target.ts, [message])
+
+
+def changed_by(message: Message, entries: Sequence[Message]) -> Message:
+    """Return the message after those of `entries`, in rising seq, that target it."""
+    for entry in entries:
+        if entry.target == message.seq:
+            message = apply_entry(message, entry)
+    return message

@@ -1,0 +1,165 @@
+"""Archive worker: moves entries older than `archive.retention_s` to S3, chat by chat.
+
+One worker runs per partition, under a lease, over its segment of the directory, so several
+processes share the work. The lease only prevents duplicate work; conditional writes prevent loss
+and duplicates (`workers.archive.archiver`). TTL removals are handled alongside: by the Stream
+reader, or by a sweeper where TTL does not exist. Each pass also visits chats with a changed
+archived entry, even if nothing moves any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from chatserver.domain.ids import ChatId
+from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
+from chatserver.hot.leases import Lease
+from chatserver.telemetry import metrics
+from chatserver.warm.dynamo.client import Item
+from workers.archive.archiver import US, ArchiveResult
+from workers.archive.stream_reader import run_stream
+from workers.archive.ttl_expiry import run_expiry
+from workers.container import WorkerContainer
+from workers.partitions import keep_running, run_partitions
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+# A change is written within `persist.write_timeout_s` after its record; clocks differ a little.
+LATE_SETTLE_S: Final = 60.0
+
+
+class ArchiveWorker:
+    """The archive worker of one partition."""
+
+    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
+        self._parts = parts
+        self._settings = parts.settings.archive
+        self._partition = partition
+        self._lease = Lease(
+            parts.hot, partition, "archive", owner, self._settings.lease_s, parts.clock
+        )
+
+    async def run(self) -> None:
+        """Archive until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; restart the worker.
+        """
+        await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
+
+    async def sweep(self) -> int:
+        """Archive all chats that are due; return how many entries moved.
+
+        Raises:
+            Unavailable: a store is unavailable, or the lease is lost; restart the worker.
+        """
+        await self._fold_late()
+        await self._end_restored()
+        moved, stuck_ts = 0, None
+        if self._settings.retention_s:
+            before = int((self._parts.clock.time() - self._settings.retention_s) * US)
+            start: Item | None = None
+            while True:
+                chats, start = await self._parts.manifests.list_due_chats(
+                    self._partition, self._parts.hot.keys.partitions, before, start
+                )
+                for chat in chats:
+                    visit = await self._visit(chat)
+                    moved += visit.moved
+                    if visit.stuck_ts is not None:
+                        stuck_ts = min(visit.stuck_ts, stuck_ts or visit.stuck_ts)
+                if start is None:
+                    break
+            lag_s = 0.0 if stuck_ts is None else max(0.0, (before - stuck_ts) / US)
+            metrics.ARCHIVE_LAG.labels(str(self._partition)).set(lag_s)
+        metrics.ARCHIVE_PASS.labels(str(self._partition)).set(self._parts.clock.time())
+        if moved:
+            log.info("archive.moved", entries=moved, partition=self._partition)
+        return moved
+
+    async def _visit(self, chat: ChatId) -> ArchiveResult:
+        await self._keep_lease()
+        try:
+            return await self._parts.archiver.visit(chat)
+        except Conflict:
+            log.info("archive.busy", chat=chat)
+        except CorruptData as exc:
+            # A chat that cannot be archived must not block the others.
+            log.error("archive.refused", chat=chat, error=exc.message)
+            metrics.HISTORY_GAPS.labels("archive").inc()
+        return ArchiveResult(0, 0, None)
+
+    async def _fold_late(self) -> None:
+        for late in await self._parts.manifests.list_late():
+            if self._parts.hot.keys.partition_of(late.chat) != self._partition:
+                continue
+            await self._keep_lease()
+            is_settled = late.at_ms / 1000 < self._parts.clock.time() - LATE_SETTLE_S
+            try:
+                await self._parts.archiver.fold(late.chat)
+                if self._settings.retention_s:
+                    # Restored items may be newer than the archive's top
+                    # (`workers.archive.ttl_removals`).
+                    await self._parts.archiver.visit(late.chat)
+            except Conflict:
+                continue
+            except CorruptData as exc:
+                log.error("archive.refused", chat=late.chat, error=exc.message)
+                metrics.HISTORY_GAPS.labels("archive").inc()
+                continue
+            if is_settled:
+                await self._parts.manifests.drop_late(late)
+
+    async def _end_restored(self) -> None:
+        """Remove restored items whose time is over."""
+        for due in await self._parts.restored.list_due():
+            if self._parts.hot.keys.partition_of(due.chat) != self._partition:
+                continue
+            await self._keep_lease()
+            try:
+                is_over = await self._parts.archiver.end_restored(due.chat)
+            except Conflict:
+                continue
+            except CorruptData as exc:
+                log.error("archive.refused", chat=due.chat, error=exc.message)
+                metrics.HISTORY_GAPS.labels("archive").inc()
+                continue
+            if is_over:
+                await self._parts.restored.drop_due(due)
+
+    async def _keep_lease(self) -> None:
+        if not await self._lease.hold():
+            raise Unavailable("archive: another worker has the lease")
+
+
+async def run_archive(parts: WorkerContainer, owner: str) -> None:
+    """Archive the chats of every free partition and handle TTL removals, until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; restart the worker.
+    """
+
+    async def archive(partition: int) -> None:
+        await ArchiveWorker(parts, partition, owner).run()
+
+    async def sweep(_: int) -> None:
+        await run_expiry(parts, owner)
+
+    async def read(_: int) -> None:
+        await run_stream(parts, owner)
+
+    settings = parts.settings
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_partitions(parts.hot, "archive", archive), name="archive")
+            if settings.archive.ttl_sweep:
+                group.create_task(keep_running(parts.hot, "expiry", 0, sweep), name="expiry")
+            elif settings.archive.removal == "ttl" or settings.warm.stream:
+                # Also after TTL removal was disabled: older items still have a `ttl`.
+                group.create_task(keep_running(parts.hot, "stream", 0, read), name="stream")
+    except* ChatError as failures:
+        raise failures.exceptions[0] from failures

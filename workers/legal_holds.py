@@ -1,0 +1,108 @@
+"""Legal hold worker: puts new holds in force, and deletes their copies when they end.
+
+A hold protects messages from the moment it is written (`chatserver.warm.chats.legal_holds`). Older
+messages that will expire are copied here, once no writer can be unaware of the hold. Crash safety:
+an unfinished hold is still `starting` or `ending`, so the next pass starts it over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from chatserver.hot.leases import Lease
+from chatserver.protocol.frames import Message
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.legal_holds import Hold
+from workers.container import WorkerContainer
+from workers.rounds import make_rounds
+
+log = structlog.get_logger()
+
+PAGE: Final = 100
+LEASE_S: Final = 60.0
+INTERVAL_S: Final = 5.0
+
+
+class HoldKeeper:
+    """Makes passes over the holds; one process at a time has the lease."""
+
+    def __init__(self, parts: WorkerContainer, owner: str) -> None:
+        self._parts = parts
+        self._holds = parts.holds
+        self._settle_s = parts.settings.persist.write_timeout_s
+        self._lease = Lease(parts.hot, 0, "holds", owner, LEASE_S, parts.clock)
+
+    async def run(self) -> None:
+        """Process the holds until cancelled.
+
+        Raises:
+            Unavailable: a store is unavailable; restart the worker.
+        """
+        await make_rounds(self._lease, INTERVAL_S, self.sweep)
+
+    async def sweep(self) -> None:
+        """Process each hold once.
+
+        Guarantees:
+            Idempotent, and safe if several run at once.
+        """
+        start = None
+        while True:
+            page = await self._holds.list_chats(PAGE, start)
+            for chat in page.items:
+                hold = await self._holds.find(chat)
+                if hold is not None and hold.state == "starting":
+                    await self._begin(hold)
+                elif hold is None or hold.state == "ending":
+                    await self._end(chat)
+            start = page.next
+            if start is None:
+                return
+
+    async def _begin(self, hold: Hold) -> None:
+        """Copy the messages that will expire."""
+        if self._parts.clock.time() < hold.since_ms / 1000 + self._settle_s:
+            return  # a writer may still be unaware of the hold
+        start, count = None, 0
+        while True:
+            page = await self._parts.patterns.list_chat(hold.chat, limit=PAGE, start=start)
+            ending = [each for each in page.items if each.expires_at is not None]
+            await self._holds.keep(ending)
+            failpoint("holds.in_begin")
+            count, start = count + len(ending), page.next
+            await self._lease.claim()
+            if start is None:
+                break
+        if await self._holds.set_state(hold.chat, "starting", "in_force"):
+            log.info("hold.in_force", chat=hold.chat, copies=count)
+
+    async def _end(self, chat: str) -> None:
+        """Delete the copies, and release files that only they reference."""
+        count = 0
+        while copies := (await self._holds.list_copies(chat, PAGE)).items:
+            for copy in copies:
+                if copy.attachments:
+                    await self._release(copy)
+                await self._holds.remove_copy(copy)
+                failpoint("holds.in_end")
+            count += len(copies)
+            await self._lease.claim()
+        await self._holds.remove(chat)
+        log.info("hold.ended", chat=chat, copies=count)
+
+    async def _release(self, copy: Message) -> None:
+        now = await self._parts.older.list_after(copy.chat, copy.seq - 1, 1)
+        kept = {each.id for each in now[0].attachments} if now else set()
+        lost = [each for each in copy.attachments if each.id not in kept]
+        await self._parts.references.release(copy.seq, lost)
+
+
+async def run_holds(parts: WorkerContainer, owner: str) -> None:
+    """Process legal holds until cancelled.
+
+    Raises:
+        Unavailable: a store is unavailable; restart the worker.
+    """
+    await HoldKeeper(parts, owner).run()

@@ -1,0 +1,128 @@
+"""Changes within a batch of the backlog, applied to its messages before writing. No I/O.
+
+A change whose message is written in the same call is applied to the message in memory, so the
+message is written once, in its newest state. Other changes are grouped by message and applied after
+all entries are stored, because until then Redis may lose a change and assign its seq to another
+entry. Exception: a text that was deleted or replaced before it was stored is never written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId, GatewayId
+from chatserver.hot.chats.backlog import CommittedMessage
+from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+from chatserver.protocol.frames import Attachment, Message
+from chatserver.warm.messages.store import PersistItem
+
+
+class Work(NamedTuple):
+    """An entry to write, and the gateway that received it.
+
+    If `why` is set, the entry cannot be read for that reason, and `item` is the tombstone in its
+    place.
+    """
+
+    gateway: GatewayId
+    committed: CommittedMessage
+    item: PersistItem
+    why: str = ""
+
+    @property
+    def chat(self) -> ChatId:
+        """Chat of the entry."""
+        return ChatId(self.item.message.chat)
+
+
+class Place(NamedTuple):
+    """Position of a message in the warm tier."""
+
+    chat: str
+    ts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchEffects:
+    """Writes of a batch: entries, then changes of entries that are stored by then."""
+
+    works: list[Work]
+    changes: dict[Place, list[Message]]
+    blanks: dict[Place, int]  # edit whose text was removed → seq of the entry that replaced it
+    lost: list[tuple[int, list[Attachment]]]  # seq of a deleted message of the batch, its files
+
+
+def fold(works: Sequence[Work], together: int) -> BatchEffects:
+    """Apply the changes among `works`, which are in commit order; `together` are one write.
+
+    Guarantees:
+        The stored messages do not depend on how the backlog is divided into batches.
+    """
+    folded = BatchEffects(list(works), {}, {}, [])
+    at = {Place(work.item.message.chat, work.item.message.ts): n for n, work in enumerate(works)}
+    for number, work in enumerate(works):
+        entry, committed = work.item.message, work.committed
+        if entry.kind not in AMENDING or not committed.target_ts or work.why:
+            continue
+        target = Place(entry.chat, committed.target_ts)
+        index = at.get(target)
+        if index is not None and (
+            entry.kind == "delete" or index // together == number // together
+        ):
+            message = folded.works[index].item.message
+            changed = apply_entry(message, entry)
+            if message.attachments and not changed.attachments:
+                folded.lost.append((message.seq, message.attachments))
+            _replace(folded.works, index, changed)
+        else:
+            folded.changes.setdefault(target, []).append(entry)
+        if committed.replaced_ts:
+            replaced = Place(entry.chat, committed.replaced_ts)
+            index = at.get(replaced)
+            if index is not None:
+                edit = folded.works[index].item.message
+                _replace(folded.works, index, tombstone_of(edit, entry.seq))
+            else:
+                folded.blanks[replaced] = entry.seq
+    return folded
+
+
+def _replace(works: list[Work], index: int, message: Message) -> None:
+    item = works[index].item
+    works[index] = works[index]._replace(item=PersistItem(message, item.receiver))
+
+
+_NAMES = {
+    name: re.compile(rb'"%b":"([A-Za-z0-9_.-]{1,64})"' % name.encode())
+    for name in ("chat", "mid", "sender", "ref", "kind")
+}
+
+
+def tombstone_in_place_of(raw: CommittedMessage) -> Message | None:
+    """Return the tombstone for an entry that cannot be persisted, so that no seq is missing.
+
+    None if even its chat cannot be read.
+    """
+    head = raw.tail.partition(b'"body":')[0]
+    found = {
+        name: match[1].decode()
+        for name, pattern in _NAMES.items()
+        if (match := pattern.search(head))
+    }
+    if "chat" not in found:
+        return None
+    return Message(
+        raw.seq,
+        raw.ts,
+        found["chat"],
+        found.get("mid", "-"),
+        found.get("sender", "-"),
+        found.get("ref", "-"),
+        found.get("kind", "text"),
+        "",
+        rev=raw.seq,
+        deleted=True,
+    )

@@ -1,0 +1,296 @@
+"""Writes the entries, marks and changes of a batch to the warm tier, grouped by chat.
+
+A `Piece` is the unit of writing for one chat. The entries of all pieces of one call come first, 25
+per call, in sequence. If this process and Redis die together, the missing entries of a chat are
+among its last `WRITE_MAX`. Changes to earlier messages follow, so no message has the effect of an
+entry that is not stored. A missing effect is applied when the chat is loaded
+(`chatserver.service.messaging.unapplied_changes`).
+
+A writer is impatient or patient. An impatient writer fails on the first failed write; the caller
+then writes the pieces one by one to find the slow chat. A patient writer retries with growing,
+jittered pauses while the lease is held. Writing a piece again has no further effect: its dead
+letters are remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import time
+from collections.abc import Awaitable, Callable, Sequence, Set
+
+import structlog
+
+from chatserver.domain.ids import ChatId, UserId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, CorruptData, Unavailable
+from chatserver.hot.chats.backlog import Backlog, CommittedMessage
+from chatserver.hot.leases import Lease
+from chatserver.service.messaging.direct_chats import list_for_users
+from chatserver.service.messaging.message_erasure import has_words
+from chatserver.telemetry import metrics
+from chatserver.telemetry.tracing import Id, tracer
+from chatserver.warm.chats.directory import Mark
+from chatserver.warm.messages.store import PersistItem
+from workers.container import WorkerContainer
+from workers.persist.batch_effects import BatchEffects, Work, fold, tombstone_in_place_of
+
+log = structlog.get_logger()
+
+WRITE_MAX = 25  # items of a BatchWriteItem, an AWS limit
+BACKOFF_S = 0.05  # doubles with each retry
+BACKOFF_S_MAX = 5.0
+
+
+class LeaseLost(Unavailable):
+    """Another worker holds the lease, or the lease could end before a write does."""
+
+
+class NotWritten(Unavailable):
+    """A write failed, and its writer does not retry."""
+
+
+@dataclasses.dataclass(slots=True)
+class Piece:
+    """Writes for one chat: entries in order, read marks, and hidden messages."""
+
+    chat: ChatId
+    works: list[Work] = dataclasses.field(default_factory=list)
+    marks: dict[UserId, Mark] = dataclasses.field(default_factory=dict)
+    hidden: dict[UserId, set[int]] = dataclasses.field(default_factory=dict)
+    buried: set[int] = dataclasses.field(default_factory=set)  # ts of dead letters
+
+
+class Writer:
+    """Writes pieces while the lease is held. `slots` bounds concurrent writes."""
+
+    def __init__(
+        self,
+        parts: WorkerContainer,
+        lease: Lease,
+        backlog: Backlog,
+        slots: int,
+        *,
+        is_patient: bool,
+    ) -> None:
+        self._tracer = tracer()
+        self._parts = parts
+        self._lease = lease
+        self._backlog = backlog
+        self._slots = asyncio.Semaphore(slots)
+        self._is_patient = is_patient
+        self._timeout_s = parts.settings.persist.write_timeout_s
+
+    async def write(self, pieces: Sequence[Piece]) -> list[Work]:
+        """Write pieces, and return the stored entries: all except dead letters.
+
+        Guarantees:
+            Idempotent. All is written when it returns; some of it may be when it raises.
+
+        Raises:
+            NotWritten: a write failed; impatient writers only.
+            LeaseLost: the lease was lost before everything was written.
+            ConfigError: a table is missing, or permission to use it.
+        """
+        said = [work for piece in pieces for work in piece.works]
+        await self._write_one("copies", lambda: self._keep_held(said))
+        folded = fold(said, WRITE_MAX)
+        buried = {(piece.chat, ts) for piece in pieces for ts in piece.buried}
+        by_chat = {piece.chat: piece for piece in pieces}
+        try:
+            await self._list_directs(folded.works, buried)
+            async with asyncio.TaskGroup() as group:
+                written = group.create_task(self._write_works(folded.works, buried, by_chat))
+                self._write_references(group, folded)
+                self._write_marks(group, pieces)
+            await self._write_changes(folded)
+        except* ChatError as failures:
+            raise failures.exceptions[0] from None
+        return written.result()
+
+    async def _keep_held(self, said: Sequence[Work]) -> None:
+        """Copy messages of chats under a legal hold that the batch may otherwise lose.
+
+        A text that the same batch changes is never written; an expiring one is deleted by TTL.
+        """
+        entries = [work.item.message for work in said]
+        risky = {
+            each.chat
+            for each in entries
+            if each.kind in ("edit", "delete") or each.expires_at is not None
+        }
+        held = {chat for chat in risky if await self._parts.holds.is_held(chat)}
+        if held:
+            kept = [each for each in entries if each.chat in held and has_words(each)]
+            await self._parts.holds.keep(kept)
+
+    async def _write_changes(self, folded: BatchEffects) -> None:
+        """Apply changes to earlier messages, after the tombstones of the edits they replace.
+
+        Loading a chat detects a change that is not applied, and then also writes these tombstones.
+        """
+        changes = self._parts.message_changes
+        blanks = [functools.partial(changes.blank, *at, rev) for at, rev in folded.blanks.items()]
+        applies = [
+            functools.partial(changes.apply, *at, made) for at, made in folded.changes.items()
+        ]
+        for writes in (blanks, applies):
+            async with asyncio.TaskGroup() as group:
+                for write in writes:
+                    group.create_task(self._write_one("change", write))
+
+    async def _list_directs(self, works: Sequence[Work], buried: Set[tuple[ChatId, int]]) -> None:
+        """List direct chats for both users when their first message is stored.
+
+        A sender can know the chat's id without ever having opened the chat. Redis already lists the
+        chat, unless it lost that entry.
+        """
+        directory, poster = self._parts.directory, self._parts.social.poster
+        for work in works:
+            message, receiver = work.item.message, work.item.receiver
+            if (work.chat, message.ts) in buried:
+                continue
+            if message.seq == 1 and receiver is not None:
+                both = [UserId(receiver), UserId(message.sender)]
+                put = functools.partial(directory.list_direct, message.chat, receiver)
+                await self._write_one("direct chat", put)
+                again = functools.partial(self._list_direct_once, message.chat, message.sender)
+                await self._write_one("direct chat", again)
+                await list_for_users(self._parts.inboxes, work.chat, both, both, poster.nudge)
+
+    async def _list_direct_once(self, chat: str, user: str) -> None:
+        """List a direct chat for a user unless already listed: the read is cheaper than a write."""
+        _, is_listed = await self._parts.directory.find_direct(chat, user)
+        if not is_listed:
+            await self._parts.directory.list_direct(chat, user)
+
+    def _write_references(self, group: asyncio.TaskGroup, folded: BatchEffects) -> None:
+        """Record the files that messages of the batch reference, or lost within it."""
+        references = self._parts.references
+        for work in folded.works:
+            if work.item.message.attachments:
+                keep = functools.partial(references.keep, work.item.message)
+                group.create_task(self._write_one("files", keep))
+        for seq, files in folded.lost:
+            release = functools.partial(references.release, seq, files)
+            group.create_task(self._write_one("files", release))
+
+    def _write_marks(self, group: asyncio.TaskGroup, pieces: Sequence[Piece]) -> None:
+        directory = self._parts.directory
+        if marks := [mark for piece in pieces for mark in piece.marks.values()]:
+            put = functools.partial(directory.put_marks, marks)
+            group.create_task(self._write_one("marks", put))
+        for piece in pieces:
+            for user, seqs in piece.hidden.items():
+                add = functools.partial(directory.add_hidden, piece.chat, user, seqs)
+                group.create_task(self._write_one("hidden", add))
+
+    async def _write_one(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await self._until_written(write)
+        except CorruptData as exc:
+            log.error("persist.refused", what=what, error=exc.message)
+
+    # entries
+
+    async def _write_works(
+        self,
+        works: Sequence[Work],
+        buried: Set[tuple[ChatId, int]],
+        by_chat: dict[ChatId, Piece],
+    ) -> list[Work]:
+        """Write one batch after the other; return the stored entries."""
+        written: list[Work] = []
+        for start in range(0, len(works), WRITE_MAX):
+            batch = [
+                work
+                for work in works[start : start + WRITE_MAX]
+                if (work.chat, work.committed.ts) not in buried
+            ]
+            if batch:
+                written += await self._write_batch(batch, by_chat)
+        return written
+
+    async def _write_batch(self, batch: Sequence[Work], by_chat: dict[ChatId, Piece]) -> list[Work]:
+        """Write a batch; find and dead-letter any item that the store rejects.
+
+        Returns the written entries: a dead letter must not be acknowledged as stored.
+        """
+        try:
+            await self._put([work.item for work in batch])
+        except CorruptData as exc:
+            if len(batch) == 1:
+                await self._bury(batch[0], exc.message, by_chat)
+                return []
+            middle = len(batch) // 2
+            return [
+                *await self._write_batch(batch[:middle], by_chat),
+                *await self._write_batch(batch[middle:], by_chat),
+            ]
+        unreadable = [work for work in batch if work.why]
+        for work in unreadable:
+            await self._keep_dead(work, work.why, by_chat)
+        return [work for work in batch if not work.why] if unreadable else list(batch)
+
+    async def _bury(self, work: Work, reason: str, by_chat: dict[ChatId, Piece]) -> None:
+        """Dead-letter an entry, and write a tombstone in its place: a chat has no holes (I4)."""
+        tombstone = None if work.why else tombstone_in_place_of(work.committed)
+        try:
+            if tombstone is None:
+                raise CorruptData("nothing of it can be stored")
+            await self._put([PersistItem(tombstone, None)])
+        except CorruptData as exc:
+            place = work.committed
+            log.error("persist.hole", seq=place.seq, ts=place.ts, why=exc.message)
+        await self._keep_dead(work, work.why or reason, by_chat)
+
+    async def _keep_dead(self, work: Work, why: str, by_chat: dict[ChatId, Piece]) -> None:
+        await bury(self._backlog, work.committed, why)
+        by_chat[work.chat].buried.add(work.committed.ts)
+
+    async def _put(self, items: Sequence[PersistItem]) -> None:
+        from_ns = time.time_ns()
+        await self._until_written(lambda: self._parts.messages.put_batch(items, self._timeout_s))
+        if self._tracer is not None:
+            now_ns = time.time_ns()
+            for each in items:
+                place: dict[str, Id] = {"chat": each.message.chat, "seq": each.message.seq}
+                place["batch"] = len(items)
+                self._tracer.tell(each.message.mid, "write", from_ns, now_ns, **place)
+
+    # retries
+
+    async def _until_written(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write; on failure, raise or retry with growing pauses, depending on `is_patient`."""
+        wait_s = BACKOFF_S
+        while True:
+            async with self._slots:
+                await self._check_lease()
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        await write()
+                    return
+                except TimeoutError:
+                    failure = f"not done in {self._timeout_s:g} s"
+                except Unavailable as exc:
+                    failure = exc.message
+            if not self._is_patient:
+                raise NotWritten(failure)
+            log.warning("persist.write_failed", error=failure, wait_s=wait_s)
+            await asyncio.sleep(jittered(wait_s))
+            wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+
+    async def _check_lease(self) -> None:
+        """Ensure that a write that starts now ends before the lease does."""
+        if self._lease.left_s() > self._timeout_s:
+            return
+        if not await self._lease.claim() or self._lease.left_s() <= self._timeout_s:
+            raise LeaseLost("it could end before a write does")
+
+
+async def bury(backlog: Backlog, raw: CommittedMessage, why: str) -> None:
+    """Store a message that cannot be persisted as a dead letter."""
+    log.error("persist.dead_letter", seq=raw.seq, ts=raw.ts, reason=why)
+    metrics.DEAD_LETTERS.inc()
+    await backlog.bury(raw, why)

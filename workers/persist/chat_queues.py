@@ -1,0 +1,222 @@
+"""Queues of chats that wait to be persisted: one per chat, served round-robin. No I/O.
+
+Theory of operation:
+
+- The persist worker reads the backlog in batches and adds the entries of each chat to the chat's
+  queue. Writers take chunks: at most `CHUNK_MAX` entries of a chat, small chats together.
+- At most one writer has a chat, so its entries are written in order. A chat with more entries goes
+  to the end of the line: a chat with 100,000 entries delays another by one chunk per round.
+- Chats with a send that waits to be stored form a separate line with priority. Every
+  `ORDINARY_EVERY`-th pick is from the ordinary line, so neither starves.
+- Bound: `bytes_max` of entries in memory. Above it a queue keeps only the backlog position of its
+  entries (`Queued.works` is None); the writer reads them again.
+
+Invariant: a chunk is the longest prefix of a chat's queue that fits. A restarted worker that has
+read as far as its predecessor cuts a chunk that contains the predecessor's last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chatserver.domain.ids import ChatId
+from workers.persist.batch_effects import Work
+from workers.persist.batch_writer import WRITE_MAX, Piece
+
+CHUNK_MAX = 4 * WRITE_MAX  # entries per chunk
+MARKS_MAX = 64  # read marks of a chat in one chunk
+ORDINARY_EVERY = 4
+WORK_BYTES = 1_000  # overhead of an entry, excluding its text
+
+
+@dataclasses.dataclass(slots=True)
+class Batch:
+    """Backlog entries that were read together: ids of the first and the last one.
+
+    `count`: messages and marks in them. `left`: queued parts that are not stored yet, plus one
+    while the batch is being read. `since_ms`: commit time of the first entry; `read_ns`: read time.
+    """
+
+    first: str
+    last: str
+    count: int
+    left: int = 1
+    since_ms: int = 0
+    read_ns: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Queued:
+    """A batch's entries for one chat.
+
+    `works`: the entries, or None if they are only in the backlog; `count` of them are left,
+    starting at `from_seq`.
+    """
+
+    batch: Batch
+    piece: Piece
+    works: list[Work] | None
+    count: int
+    from_seq: int
+    is_awaited: bool
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class ChatQueue:
+    """Queue of one chat."""
+
+    chat: ChatId
+    items: deque[Queued] = dataclasses.field(default_factory=deque)
+    count: int = 0
+    awaited: int = 0  # items with a send that waits to be stored
+
+
+class Chunk(NamedTuple):
+    """Entries of one chat to be written now.
+
+    `source`: the batch of the first entry; `batches`: those with no further entries of the chat.
+    """
+
+    queue: ChatQueue
+    piece: Piece
+    source: Batch
+    batches: list[Batch]
+
+
+def size_of(works: Sequence[Work]) -> int:
+    """Return the approximate memory size of entries in bytes."""
+    return sum(2 * len(work.committed.tail) + WORK_BYTES for work in works)
+
+
+class ChatQueues:
+    """The queues of one partition. While `is_held`, nothing may be taken."""
+
+    def __init__(self, writers: int, bytes_max: int) -> None:
+        self._writers = writers
+        self._bytes_max = bytes_max
+        self._queues: dict[ChatId, ChatQueue] = {}  # includes chats that a writer has
+        self._awaited: OrderedDict[ChatId, ChatQueue] = OrderedDict()
+        self._ordinary: OrderedDict[ChatId, ChatQueue] = OrderedDict()
+        self._waiting = 0  # entries of the chats in both lines
+        self._turn = 0
+        self._wake_up = asyncio.Event()
+        self.is_held = False
+        self.bytes = 0
+
+    def add(self, batch: Batch, piece: Piece) -> None:
+        """Queue the entries of a batch for a chat."""
+        works: list[Work] | None = piece.works
+        count, first = len(piece.works), piece.works[0].committed.seq if piece.works else 0
+        is_awaited = any(work.committed.is_awaited for work in piece.works)
+        if count and self.bytes >= self._bytes_max:
+            works = None
+        else:
+            self.bytes += size_of(piece.works)
+        piece.works = []
+        batch.left += 1
+        queue = self._queues.get(piece.chat)
+        if queue is None:
+            queue = self._queues[piece.chat] = ChatQueue(piece.chat)
+            self._ordinary[piece.chat] = queue
+        queue.items.append(Queued(batch, piece, works, count, first, is_awaited))
+        queue.count += count
+        queue.awaited += is_awaited
+        if piece.chat in self._ordinary or piece.chat in self._awaited:
+            self._waiting += count
+            if is_awaited and self._ordinary.pop(piece.chat, None) is not None:
+                self._awaited[piece.chat] = queue
+        self._signal()
+
+    def release(self) -> None:
+        """Allow writers to take chats."""
+        self.is_held = False
+        self._signal()
+
+    async def take(self) -> list[ChatQueue]:
+        """Wait for the next chats in line; together they form one write.
+
+        Guarantees:
+            The caller has them exclusively until it calls `put_back` for each.
+            Cancellation: safe; nothing is taken.
+        """
+        while not (picked := self._pick()):
+            await self._wake_up.wait()
+        return picked
+
+    def _pick(self) -> list[ChatQueue]:
+        line = self._awaited
+        self._turn += 1
+        if not line or (self._ordinary and self._turn % ORDINARY_EVERY == 0):
+            line = self._ordinary
+        if self.is_held or not line:
+            self._wake_up.clear()
+            return []
+        picked = [line.popitem(last=False)[1]]
+        count = picked[0].count
+        share = min(CHUNK_MAX, max(WRITE_MAX, self._waiting // self._writers))
+        while line and count < WRITE_MAX:
+            following = next(iter(line.values()))
+            if count + following.count > share:
+                break
+            line.popitem(last=False)
+            picked.append(following)
+            count += following.count
+        self._waiting -= sum(queue.count for queue in picked)
+        return picked
+
+    def list_parked(self, queue: ChatQueue) -> list[Queued]:
+        """Return the items that must be read again before `cut`."""
+        parked, count = [], 0
+        for item in queue.items:
+            if count >= CHUNK_MAX:
+                break
+            if item.works is None:
+                parked.append(item)
+            count += item.count
+        return parked
+
+    def load(self, item: Queued, works: Sequence[Work]) -> None:
+        """Restore the entries of an item, as read from the backlog."""
+        item.works = [work for work in works if work.committed.seq >= item.from_seq]
+        self.bytes += size_of(item.works)
+
+    def cut(self, queue: ChatQueue) -> Chunk:
+        """Remove the next entries of a chat from its queue."""
+        piece, source, batches = Piece(queue.chat), queue.items[0].batch, list[Batch]()
+        while queue.items and len(piece.works) < CHUNK_MAX and len(piece.marks) < MARKS_MAX:
+            item = queue.items[0]
+            assert item.works is not None
+            taken = item.works[: CHUNK_MAX - len(piece.works)]
+            item.works = item.works[len(taken) :]
+            item.count -= len(taken)
+            queue.count -= len(taken)
+            self.bytes -= size_of(taken)
+            piece.works += taken
+            piece.marks |= item.piece.marks
+            for user, seqs in item.piece.hidden.items():
+                piece.hidden.setdefault(user, set()).update(seqs)
+            if item.works:
+                item.from_seq = item.works[0].committed.seq
+                break
+            queue.items.popleft()
+            queue.awaited -= item.is_awaited
+            batches.append(item.batch)
+        return Chunk(queue, piece, source, batches)
+
+    def put_back(self, queue: ChatQueue) -> None:
+        """Return a chat after writing: it goes to the end of its line, or leaves."""
+        if not queue.items:
+            del self._queues[queue.chat]
+            return
+        line = self._awaited if queue.awaited else self._ordinary
+        line[queue.chat] = queue
+        self._waiting += queue.count
+        self._signal()
+
+    def _signal(self) -> None:
+        if not self.is_held and (self._awaited or self._ordinary):
+            self._wake_up.set()

@@ -1,0 +1,427 @@
+"""Persist worker of one partition: moves its backlog to the warm tier, each chat in order.
+
+::
+
+    claim lease ─► read batch ─► queue by chat ─► write chunks ─► feed, record ─► checkpoint, trim
+         ▲             │         (chat_queues)       │                              └─► ack
+         └─────────────┘                             └─► a slow chat: in its own task
+
+The checkpoint moves only when DynamoDB has all entries before it, and only for the holder of the
+lease. A holder that was suspended checks its lease before each write, and a write has a deadline
+shorter than the lease. Writes past the checkpoint are recorded first: `ahead` is the newest entry
+that may be partly stored, `progress` the stored seq of each chat.
+
+Crash recovery: a new worker reads up to `ahead` before it writes, skips the entries in `progress`,
+and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
+changed or deleted by then is therefore never stored again in its old form.
+
+Memory: a batch and `persist.ahead_bytes_max`. Reading stops `persist.ahead_max` messages past the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import redis.asyncio
+import redis.exceptions
+import structlog
+
+from chatserver.domain.ids import ChatId, GatewayId, Seq
+from chatserver.errors import ChatError, Unavailable
+from chatserver.features.companions.hot.pending_responses import PendingResponses
+from chatserver.hot.bus.mailbox import StoredMail
+from chatserver.hot.chats.backlog import (
+    Backlog,
+    BacklogEntry,
+    CommitEntry,
+    CommittedMessage,
+    HideEntry,
+    MarkEntry,
+    place_of,
+)
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.eviction import Eviction
+from chatserver.hot.leases import Lease
+from chatserver.protocol import codec, frames
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from chatserver.telemetry.tracing import Id, Tracer, tracer
+from chatserver.warm.chats.directory import Mark
+from chatserver.warm.messages.store import PersistItem
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+from workers.persist.batch_effects import Work, tombstone_in_place_of
+from workers.persist.batch_writer import LeaseLost, NotWritten, Piece, Writer, bury
+from workers.persist.chat_queues import CHUNK_MAX, Batch, ChatQueue, ChatQueues, Chunk
+from workers.persist.write_sharding import WriteSharding
+
+log = structlog.get_logger()
+
+SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
+CHAT_UNREADABLE = "its chat cannot be read"
+
+
+class Stored(NamedTuple):
+    """A stored entry, and the gateway that received it."""
+
+    gateway: GatewayId
+    message: frames.Message
+
+
+class PersistWorker:
+    """The persist worker of one partition."""
+
+    def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
+        self._parts = parts
+        self._settings = parts.settings.persist
+        self._partition = partition
+        self._tracer = tracer()
+        self._backlog = Backlog(parts.hot, partition)
+        self._asked = PendingResponses(parts.hot, partition)
+        self._eviction = Eviction(parts.hot)
+        self._lease = Lease(
+            parts.hot, partition, "persist", owner, self._settings.lease_s, parts.clock
+        )
+        self._spreading = WriteSharding(parts.shards, ChatLog(parts.hot), parts.settings.warm)
+        slots, shared = self._settings.writes_in_flight_max, (parts, self._lease, self._backlog)
+        self._writer = Writer(*shared, slots, is_patient=False)
+        self._patient = Writer(*shared, slots, is_patient=True)
+        # Calls of slow chats may hang, so they have their own slots.
+        self._slow_writer = Writer(*shared, SLOW_WRITES_MAX, is_patient=True)
+        self._slow: set[ChatId] = set()  # their writes fail while others succeed
+        self._open: deque[Batch] = deque()  # read, and not before the checkpoint yet
+        self._open_count = 0  # messages and marks in them
+        self._settling = asyncio.Lock()
+        self._moved = asyncio.Event()
+        self._client: redis.asyncio.Redis | None = None  # created when first waiting for entries
+
+    async def run(self) -> None:
+        """Persist until cancelled. The lease is released on exit.
+
+        Raises:
+            Unavailable: Redis is unavailable; restart the worker.
+        """
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await asyncio.sleep(self._settings.lease_s / 5)
+                        continue
+                    try:
+                        await self._work()
+                    except LeaseLost as exc:
+                        log.warning(
+                            "persist.lease_lost", partition=self._partition, why=exc.message
+                        )
+            finally:
+                if self._client is not None:
+                    await self._client.aclose()
+
+    async def _work(self) -> None:
+        """Persist batch after batch while the lease is held."""
+        self._open.clear()
+        self._slow.clear()
+        self._open_count = 0
+        self._settling = asyncio.Lock()
+        label = str(self._partition)
+        metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
+        self._count_slow()
+        writers = self._settings.writes_in_flight_max
+        queues = ChatQueues(writers, self._settings.ahead_bytes_max)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(writers):
+                    work = self._write_chunks(group, queues)
+                    group.create_task(work, name=f"persist-{self._partition}-{number}")
+                await self._read(queues)
+                raise LeaseLost("another worker has it")
+        except* ChatError as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            # The next lease holder reports these metrics; our values become stale.
+            metrics.BACKLOG_AGE.remove(label)
+            metrics.BACKLOG_LENGTH.remove(label)
+            metrics.SLOW_CHATS.remove(label)
+
+    def _waiting_s(self) -> float:
+        """Return the age of the oldest entry. Called by the metrics exporter."""
+        with contextlib.suppress(IndexError):  # the exporter runs in another thread
+            return max(0.0, self._parts.clock.time() - self._open[0].since_ms / 1000)
+        return 0.0
+
+    # reading
+
+    async def _read(self, queues: ChatQueues) -> None:
+        """Queue the entries of the backlog until the lease is lost."""
+        epoch = self._parts.hot.epoch_of(self._partition)
+        at = await self._backlog.get_checkpoint()
+        ahead = await self._backlog.get_ahead()
+        queues.is_held = place_of(at) < place_of(ahead)
+        progress = await self._backlog.get_progress() if queues.is_held else {}
+        while await self._lease.hold():
+            if self._parts.hot.epoch_of(self._partition) != epoch:
+                raise LeaseLost("Redis is in another epoch: what was read may be lost there")
+            if self._open_count >= self._settings.ahead_max and not queues.is_held:
+                await self._wait_for_checkpoint()
+                continue
+            entries = await self._backlog.list_after(at, self._settings.batch_max)
+            if not entries:
+                queues.release()
+                await self._wait_for_entries(at)
+                continue
+            at = entries[-1].id
+            await self._queue(queues, entries, progress)
+            if queues.is_held and place_of(at) >= place_of(ahead):
+                progress = {}
+                queues.release()
+            await self._spreading.move()
+
+    async def _queue(
+        self, queues: ChatQueues, entries: Sequence[BacklogEntry], progress: Mapping[ChatId, int]
+    ) -> None:
+        """Queue a batch, without the entries that are stored according to `progress`."""
+        count = sum(entry.size for entry in entries)
+        since_ms = place_of(entries[0].id)[0]
+        batch = Batch(
+            entries[0].id, entries[-1].id, count, since_ms=since_ms, read_ns=time.time_ns()
+        )
+        # Must precede any write past the checkpoint.
+        is_past = bool(self._open) or count > CHUNK_MAX
+        if is_past and not await self._backlog.note_ahead(self._lease, batch.last):
+            raise LeaseLost("another worker has the lease")
+        self._open.append(batch)
+        self._open_count += count
+        pieces, unreadable = sort_entries(entries)
+        for raw in unreadable:
+            log.error("persist.hole", seq=raw.seq, ts=raw.ts, why=CHAT_UNREADABLE)
+            await bury(self._backlog, raw, CHAT_UNREADABLE)
+        # Counts requested writes, not completed ones: a throttled chat is the one to shard.
+        self._spreading.note([work for piece in pieces for work in piece.works])
+        # Record questions to companions that no worker has recorded yet; trimming would lose them.
+        await self._asked.note(entries, is_whole=False)
+        failpoint("persist.before_write")
+        for piece in pieces:
+            if piece.chat in progress:
+                upto = progress[piece.chat]
+                piece.works = [work for work in piece.works if work.committed.seq > upto]
+            if piece.works or piece.marks or piece.hidden:
+                queues.add(batch, piece)
+        await self._settle([], [], [batch])
+
+    async def _wait_for_checkpoint(self) -> None:
+        self._moved.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.lease_s / 5):
+                await self._moved.wait()
+
+    async def _wait_for_entries(self, at: str) -> None:
+        key = self._parts.hot.keys.backlog(self._partition)
+        if self._client is None:
+            self._client = self._parts.hot.blocking_client(key)
+        try:
+            read = self._client.xread({key: at}, count=1, block=self._settings.idle_ms)
+            await self._parts.hot.within(read)
+        except (redis.exceptions.RedisError, OSError) as exc:
+            raise Unavailable(f"redis at {self._parts.hot.name}: {exc}") from exc
+
+    # writing
+
+    async def _write_chunks(self, group: asyncio.TaskGroup, queues: ChatQueues) -> None:
+        """Write chunk after chunk, until cancelled."""
+        while True:
+            picked = await queues.take()
+            await self._load(queues, picked)
+            chunks = [queues.cut(queue) for queue in picked]
+            try:
+                works = await self._writer.write([chunk.piece for chunk in chunks])
+            except NotWritten as exc:
+                log.warning("persist.write_failed", error=exc.message, chats=len(chunks))
+                for chunk in chunks:
+                    await self._write_alone(group, queues, chunk, is_known=len(chunks) == 1)
+            else:
+                await self._finish(queues, chunks, works)
+
+    async def _load(self, queues: ChatQueues, picked: Sequence[ChatQueue]) -> None:
+        """Read entries again that are only in the backlog."""
+        read: dict[str, dict[ChatId, Piece]] = {}
+        for queue in picked:
+            for item in queues.list_parked(queue):
+                batch = item.batch
+                if batch.first not in read:
+                    entries = await self._backlog.list_between(batch.first, batch.last)
+                    read[batch.first] = {piece.chat: piece for piece in sort_entries(entries)[0]}
+                piece = read[batch.first].get(queue.chat)
+                if piece is None:
+                    raise LeaseLost("what was read is no longer in the backlog")
+                queues.load(item, piece.works)
+
+    async def _write_alone(
+        self, group: asyncio.TaskGroup, queues: ChatQueues, chunk: Chunk, *, is_known: bool
+    ) -> None:
+        """Write the chunk of one chat. `is_known`: its writes are known to fail."""
+        if not is_known:
+            try:
+                works = await self._writer.write([chunk.piece])
+            except NotWritten:
+                pass
+            else:
+                await self._finish(queues, [chunk], works)
+                return
+        if len(self._slow) >= self._settings.slow_chats_max:
+            # More likely the store than a single chat: all chats wait for it.
+            await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
+            return
+        log.warning("persist.slow_chat", partition=self._partition, chat=chunk.piece.chat)
+        self._slow.add(chunk.piece.chat)
+        self._count_slow()
+        group.create_task(self._write_slow(queues, chunk), name=f"slow-{chunk.piece.chat}")
+
+    async def _write_slow(self, queues: ChatQueues, chunk: Chunk) -> None:
+        """Write the chunk of a chat whose writes fail; then it is scheduled normally again."""
+        works = await self._slow_writer.write([chunk.piece])
+        self._slow.discard(chunk.piece.chat)
+        self._count_slow()
+        await self._finish(queues, [chunk], works)
+
+    def _count_slow(self) -> None:
+        metrics.SLOW_CHATS.labels(str(self._partition)).set(len(self._slow))
+
+    async def _finish(
+        self, queues: ChatQueues, chunks: Sequence[Chunk], works: Sequence[Work]
+    ) -> None:
+        """Settle the stored entries, and allow their chats to be scheduled again."""
+        failpoint("persist.after_write")
+        await self._settle(chunks, works, [batch for chunk in chunks for batch in chunk.batches])
+        for chunk in chunks:
+            queues.put_back(chunk.queue)
+
+    # after the write
+
+    async def _settle(
+        self, chunks: Sequence[Chunk], works: Sequence[Work], parts: Sequence[Batch]
+    ) -> None:
+        """Publish that chunks are stored, and move the checkpoint past complete batches.
+
+        `works`: the stored entries of the chunks; `parts`: the batches that they are part of.
+        """
+        items = [Stored(work.gateway, work.item.message) for work in works]
+        metrics.PERSISTED.inc(len(items))
+        self._parts.busy.add(message.chat for _, message in items)
+        async with self._settling:
+            # Before the checkpoint and the progress: after those, these entries are not read again.
+            await self._parts.hook_feed.feed_entries(
+                self._partition, [item.message for item in items]
+            )
+            for batch in parts:
+                batch.left -= 1
+            last, count = "", 0
+            while self._open and self._open[0].left == 0:
+                done = self._open.popleft()
+                last, count = done.last, count + done.count
+            self._open_count -= count
+            tops = {
+                chunk.piece.chat: chunk.piece.works[-1].committed.seq
+                for chunk in chunks
+                if chunk.piece.works
+            }
+            if self._open and tops and not await self._backlog.note_progress(self._lease, tops):
+                raise LeaseLost("another worker has the lease")
+            await self._note(items)
+            failpoint("persist.before_checkpoint")
+            if last and not await self._backlog.checkpoint(self._lease, last, count):
+                raise LeaseLost("another worker has the lease")
+            self._moved.set()
+        failpoint("persist.after_checkpoint")
+        if self._tracer is not None:
+            sources = {chunk.piece.chat: chunk.source for chunk in chunks}
+            self._tell(self._tracer, sources, items)
+        await self._announce(items)
+
+    def _tell(
+        self, tracer: Tracer, sources: Mapping[ChatId, Batch], items: Sequence[Stored]
+    ) -> None:
+        now_ns = time.time_ns()
+        for _, message in items:
+            batch = sources[ChatId(message.chat)]
+            place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
+            place |= {"partition": self._partition, "batch": batch.count}
+            tracer.tell(message.mid, "persist", batch.read_ns, now_ns, **place)
+
+    async def _note(self, items: Sequence[Stored]) -> None:
+        """Record in Redis how far the chats are stored, and trim their logs."""
+        if items:
+            tops = {ChatId(message.chat): Seq(message.seq) for _, message in items}
+            await self._eviction.note_active(self._partition, tops, self._parts.clock.time())
+            await self._backlog.note_persisted(tops)
+
+    async def _announce(self, items: Sequence[Stored]) -> None:
+        """Notify each gateway how far its senders' messages are stored."""
+        if not items:
+            return
+        epoch = self._parts.hot.epoch_of(self._partition)
+        stored: dict[tuple[GatewayId, str, str], int] = {}
+        for gateway, message in items:
+            stored[gateway, message.sender, message.chat] = message.seq
+        for (gateway, sender, chat), seq in stored.items():
+            self._parts.postman.post(gateway, StoredMail(sender, chat, seq, epoch))
+        newest = max(message.ts for _, message in items)
+        metrics.PERSIST_LAG.observe(max(0.0, self._parts.clock.time() - newest / 1e6))
+        waiting = await self._backlog.count_waiting()
+        metrics.BACKLOG_LENGTH.labels(str(self._partition)).set(waiting)
+
+
+async def run_persist(parts: WorkerContainer, owner: str) -> None:
+    """Persist every free partition until cancelled.
+
+    Raises:
+        Unavailable: all of Redis is unavailable; restart the worker.
+    """
+
+    async def persist(partition: int) -> None:
+        await PersistWorker(parts, partition, owner).run()
+
+    await run_partitions(parts.hot, "persist", persist)
+
+
+def sort_entries(entries: Sequence[BacklogEntry]) -> tuple[list[Piece], list[CommittedMessage]]:
+    """Group entries by chat; also return messages whose chat cannot be read."""
+    pieces: dict[ChatId, Piece] = {}
+    unreadable: list[CommittedMessage] = []
+    for entry in entries:
+        match entry:
+            case CommitEntry():
+                for raw in entry.messages:
+                    work = _decode(entry.gateway, raw)
+                    if work is None:
+                        unreadable.append(raw)
+                        continue
+                    chat = work.chat
+                    if (piece := pieces.get(chat)) is None:
+                        piece = pieces[chat] = Piece(chat)
+                    piece.works.append(work)
+            case MarkEntry():
+                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                mark = Mark(entry.chat, entry.user, entry.read, entry.received)
+                piece.marks[entry.user] = mark
+            case HideEntry():
+                piece = pieces.setdefault(entry.chat, Piece(entry.chat))
+                piece.hidden.setdefault(entry.user, set()).add(entry.seq)
+    return list(pieces.values()), unreadable
+
+
+def _decode(gateway: GatewayId, raw: CommittedMessage) -> Work | None:
+    try:
+        message = codec.decode_message(codec.join_message(raw.seq, raw.ts, raw.tail))
+    except msgspec.MsgspecError as exc:
+        why = f"not a message: {exc}"
+    else:
+        return Work(gateway, raw, PersistItem(message, raw.receiver))
+    tombstone = tombstone_in_place_of(raw)
+    return None if tombstone is None else Work(gateway, raw, PersistItem(tombstone, None), why)

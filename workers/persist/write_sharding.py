@@ -1,0 +1,178 @@
+"""Write sharding of busy chats: splits them over shards, and merges them when load drops.
+
+The load of a chat is measured at commit, not at write: write units per window of the entries' ts.
+Neither a throttled store nor a backlog that is catching up distorts it.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import structlog
+
+from chatserver.config import Warm
+from chatserver.domain.ids import ChatId
+from chatserver.domain.write_sharding import is_shards
+from chatserver.errors import ChatError
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.telemetry import metrics
+from chatserver.warm.messages.write_shards import ShardList
+from workers.persist.batch_effects import Work
+
+log = structlog.get_logger()
+
+METERED_MAX: Final = 2_000  # chats of a partition; the least recently active one is dropped
+UNIT_BYTES: Final = 1024
+ITEM_BYTES: Final = 150  # item size beyond the committed tail: attribute names, keys
+US: Final = 1_000_000
+
+
+class Window(NamedTuple):
+    """Load of a chat: write units between two ts."""
+
+    chat: ChatId
+    from_ts: int
+    to_ts: int
+    units: int
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.units * US / (self.to_ts - self.from_ts)
+
+
+@dataclasses.dataclass(slots=True)
+class _Open:
+    from_ts: int
+    units: int = 0
+
+
+class LoadMeter:
+    """Sums the load of chats by window. No I/O."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_us = int(window_s * US)
+        self._open: collections.OrderedDict[str, _Open] = collections.OrderedDict()
+
+    def note(self, works: Iterable[Work]) -> list[Window]:
+        """Add a batch, in order; return the windows that have ended."""
+        units: dict[str, int] = {}
+        spans: dict[str, tuple[int, int]] = {}
+        for work in works:
+            chat, ts = work.item.message.chat, work.committed.ts
+            units[chat] = units.get(chat, 0) + units_of(work)
+            spans[chat] = spans[chat][0] if chat in spans else ts, ts
+        closed = [self._add(chat, *spans[chat], count) for chat, count in units.items()]
+        while len(self._open) > METERED_MAX:
+            self._open.popitem(last=False)
+        return [window for window in closed if window is not None]
+
+    def _add(self, chat: str, first: int, last: int, units: int) -> Window | None:
+        window = self._open.setdefault(chat, _Open(first))
+        self._open.move_to_end(chat)
+        window.units += units
+        if last - window.from_ts < self._window_us:
+            return None
+        self._open[chat] = _Open(last)
+        return Window(ChatId(chat), window.from_ts, last, window.units)
+
+
+def units_of(work: Work) -> int:
+    """Return the approximate write units that an entry takes of its chat's partition.
+
+    A change writes its own item and the one that it changes.
+    """
+    units = 1 + (len(work.committed.tail) + ITEM_BYTES - 1) // UNIT_BYTES
+    return units + 1 if work.committed.target_ts else units
+
+
+def wanted_shards(rate: float, shards: int, writes_max: int, shards_max: int) -> int:
+    """Return the target number of shards for a chat with `shards` and `rate` units per second.
+
+    Up if a shard exceeds `writes_max`; down if half as many shards would be at most half loaded. In
+    between the number stays, so that a varying rate does not cause repeated changes.
+    """
+    if rate > shards * writes_max:
+        return _enough(rate / writes_max, shards_max)
+    if rate < shards * writes_max / 4:
+        return min(shards, _enough(2 * rate / writes_max, shards_max))
+    return shards
+
+
+def _enough(number: float, shards_max: int) -> int:
+    shards = 1
+    while shards < number and shards < shards_max:
+        shards *= 2
+    assert is_shards(shards)
+    return shards
+
+
+class WriteSharding:
+    """Makes sharding decisions for the chats of one partition, in the worker with its lease."""
+
+    def __init__(self, shards: ShardList, chat_log: ChatLog, settings: Warm) -> None:
+        self._shards = shards
+        self._log = chat_log
+        self._settings = settings
+        self._meter = LoadMeter(settings.shard_window_s)
+        self._windows: list[Window] = []
+        self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
+
+    def note(self, works: Iterable[Work]) -> None:
+        """Add the requested writes of a batch. Call `move` after it, or its windows are lost.
+
+        Requested rather than completed writes: a throttled chat is written late, and must be
+        sharded.
+        """
+        if self._settings.shard_writes_per_s:
+            self._windows = self._meter.note(works)
+
+    async def move(self) -> None:
+        """Change the shards of chats for which a window has ended, if needed.
+
+        Guarantees:
+            At most one change per chat and window, and none while the previous one is not in
+            effect. A failed change is reconsidered after the next window.
+            Cost: nothing for chats that need no change; otherwise two calls to each store.
+        """
+        windows, self._windows = self._windows, []
+        if not windows:
+            return
+        try:
+            layouts = await self._shards.get()
+            for window in windows:
+                shards = layouts.of(window.chat).shards
+                if (wanted := self._decide(window, shards)) != shards:
+                    await self._move(window, shards, wanted)
+        except ChatError as exc:
+            metrics.SHARD_MOVES.labels("failed").inc()
+            log.warning("shards.not_moved", error=exc.message)
+
+    def _decide(self, window: Window, shards: int) -> int:
+        limits = self._settings.shard_writes_per_s, self._settings.shards_max
+        wanted = wanted_shards(window.rate, shards, *limits)
+        if wanted >= shards:
+            self._calm_from.pop(window.chat, None)
+            return wanted
+        calm_from = self._calm_from.setdefault(window.chat, window.from_ts)
+        return wanted if window.to_ts - calm_from >= self._settings.shard_calm_s * US else shards
+
+    async def _move(self, window: Window, shards: int, wanted: int) -> None:
+        find = functools.partial(self._log.find_newest_ts, window.chat)
+        outcome = await self._shards.spread(window.chat, wanted, find)
+        metrics.SHARD_MOVES.labels(outcome).inc()
+        if outcome == "moved":
+            self._calm_from.pop(window.chat, None)
+        told = log.warning if outcome == "full" else log.info
+        told(
+            "shards.move",
+            outcome=outcome,
+            chat=window.chat,
+            shards=shards,
+            wanted=wanted,
+            rate=round(window.rate),
+        )
