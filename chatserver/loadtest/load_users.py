@@ -70,7 +70,7 @@ class LoadUsers:
                     self._check_reachable()
                 await begin
         except TimeoutError:
-            why = self._site.last_failure or "not everybody heard of his chats"
+            why = self._site.last_failure or "not every user has learned of their chats"
             raise SetupFailed(f"not ready after {GATHER_S:g} s: {why}") from None
         except ConnectionError as exc:
             raise SetupFailed(str(exc)) from exc

@@ -319,7 +319,7 @@ class Stays:
         )
 
     def has_ended(self, user: str, seq: int) -> bool:
-        """Tell whether a place is within a stay that is over."""
+        """Return whether a place is within a membership that has ended."""
         stays = self.of.get(user, ())
         return any(start <= seq <= end for start, end in stays if end is not None)
 

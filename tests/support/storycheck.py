@@ -320,7 +320,7 @@ def _is_told_wrongly(index: _Index) -> Iterator[Violation]:
 
 
 def _may_come_again(index: _Index, user: str, device: str, entry: Shown, chat: str) -> bool:
-    """Tell whether a bare device may get an entry again, after a reset: of a stay that has ended.
+    """Return whether a bare device may receive an entry of an ended membership again after a reset.
 
     Redis may have lost that the entry by which the user left was delivered, with those before it.
     No snapshot names a chat that one is not in, so the device has no place there to compare with.

@@ -47,7 +47,7 @@ class SocialData:
         await self._social.fanouts.remove_author(self._user)
         rows = await self._social.profiles.remove(self._user)
         return [
-            Done(STEP, TABLE, "whom the user followed, and who followed him", edges),
+            Done(STEP, TABLE, "followed users and followers", edges),
             Done(STEP, TABLE, "posts", posts),
             Done(STEP, QUEUE, "likes", likes),
             Done(STEP, TABLE, "lines of the timeline", lines),

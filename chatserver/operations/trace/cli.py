@@ -32,7 +32,7 @@ Line = tuple[str, str]
 @click.command()
 @click.argument("mid")
 @click.option("--chat", default=None, help="Its chat: saves the search, and finds any age.")
-@click.option("--user", default=None, help="A member of its chat: only his chats are looked at.")
+@click.option("--user", default=None, help="A member of its chat: only their chats are searched.")
 @click.option(
     "--chats-max",
     type=click.IntRange(1, 10_000_000),
