@@ -1,6 +1,6 @@
 """Latency histogram with log-linear buckets: any range, error below 1/128, mergeable by addition.
 
-Same scheme as HdrHistogram, with a simple JSON format (decision 0041). A value below 256 has a
+Same scheme as HdrHistogram, with a simple JSON format (decision 0029). A value below 256 has a
 bucket of its own; above, each doubling has 128 buckets. Bucket `index` holds
 
     index < 256     the value `index`

@@ -1,6 +1,6 @@
 """Redis Cluster: all operations, slot migration and master failover.
 
-Three masters with a replica each, 64 partitions, real gateways and workers. docs/decisions/0010
+Three masters with a replica each, 64 partitions, real gateways and workers. docs/decisions/0004
 defines the guarantees if a master dies before its replica has everything. On one machine a replica
 lacks only data in transit, and the checker requires every promise.
 """

@@ -5,7 +5,7 @@ Redis, which every hello and every request checks; notify the gateways to which 
 connected, which close the sockets. All steps are idempotent: if one fails, the caller repeats the
 operation.
 
-If Redis loses the marks, it is in a new epoch (decision 10) in which no user is loaded. Loading a
+If Redis loses the marks, it is in a new epoch (decision 4) in which no user is loaded. Loading a
 user calls `restore` first, so a revoked token is not accepted there. Only while the directory is
 down as well can a session start without the marks (promise P9). A revoked token then stays valid
 until it expires, an hour at most, or until the user is loaded: `restore` also closes sessions.
