@@ -172,7 +172,7 @@ class ShardMerge(Generic[T]):
 
     @property
     def has_rows(self) -> bool:
-        """Whether `take` can return a row."""
+        """True if `take` can return a row."""
         known = self._known()
         return bool(self._heap) and (known is None or self._heap[0][0] <= known)
 

@@ -564,7 +564,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ai(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a companion's message was generated: model, token counts (or estimates) and outcome.
+    """Model, token counts (or estimates) and outcome of a companion's message.
 
     `end`: ``done``: completed; ``length``: reached a limit; ``refused``: by the model; ``stopped``:
     by the user; ``broken``: the stream failed; ``late``: the stream timed out; ``failed``: there is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -113,7 +114,7 @@ def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
     return [put_hold, get_hold, release_hold, list_held, list_holds]
 
 
-def _seal(parts: ApiContainer, place: str, following: Any) -> str | None:
+def _seal(parts: ApiContainer, place: str, following: Mapping[str, str | int] | None) -> str | None:
     return None if following is None else parts.cursors.seal(place, dict(following))
 
 

@@ -92,7 +92,7 @@ class CompanionSession:
 
     @property
     def is_active(self) -> bool:
-        """Whether the user may write and the companion responds."""
+        """True while the user may write and the companion responds."""
         return self.delete_time is None
 
 

@@ -28,7 +28,7 @@ USERS_AT_ONCE = 100  # one call of this size blocks Redis for a third of a milli
 
 
 class Need(enum.IntEnum):
-    """Whether a user needs a push."""
+    """Push decision for one user, from Redis data alone."""
 
     NO = 0
     YES = 1

@@ -58,7 +58,7 @@ class PushDevice(msgspec.Struct, frozen=True):
 
 
 class ChatNotifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the chat is muted; `until` (s since 1970) is the end, null: until changed."""
+    """Mute state of the chat; `until` (s since 1970) is the end, null: until changed."""
 
     quiet: bool
     until: int | None = None

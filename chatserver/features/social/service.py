@@ -239,17 +239,18 @@ class Social:
     ) -> FollowPage:
         """Return a page of a user's followers, by id. Raises as `get_profile`."""
         await self._require(viewer, user)
-        return await self._people(await self._rows.graph.list_followers(user, start, limit))
+        page = await self._rows.graph.list_followers(user, start, limit)
+        return await self._people(page.items, page.next)
 
     async def list_following(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
     ) -> FollowPage:
         """Return a page of the users that a user follows, by id. Raises as `get_profile`."""
         await self._require(viewer, user)
-        return await self._people(await self._rows.graph.list_following(user, start, limit))
+        page = await self._rows.graph.list_following(user, start, limit)
+        return await self._people(page.items, page.next)
 
-    async def _people(self, page: Any) -> FollowPage:
-        edges: Sequence[GraphEdge] = page.items
+    async def _people(self, edges: Sequence[GraphEdge], following: Start | None) -> FollowPage:
         infos = await self._rows.profiles.list_infos([edge.user for edge in edges])
         items = [
             FollowEntry(
@@ -257,7 +258,7 @@ class Social:
             )
             for edge in edges
         ]
-        return FollowPage(items, page.next)
+        return FollowPage(items, following)
 
     # Posts
 
@@ -425,7 +426,8 @@ class Social:
         """Return a page of the users who like a post, by id. Raises as `get_post`."""
         await self._require_together(viewer, UserId(line.author))
         await self._rows.posts.get_post(line.author, line.post)
-        return await self._people(await self._rows.likes.list_likes(line.post, start, limit))
+        page = await self._rows.likes.list_likes(line.post, start, limit)
+        return await self._people(page.items, page.next)
 
     # Shared checks
 

@@ -169,7 +169,7 @@ class HookFeed:
 
     @property
     def is_on(self) -> bool:
-        """Whether events are delivered."""
+        """True if events are delivered."""
         return self._is_on
 
     async def feed(self, user: UserId, event: messages.HookEvent) -> None:

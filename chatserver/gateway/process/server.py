@@ -264,7 +264,7 @@ class GatewayServer:
     ) -> None:
         try:
             await work
-        except Exception:  # last line of defense: keeps the failure within this task
+        except Exception:  # logged with its traceback: one failed task must not end the gateway
             log.exception("session.task_failed", task=name)
             if on_crash is not None:
                 on_crash()

@@ -113,7 +113,7 @@ class Trace:
 
     @property
     def is_persisted(self) -> bool | None:
-        """Whether the warm or the cold tier has the message; None: unknown."""
+        """True if the warm or the cold tier has the message; None: unknown."""
         if self.warm is not None or self.cold is not None:
             return True
         if self.hot is not None and self.hot.is_open:

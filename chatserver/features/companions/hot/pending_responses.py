@@ -60,7 +60,7 @@ class Begun:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the user stopped the response before it was restarted."""
+        """True if the user stopped the response before it was restarted."""
         return self.stop >= self.seq > 0
 
 

@@ -48,7 +48,7 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """How a response ended, and its tokens if the provider reported them."""
+    """Outcome of a response, and its tokens if the provider reported them."""
 
     end: End | Literal["broken", "late"]
     tokens_in: int | None = None
