@@ -490,13 +490,24 @@ class RawChat:
         """Read a chat's whole history, page by page, and record it as final."""
         rows: list[Row] = []
         while True:
-            page = await self.read_page(chat, after=rows[-1].seq if rows else 0, limit=limit)
+            page = await self._read_page_patiently(chat, rows[-1].seq if rows else 0, limit)
             rows += [row_of(message) for message in page["messages"]]
             if not page["more"]:
                 break
             assert page["messages"], "a page with more behind it is empty"
         self.recorder.add(FinalHistory(self.recorder.now(), self.user, chat, tuple(rows)))
         return tuple(rows)
+
+    async def _read_page_patiently(self, chat: str, after: int, limit: int) -> Fields:
+        """Request a history page; retry temporary errors until the deadline, as clients do."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    return await self.read_page(chat, after=after, limit=limit)
+                except Failed as failed:
+                    if not failed.is_temporary:
+                        raise
+                    await asyncio.sleep(failed.fields.get("retry_after_ms", 100) / 1000)
 
     async def read_list(self) -> dict[str, Fields]:
         """Read the whole chat list, page by page, record each line and return them by chat."""

@@ -190,8 +190,9 @@ async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, da
     return answer.result()
 
 
-async def test_aborted_body_is_a_line_in_the_log(api: Server) -> None:
-    """A client that goes away in its request is no failure of the server."""
+async def test_aborted_body_is_logged_in_one_line(stack: Stack) -> None:
+    """A client that disconnects during its request causes one line and no traceback."""
+    api = start_api(stack)
     before = api.log_path.stat().st_size
     for _ in range(50):
         reader, writer = await connect(api)
@@ -204,7 +205,7 @@ async def test_aborted_body_is_a_line_in_the_log(api: Server) -> None:
         return api.log_path.read_bytes()[before:].splitlines()
 
     await eventually(lambda: sum(b"request.refused" in line for line in lines()) >= 50)
-    assert len(lines()) == 50
+    assert sum(b'"request.' in line for line in lines()) == 50
     assert not any(b"Traceback" in line for line in lines())
 
 
