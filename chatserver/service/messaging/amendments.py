@@ -18,6 +18,7 @@ from typing import Literal, NoReturn, Protocol
 
 from chatserver.domain.amendments import Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
+from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.messages import digest_of, is_same_send, parse_place
 from chatserver.domain.moderation import refusal_of
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
@@ -38,7 +39,7 @@ from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
 from chatserver.service.messaging.device_notifier import DeviceNotifier
-from chatserver.service.messaging.service import NOT_A_MEMBER, Messaging
+from chatserver.service.messaging.service import Messaging
 
 TRIES_MAX = 4
 NO_MESSAGE = "seq: the chat has no such message"
@@ -121,10 +122,10 @@ class MessageAmendments:
 
     async def _commit(self, user: UserId, frame: AnyChange, kind: str, body: str) -> frames.Ack:
         amendment = self._make(user, frame, kind, body)
-        chat, base, asked = amendment.chat, b"", 0
+        chat, base, head = amendment.chat, b"", 0
         audience = await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, asked)
+            amended = await self._commits.amend(amendment, base, head)
             match amended.outcome:
                 case Outcome.COMMITTED:
                     tail_bytes, recipients = len(amendment.tail), len(audience.users)
@@ -134,7 +135,7 @@ class MessageAmendments:
                 case Outcome.KNOWN:
                     return _repeat_ack(frame, amendment, amended.place)
                 case Outcome.ELSEWHERE:
-                    base, asked = await self._read_base(amendment), amended.seq
+                    base, head = await self._read_base(amendment), amended.seq
                 case Outcome.RESTRAINED:
                     raise refusal_of(amended.seq)
                 case Outcome.CLOSED:

@@ -30,7 +30,7 @@ ATTEMPTS_MAX = 4
 Deliver = Callable[[UserId, Ref, str], Awaitable[None]]
 
 
-class Broadcasting:
+class Broadcasts:
     """Broadcast use case of one process."""
 
     def __init__(self, jobs: Jobs, deliver: Deliver) -> None:
@@ -49,8 +49,8 @@ class Broadcasting:
             Unavailable: the broadcast was not started.
         """
         job = job_name(requester, ref)
-        wanted = list(dict.fromkeys(users))
-        if not await self._jobs.begin(job, len(wanted)):
+        recipients = list(dict.fromkeys(users))
+        if not await self._jobs.begin(job, len(recipients)):
             found = await self._jobs.find(job)
             if found is None or found.state == "done" or not found.is_quiet:
                 return job
@@ -59,7 +59,7 @@ class Broadcasting:
                 raise Overloaded(
                     "this server runs too many broadcasts; try again later", retry_after_ms=5000
                 )
-            task = asyncio.create_task(self._run(job, wanted, body), name=f"broadcast-{job}")
+            task = asyncio.create_task(self._run(job, recipients, body), name=f"broadcast-{job}")
             self._running[job] = task
             task.add_done_callback(lambda _: self._running.pop(job, None))
         return job

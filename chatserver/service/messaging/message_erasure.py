@@ -62,12 +62,12 @@ class TextEraser:
         Raises:
             Unavailable: a tier does not respond; repeat the call.
         """
-        chat, base, asked = ChatId(message.chat), b"", 0
+        chat, base, head = ChatId(message.chat), b"", 0
         target = message if message.kind != "edit" else _placeholder_of(message)
         amendment = self._make(chat, target.seq)
         await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, asked, user)
+            amended = await self._commits.amend(amendment, base, head, user)
             match amended.outcome:
                 case Outcome.COMMITTED | Outcome.KNOWN:
                     return True
@@ -77,7 +77,7 @@ class TextEraser:
                     found = await self._find(message, target)
                     if found is None:
                         return False
-                    base, asked = codec.encode(found), amended.seq
+                    base, head = codec.encode(found), amended.seq
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)

@@ -31,6 +31,7 @@ from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery
+from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
     InboxPositions,
@@ -52,14 +53,13 @@ from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_fan_
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
-from chatserver.telemetry.tracing import Id, tracer
+from chatserver.telemetry.tracing import Id, Tracer, tracer
 
 log = structlog.get_logger()
 
 WAITING_MAX = 20_000
 LOADS_MAX = 3
 LOAD_S_MAX = 6.0  # a chat not loaded by then is `unavailable`
-NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,7 +311,8 @@ class Messaging:
     ) -> None:
         """Send the ack, and push to every device."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
-        self._trace_committed(draft, seq)
+        if self._tracer is not None:
+            self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._devices.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
@@ -323,16 +324,15 @@ class Messaging:
     ) -> None:
         """Send the ack, and push to every device in the large chat."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
-        self._trace_committed(draft, seq)
+        if self._tracer is not None:
+            self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
         self._devices.publish(draft.chat, epoch, seq, body, gateways)
         if gateways:
             self._undelivered.settle_soon(draft.chat, seq)
 
-    def _trace_committed(self, draft: PendingDraft, seq: Seq) -> None:
-        if self._tracer is not None:
-            end_ns = time.time_ns()
-            self._tracer.end(draft.mid, end_ns, chat=draft.chat, seq=seq, sender=draft.sender)
+    def _trace_committed(self, tracer: Tracer, draft: PendingDraft, seq: Seq) -> None:
+        tracer.end(draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender)
 
     def _trace_refused(self, draft: PendingDraft, error: str) -> None:
         if self._tracer is not None:
@@ -341,8 +341,8 @@ class Messaging:
     def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         """Send the ack, and deliver the entry to the inboxes."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
-        self._trace_committed(draft, seq)
         if self._tracer is not None:
+            self._trace_committed(self._tracer, draft, seq)
             traced = self._traced_fan_outs.setdefault(draft.chat, [])
             traced.append((draft, seq, time.time_ns()))
         self.fan_out(draft.chat, seq, draft.sender)

@@ -84,7 +84,7 @@ class Retention:
         await self._hot_membership.end(marker)
         return info
 
-    async def hold(self, chat: ChatId, reason: str, by: str) -> Hold:
+    async def put_hold(self, chat: ChatId, reason: str, by: str) -> Hold:
         """Put a chat under a legal hold; return the hold. An existing hold stays unchanged.
 
         Guarantees:
@@ -104,7 +104,7 @@ class Retention:
         """Return the hold of a chat. Raises NotFound."""
         return await self._holds.get(chat)
 
-    async def release(self, chat: ChatId) -> None:
+    async def release_hold(self, chat: ChatId) -> None:
         """End a hold: its copies are deleted soon after. Idempotent."""
         try:
             await self._holds.end(chat)

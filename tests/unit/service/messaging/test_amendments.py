@@ -221,7 +221,7 @@ def test_change_under_a_ref_of_another_change_is_a_conflict(other: AnyChange) ->
     place = format_place(3, 1003, "M3", world.asked[0][0].digest)
     world = World([Amended(Outcome.KNOWN, place=place)])
 
-    with pytest.raises(Conflict, match="ref: was used before"):
+    with pytest.raises(Conflict, match="ref: already used"):
         world.change(other)
 
 
