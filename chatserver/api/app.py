@@ -18,6 +18,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from chatserver.api.container import ApiContainer, open_api_parts
+from chatserver.api.early_refusals import EarlyRefusals
 from chatserver.api.http_connection import HttpConnection, HttpLimits
 from chatserver.api.idempotency import Idempotency, StoreAnswers
 from chatserver.api.openapi import document_config, document_route
@@ -103,8 +104,13 @@ def create_app(
     Raises:
         ConfigError: a route has no rule.
     """
-    app = create_litestar(settings, clock, parts, web_folder)
-    return CommonHeaders(StoreAnswers(app, parts.answers), settings.api, settings.cold.client_urls)
+    litestar = create_litestar(settings, clock, parts, web_folder)
+    app: ASGIApp = StoreAnswers(litestar, parts.answers)
+    if settings.auth.local_accounts:
+        trusted = parse_networks(settings.api.trusted_proxies)
+        delayed_max = settings.api.connections_max // 8
+        app = EarlyRefusals(app, parts.people.accounts, trusted, delayed_max)
+    return CommonHeaders(app, settings.api, settings.cold.client_urls)
 
 
 def create_litestar(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Request, Response, post
@@ -18,6 +18,8 @@ from chatserver.api.idempotency import read_key
 from chatserver.api.security import ANYONE, USER, Asker, read_token
 from chatserver.errors import ClientError, Unauthenticated
 from chatserver.features.accounts.logins import Grant
+
+LOGIN_PATH: Final = "/v1/auth/login"
 
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Password = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -120,7 +122,7 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
         grant = await run_while_connected(request, work)
         return answer(grant, as_cookie=data.cookie, status=201, known=known)
 
-    @post("/v1/auth/login", status_code=200, opt={"rule": ANYONE, "takes_key": True})
+    @post(LOGIN_PATH, status_code=200, opt={"rule": ANYONE, "takes_key": True})
     async def log_in(
         data: JSONBody[PasswordLogin], request: Request[Any, Any, Any]
     ) -> Response[Granted]:
@@ -128,9 +130,7 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
         The same `Idempotency-Key` returns the same login.
         """
-        known = _known_devices(request, is_browser=data.cookie)
-        if data.device_token is not None:
-            known = [data.device_token, *known]
+        known = list_device_tokens(data, request)
         work = accounts.log_in(
             data.user,
             data.password,
@@ -156,6 +156,12 @@ def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
         return answer(await logins.refresh(kept), as_cookie=True, status=200)
 
     return [register, log_in, refresh]
+
+
+def list_device_tokens(login: PasswordLogin, request: Request[Any, Any, Any]) -> list[str]:
+    """Return the device tokens of a login. Raises Forbidden as `_known_devices`."""
+    known = _known_devices(request, is_browser=login.cookie)
+    return known if login.device_token is None else [login.device_token, *known]
 
 
 def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list[str]:

@@ -85,6 +85,8 @@ class LoginAttemptCounter(Protocol):
 
     async def take_entry(self, subject: str) -> None: ...
 
+    def check_refused(self, subject: str, attempt: LoginAttempt | None) -> None: ...
+
     async def begin(self, attempt: LoginAttempt) -> LoginAttempt: ...
 
     async def take_back(self, attempt: LoginAttempt) -> None: ...
@@ -249,12 +251,9 @@ class Accounts:
         except BadRequest:
             await self._tries.take_entry(network)
             raise Unauthenticated(WRONG) from None  # no account has such a name
-        known = self._devices.find_device(device_tokens, user)
-        # Known devices share a limit per account, separate from the limit of their network.
-        await self._tries.take_entry(network if known is None else f"u-{user}")
-        attempt = await self._tries.begin(
-            LoginAttempt(user, network if known is None else known, known is not None)
-        )
+        attempt = self._make_attempt(user, network, device_tokens)
+        await self._tries.take_entry(_entry_subject(attempt))
+        attempt = await self._tries.begin(attempt)
         find = functools.partial(self._rows.find_credential, user)
         stored = await self._passwords.find_verified(find, password, attempt)
         if stored is None:
@@ -269,7 +268,28 @@ class Accounts:
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
             await self._rehash(attempt, password, stored)
-        return self._with_device(grant, known)
+        return self._with_device(grant, attempt.source if attempt.is_known else None)
+
+    def check_refused(self, user_name: str, address: str, device_tokens: Iterable[str]) -> None:
+        """Check that no refusal of such a login is known to this process; call nothing.
+
+        Raises:
+            RateLimited: `log_in` would raise it, too.
+        """
+        network = network_of(address)
+        try:
+            user = parse_user_name(user_name)
+        except BadRequest:
+            self._tries.check_refused(network, None)
+            return
+        attempt = self._make_attempt(user, network, device_tokens)
+        self._tries.check_refused(_entry_subject(attempt), attempt)
+
+    def _make_attempt(
+        self, user: UserId, network: str, device_tokens: Iterable[str]
+    ) -> LoginAttempt:
+        known = self._devices.find_device(device_tokens, user)
+        return LoginAttempt(user, network if known is None else known, known is not None)
 
     async def _rehash(self, attempt: LoginAttempt, password: str, stored: Any) -> None:
         try:
@@ -367,6 +387,11 @@ class Accounts:
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)
+
+
+def _entry_subject(attempt: LoginAttempt) -> str:
+    """Return the subject of the entry limit: known devices share one per account."""
+    return f"u-{attempt.account}" if attempt.is_known else attempt.source
 
 
 def parse_user_name(text: str) -> UserId:
