@@ -12,10 +12,10 @@ from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
 from chatserver.features.attachments.hot import SendableFiles
-from chatserver.features.attachments.service import Sendable
+from chatserver.features.attachments.service.sendable import Sendable
+from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.requests import CompanionRequests
 from chatserver.features.webhooks.before_send import Screening, make_messaging
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc import WarmCalls

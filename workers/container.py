@@ -22,9 +22,9 @@ from chatserver.domain.ids import GatewayId, UserId
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
-from chatserver.features.attachments.references import References
+from chatserver.features.attachments.service.references import References
 from chatserver.features.attachments.warm import Attachments
-from chatserver.features.companions.sessions import CompanionSessions
+from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.hot import Traces

@@ -26,7 +26,7 @@ import structlog
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.features.attachments.hot import encode_file
-from chatserver.features.companions.rpc import answer_of_companions
+from chatserver.features.companions.worker.rpc import answer_of_companions
 from chatserver.hot.bus import rpc
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots

@@ -14,8 +14,8 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings
 from chatserver.domain.access.reserved_names import ReservedNames
 from chatserver.domain.clock import Clock
-from chatserver.features.accounts.logins import Logins
-from chatserver.features.accounts.service import Accounts
+from chatserver.features.accounts.service.accounts import Accounts
+from chatserver.features.accounts.service.logins import Logins
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.privacy.hot import Traces
 from chatserver.features.privacy.service import Closing

@@ -43,16 +43,12 @@ from chatserver.config import Api, Settings
 from chatserver.domain.client_addresses import parse_networks
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.errors import ChatError, ConfigError
-from chatserver.features.accounts.demo_login_routes import demo_login_route
-from chatserver.features.accounts.device_routes import devices_routes
-from chatserver.features.accounts.routes import accounts_routes
+from chatserver.features.accounts.routes import accounts_routes, demo_login_route, devices_routes
 from chatserver.features.attachments.routes import attachments_routes
-from chatserver.features.companions.routes import companions_routes
-from chatserver.features.companions.session_routes import companion_sessions_routes
+from chatserver.features.companions.routes import companion_sessions_routes, companions_routes
 from chatserver.features.privacy.routes import privacy_routes
 from chatserver.features.push.routes import push_routes
-from chatserver.features.social.post_routes import social_posts_routes
-from chatserver.features.social.profile_routes import social_people_routes
+from chatserver.features.social.routes import social_people_routes, social_posts_routes
 from chatserver.operations.overview.hot import BacklogLook, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes

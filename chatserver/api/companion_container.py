@@ -6,8 +6,8 @@ import dataclasses
 
 from chatserver.config import Warm
 from chatserver.domain.clock import Clock
-from chatserver.features.companions.service import CompanionCatalog, Companions
-from chatserver.features.companions.sessions import SessionOpener
+from chatserver.features.companions.service.companions import CompanionCatalog, Companions
+from chatserver.features.companions.service.sessions import SessionOpener
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import CompanionSessions as SessionRows
 from chatserver.warm.chats.directory import Directory

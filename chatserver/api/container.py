@@ -28,21 +28,22 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
-from chatserver.features.attachments.references import References
-from chatserver.features.attachments.service import Sendable, Uploads
+from chatserver.features.attachments.service.references import References
+from chatserver.features.attachments.service.sendable import Sendable
+from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.warm import Attachments
+from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.requests import CompanionRequests
-from chatserver.features.companions.service import Companions
-from chatserver.features.companions.sessions import CompanionSessions
+from chatserver.features.companions.service.companions import Companions
+from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.service import Privacy
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.push.hot import PushState
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
-from chatserver.features.social.pictures import SpaceReaders
+from chatserver.features.social.service.pictures import SpaceReaders
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.webhooks.before_send import Screening, make_messaging
 from chatserver.features.webhooks.client import Webhook

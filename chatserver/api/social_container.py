@@ -10,9 +10,9 @@ from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.social.hot import LikeQueue, PostWakeUp
-from chatserver.features.social.pictures import SocialFiles
-from chatserver.features.social.service import Rows, Social
-from chatserver.features.social.timelines import Timelines
+from chatserver.features.social.service.pictures import SocialFiles
+from chatserver.features.social.service.social import Rows, Social
+from chatserver.features.social.service.timelines import Timelines
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes

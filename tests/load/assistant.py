@@ -35,10 +35,10 @@ import click
 
 from chatserver.config import load_settings
 from chatserver.domain.ids import UserId
-from chatserver.features.companions import worker as assistant
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.models.interface import Ask, Delta, Finish
-from chatserver.features.companions.models.scripted import Scripted
+from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.scripted import Scripted
+from chatserver.features.companions.worker import assistant
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import frames
 from tests.integration.features.companions.support import open_companions

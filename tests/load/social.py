@@ -40,11 +40,11 @@ from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.like_counter import run_counters
 from chatserver.features.social.model import Line, Post, PostIds
-from chatserver.features.social.timeline_worker import TimelineWorker
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.hot.users.blocks import Blocks
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.moderation import Moderation

@@ -22,7 +22,8 @@ from chatserver.api.idempotency import read_key
 from chatserver.api.request_bodies import PathId
 from chatserver.api.security import Actor, user_or_key
 from chatserver.domain.ids import ChatId
-from chatserver.features.attachments.service import Link, attachment_of
+from chatserver.features.attachments.service.sendable import attachment_of
+from chatserver.features.attachments.service.uploads import Link
 from chatserver.protocol import frames
 
 READ, WRITE = user_or_key("attachments:read"), user_or_key("attachments:write")

@@ -16,7 +16,7 @@ from chatserver.errors import ClientError
 from chatserver.features.companions.model import Changes
 
 if TYPE_CHECKING:
-    from chatserver.features.companions.service import Companions
+    from chatserver.features.companions.service.companions import Companions
 
 LIST_PAGE = 100
 _PROVIDERS = click.Choice(["bedrock", "openai", "scripted"])
@@ -148,7 +148,7 @@ async def _with_companions(
     settings: Settings, work: Callable[[Companions], Awaitable[None]]
 ) -> None:
     from chatserver.domain.clock import SystemClock
-    from chatserver.features.companions.service import Companions
+    from chatserver.features.companions.service.companions import Companions
     from chatserver.features.companions.warm.companions import CompanionRows
     from chatserver.warm.dynamo.client import open_dynamodb
 

@@ -1,9 +1,8 @@
 """Redis queues of the social graph: uncounted likes, and the wake-up of timeline workers.
 
 Data, per partition: ``{pN}:likes`` (stream, entry ``p`` the post, ``d`` 1 or -1), oldest first.
-`chatserver.features.social.like_counter` reads the stream from its start and trims entries after
-they are counted, so none is lost in between. Bound: `queue_max` entries; when the queue is full,
-likes are refused.
+`worker/like_counter.py` reads the stream from its start and trims entries after they are counted,
+so none is lost in between. Bound: `queue_max` entries; when the queue is full, likes are refused.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Messaging:
     ) -> None:
         """Accept a message; `on_answer` is called exactly once, later.
 
-        `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
+        `attachments` are resolved from the frame's ids before.
         `said` is the sender's original body if a webhook replaced it. `ai` describes the model that
         generated the message. `is_system`: sent by the host application, which may write to any
         group.

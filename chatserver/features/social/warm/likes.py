@@ -4,8 +4,7 @@ A like is an edge, written in one transaction with a link in the user's own part
 `directory`, ``u#<user>`` / ``liked#<ulid>#<author>``. Likes are stored under other users' posts;
 the links find them when the user is erased. The count is not part of the transaction, because a
 post with thousands of likes in a second would have one item written thousands of times. Likes go
-into a queue (`chatserver.features.social.hot`), and `chatserver.features.social.like_counter` adds
-many at once.
+into a queue (`chatserver.features.social.hot`), and `worker/like_counter.py` adds many at once.
 
 `batch` of the count is the newest queue entry included in `n`. An update is conditional on `batch`
 being older than all entries that it adds. If a worker crashes after the write and another one

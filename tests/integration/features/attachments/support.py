@@ -24,9 +24,9 @@ from chatserver.config import Cold, Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, UserId, new_id
-from chatserver.features.attachments.media_worker import run_media
 from chatserver.features.attachments.model import File
-from chatserver.features.attachments.service import Begun
+from chatserver.features.attachments.service.uploads import Begun
+from chatserver.features.attachments.worker.media import run_media
 from chatserver.hot.chats.backlog import Backlog
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import running

@@ -8,7 +8,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
-from chatserver.features.social.pictures import space_of
+from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from chatserver.service.history.message_queries import Span
 from tests.integration.features.attachments.support import FileWorld, cold_settings, picture

@@ -16,7 +16,8 @@ from PIL import Image
 
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.errors import NotFound
-from chatserver.features.attachments.media_worker import (
+from chatserver.features.attachments.model import File
+from chatserver.features.attachments.worker.media import (
     FAST_CPU_S,
     USER_CPU_S,
     MediaWorker,
@@ -24,8 +25,7 @@ from chatserver.features.attachments.media_worker import (
     UsageByUser,
     make_thumb,
 )
-from chatserver.features.attachments.model import File
-from chatserver.features.attachments.sweep_worker import Sweeper
+from chatserver.features.attachments.worker.sweep import Sweeper
 from chatserver.protocol import frames
 from tests.integration.features.attachments.support import EXIF_TURNED, FileWorld, picture
 from tests.integration.workers.support import running
@@ -174,7 +174,7 @@ async def test_child_that_makes_a_thumbnail_has_the_lowest_priority() -> None:
     """Decoding uses CPU time that no other process needs."""
     limits = ("1000", "100", str(1 << 30), "10")
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-m", "chatserver.features.attachments.thumbnail", *limits),
+        *(sys.executable, "-I", "-m", "chatserver.features.attachments.worker.thumbnail", *limits),
         stdin=asyncio.subprocess.PIPE,
     )
     try:

@@ -21,7 +21,7 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.worker import run_assistant
+from chatserver.features.companions.worker.assistant import run_assistant
 from chatserver.hot.bus.mailbox import SignalMail
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog

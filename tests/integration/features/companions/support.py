@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from chatserver.domain.clock import SystemClock
 from chatserver.features.companions.model import Changes, Companion
-from chatserver.features.companions.service import Companions
+from chatserver.features.companions.service.companions import Companions
 from chatserver.features.companions.warm.companions import CompanionRows
 from chatserver.features.companions.warm.sessions import CompanionSessions
 from chatserver.warm.dynamo.client import open_dynamodb

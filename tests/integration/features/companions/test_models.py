@@ -14,16 +14,16 @@ from chatserver.config import Assistant
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
-from chatserver.features.companions.models.bedrock import open_bedrock
-from chatserver.features.companions.models.bounded_response import Pace, ResponseEnd, speak
-from chatserver.features.companions.models.interface import (
+from chatserver.features.companions.providers.bedrock import open_bedrock
+from chatserver.features.companions.providers.bounded_response import Pace, ResponseEnd, speak
+from chatserver.features.companions.providers.interface import (
     Ask,
     Delta,
     Finish,
     ModelMessage,
     Provider,
 )
-from chatserver.features.companions.models.openai_api import OpenAiApi
+from chatserver.features.companions.providers.openai_api import OpenAiApi
 from tests.support.servers.model_servers import (
     DONE,
     EVENT_STREAM,

@@ -8,7 +8,7 @@ from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import BadRequest
 from chatserver.features.companions.model import Changes, session_chat_id
-from chatserver.features.companions.sessions import Opened
+from chatserver.features.companions.service.sessions import Opened
 from chatserver.protocol import frames
 from tests.integration.workers.support import ALICE, BOB, Gateway
 from workers.container import WorkerContainer
@@ -38,7 +38,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
         if name == place:
             raise Died
 
-    monkeypatch.setattr("chatserver.features.companions.sessions.failpoint", reach)
+    monkeypatch.setattr("chatserver.features.companions.service.sessions.failpoint", reach)
 
 
 async def gate_of(parts: WorkerContainer, chat: ChatId) -> str:
@@ -53,7 +53,7 @@ async def test_end_that_died_before_redis_knew_is_finished_by_others(
     parts: WorkerContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch, way: str, healer: str
 ) -> None:
     """The chat of a session that is over takes nothing any more, whoever finishes it."""
-    monkeypatch.setattr("chatserver.features.companions.sessions.HOLD_S", 0)
+    monkeypatch.setattr("chatserver.features.companions.service.sessions.HOLD_S", 0)
     chat = begun.session.chat
     die_at(monkeypatch, "sessions.before_close")
     with pytest.raises(Died):

@@ -6,9 +6,9 @@ import pytest
 
 from chatserver.domain.ids import UserId
 from chatserver.errors import Unavailable
-from chatserver.features.privacy.export_archive import open_zip
-from chatserver.features.privacy.job_worker import ClaimedJob, JobLost, JobWorker
 from chatserver.features.privacy.model import Job, new_job_id
+from chatserver.features.privacy.worker.export_zip import open_zip
+from chatserver.features.privacy.worker.jobs import ClaimedJob, JobLost, JobWorker
 from tests.integration.workers.support import make_users
 from workers.container import WorkerContainer
 

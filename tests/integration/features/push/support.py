@@ -16,7 +16,7 @@ from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.hot import PushState
-from chatserver.features.push.worker import run_notify
+from chatserver.features.push.worker.notify import run_notify
 from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec

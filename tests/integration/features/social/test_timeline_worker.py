@@ -14,8 +14,8 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Line
-from chatserver.features.social.timeline_worker import run_timeline
-from chatserver.features.social.timelines import Timelines
+from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.hot.bus.mailbox import SignalMail
 from tests.integration.features.social.support import (
     SocialRows,
@@ -69,7 +69,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.timeline_worker.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
     async with open_parts(redis_url, tables.settings, timeline={"page": 4}) as parts:
         rows = social_rows_of(tables)
         fans = users_named("fan", 30)

@@ -14,7 +14,7 @@ from chatserver.config import Auth
 from chatserver.domain.access.logins import Login
 from chatserver.domain.ids import UserId
 from chatserver.errors import Banned, Conflict, Unauthenticated
-from chatserver.features.accounts.logins import KEY_S, Grant, Logins
+from chatserver.features.accounts.service.logins import KEY_S, Grant, Logins
 
 ZOE = UserId("zoe")
 AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef", "refresh_grace_s": 30})

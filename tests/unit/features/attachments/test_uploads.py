@@ -13,7 +13,7 @@ from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.errors import RateLimited
 from chatserver.features.attachments.model import Bounds, File
-from chatserver.features.attachments.service import CHECKS_WAITING_MAX, Form, Uploads
+from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Form, Uploads
 from chatserver.protocol import frames
 from chatserver.service.history.service import Page
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from chatserver.domain.companion_ids import CompanionId
 from chatserver.domain.ids import Seq, UserId
 from chatserver.features.companions.model import Companion, Memory
-from chatserver.features.companions.models.interface import ModelMessage
-from chatserver.features.companions.models.token_estimates import estimate_tokens
-from chatserver.features.companions.prompt_context import (
+from chatserver.features.companions.providers.interface import ModelMessage
+from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.worker.prompt_context import (
     PromptMessage,
     build_context,
     choose_old,

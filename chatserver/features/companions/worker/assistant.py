@@ -1,0 +1,277 @@
+"""Assistant worker: responds to messages for AI companions. See docs/assistant.md, decision 0033.
+
+::
+
+    backlog ─► pending sessions ({pN}:asked) ─► begin: message to answer ─► `responder` ─► end
+      │ this worker, at once             ▲         │ killed: restarted for the same message
+      └ persist worker, before its trim ─┘         └ a tier is down: retried later
+
+One worker, the lease holder, handles the sessions of a partition. It creates the responses of
+different sessions concurrently and those of one session sequentially. Messages that arrive during a
+response wait; the next response answers all of them and refers to the last one.
+
+Crash-safe at any point: a session stays pending in Redis until its response is committed, and the
+message's reference prevents a second commit. Devices see the response restart with a new turn id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+
+import structlog
+
+from chatserver.domain.ids import ChatId, GatewayId
+from chatserver.domain.jitter import jittered
+from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
+from chatserver.features.companions.hot.pending_responses import Begun, PendingResponses
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.features.companions.model import CompanionSession
+from chatserver.features.companions.providers.registry import Providers, open_models
+from chatserver.features.companions.worker.memory import SessionMemory
+from chatserver.features.companions.worker.responder import (
+    Again,
+    LeaseLost,
+    Responder,
+    ResponderContext,
+    pace_of,
+)
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership, MemberCheck
+from chatserver.hot.leases import Lease
+from chatserver.service.history.service import History
+from chatserver.service.history.views import Views
+from chatserver.service.messaging.service import Messaging
+from chatserver.telemetry import metrics
+from chatserver.telemetry.failpoints import failpoint
+from workers.container import WorkerContainer
+from workers.partitions import run_partitions
+
+log = structlog.get_logger()
+
+READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
+WAIT_MS = 250  # without new entries: poll interval for sessions that are due again
+UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
+AGAIN_S = 0.5
+AGAIN_S_MAX = 30.0
+BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
+
+
+class Running:
+    """Number of responses in progress in this process, across partitions."""
+
+    def __init__(self, turns_max: int) -> None:
+        self._max = turns_max
+        self.count = 0
+
+    @property
+    def room(self) -> int:
+        """Number of responses that may still be started."""
+        return self._max - self.count
+
+
+class AssistantWorker:
+    """Responds in the sessions of one partition."""
+
+    def __init__(
+        self,
+        parts: WorkerContainer,
+        desk: ResponderContext,
+        running: Running,
+        partition: int,
+        owner: str,
+    ) -> None:
+        self._parts = parts
+        self._desk = desk
+        self._running = running
+        self._lease_s = parts.settings.assistant.lease_s
+        self._lease = Lease(parts.hot, partition, "assistant", owner, self._lease_s, parts.clock)
+        self._asked = PendingResponses(parts.hot, partition)
+        self._tasks: dict[ChatId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Respond until cancelled; release the lease on exit.
+
+        Raises:
+            Unavailable: Redis became unavailable; start the worker again.
+        """
+        async with self._lease.given_back():
+            try:
+                while True:
+                    if not await self._lease.hold():
+                        await self._stop_all()
+                        await asyncio.sleep(jittered(self._lease_s / 5))
+                        continue
+                    await self._work()
+            finally:
+                await self._stop_all()
+                await self._asked.close()
+
+    async def _stop_all(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        at = await self._asked.get_heard()
+        while await self._lease.hold():
+            entries = await self._asked.list_after(at, READ_MAX)
+            if entries:
+                await self._asked.note(entries)
+                failpoint("assistant.after_note")
+                at = entries[-1].id
+            await self._start_due()
+            if len(entries) < READ_MAX:
+                await self._asked.wait_after(at, WAIT_MS)
+
+    async def _start_due(self) -> None:
+        """Start the sessions that are due, up to the process limit."""
+        room = self._running.room
+        if room <= 0:
+            return
+        now_ms = await self._now_ms()
+        for chat in await self._asked.list_due(now_ms, room + len(self._tasks)):
+            if chat not in self._tasks and self._running.room > 0:
+                self._running.count += 1
+                task = asyncio.create_task(self._serve(chat), name=f"session-{chat}")
+                self._tasks[chat] = task
+                task.add_done_callback(functools.partial(self._served, chat))
+
+    def _served(self, chat: ChatId, _: asyncio.Task[None]) -> None:
+        self._running.count -= 1
+        del self._tasks[chat]
+
+    async def _serve(self, chat: ChatId) -> None:
+        """Process a session until nothing is pending."""
+        try:
+            while True:
+                begun = await self._asked.begin(self._lease, chat)
+                if begun is None or not await self._do(begun):
+                    return
+        except ChatError as exc:  # Redis failed: the session is due again later
+            log.warning("assistant.failed", chat=chat, error=exc.message)
+
+    async def _do(self, begun: Begun) -> bool:
+        """Process one step of a session and record it; return whether more is pending."""
+        try:
+            await self._step(begun)
+        except Again as exc:
+            await self._postpone(begun, exc.wait_s)
+            return False
+        except LeaseLost:
+            return False
+        except Unavailable as exc:
+            log.warning("assistant.again", chat=begun.chat, error=exc.message)
+            await self._postpone(begun, min(AGAIN_S * 2 ** min(begun.tries, 10), AGAIN_S_MAX))
+            return False
+        except Exception:
+            log.exception("assistant.crashed", chat=begun.chat)
+            if begun.tries < BROKEN_TRIES_MAX:
+                await self._postpone(begun, AGAIN_S * 2**begun.tries)
+                return False
+            # It would fail forever; the session continues with its next message.
+            await self._give_up(begun)
+        return await self._asked.end(begun)
+
+    async def _give_up(self, begun: Begun) -> None:
+        """Send the user a failure message if possible. Raises Unavailable."""
+        with contextlib.suppress(ClientError, CorruptData):
+            session = await self._desk.book.find_session_by_chat(begun.chat)
+            if session is not None and begun.seq:
+                await self._answering(session, begun).give_up()
+
+    def _answering(self, session: CompanionSession, begun: Begun) -> Responder:
+        return Responder(self._desk, self._asked, session, begun, lambda: self._lease.left_s() > 0)
+
+    async def _postpone(self, begun: Begun, wait_s: float) -> None:
+        metrics.TURNS.labels("again").inc()
+        due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
+        await self._asked.postpone(begun, due_ms)
+
+    async def _now_ms(self) -> int:
+        """Return the Redis time, the clock of the due times that `note_asked` writes."""
+        hot = self._parts.hot
+        return await hot.time_ms(hot.keys.asked(self._lease.partition))
+
+    async def _step(self, begun: Begun) -> None:
+        was_dropped = False
+        if begun.changed:  # first, because an erased user's session may no longer exist
+            was_dropped = await self._desk.remembering.forget(begun.chat, begun.changed)
+        session = await self._desk.book.find_session_by_chat(begun.chat)
+        if session is None:
+            if begun.tries < UNKNOWN_TRIES_MAX:
+                raise Unavailable("the session is not known, or not yet")
+            log.warning("assistant.no_session", chat=begun.chat)
+            return
+        if begun.seq:
+            await self._answering(session, begun).run()
+        elif was_dropped:
+            await self._rebuild(session)
+
+    async def _rebuild(self, session: CompanionSession) -> None:
+        try:
+            persona = await self._desk.book.get_companion(session.companion, session.ai_version)
+        except NotFound:
+            return
+        if session.is_active and not persona.is_deleted:
+            await self._desk.remembering.rebuild(session, persona)
+
+
+def make_desk(parts: WorkerContainer, providers: Providers) -> ResponderContext:
+    """Build the dependencies for creating responses."""
+    settings, hot, clock = parts.settings, parts.hot, parts.clock
+    nobody = GatewayId("-")  # a worker has no sessions and no mailbox
+    poster, chat_log = RemoteDelivery(parts.postman, nobody), ChatLog(hot)
+    body, pages = settings.chats.body_bounds, settings.chats.page_bounds
+    members = MemberCheck(hot, parts.audiences)
+    history = History(chat_log, parts.older, members, clock, Views(chat_log, Hidden(hot)), pages)
+    budgets = TokenBudgets(hot, settings.assistant)
+    return ResponderContext(
+        settings=settings,
+        clock=clock,
+        book=parts.talks.book,
+        providers=providers,
+        history=history,
+        messaging=Messaging(
+            PartitionedCommit(hot, nobody),
+            parts.audiences,
+            parts.inboxes,
+            parts.settling,
+            poster,
+            LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
+            settings.gateway.expires_s_max,
+            clock,
+            body,
+        ),
+        references=HotMembership(hot),
+        budgets=budgets,
+        deltas=Deltas(hot),
+        inboxes=parts.inboxes,
+        poster=poster,
+        remembering=SessionMemory(
+            settings, clock, pace_of(settings), providers, parts.summaries, history, budgets
+        ),
+    )
+
+
+async def run_assistant(parts: WorkerContainer, owner: str) -> None:
+    """Respond for all partitions until cancelled.
+
+    Raises:
+        Unavailable: Redis is unavailable as a whole; start the worker again.
+    """
+    running = Running(parts.settings.assistant.turns_max)
+    async with open_models(parts.settings.assistant) as providers:
+        desk = make_desk(parts, providers)
+
+        async def answer(partition: int) -> None:
+            await AssistantWorker(parts, desk, running, partition, owner).run()
+
+        await run_partitions(parts.hot, "assistant", answer)
