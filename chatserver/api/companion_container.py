@@ -9,7 +9,7 @@ from chatserver.domain.clock import Clock
 from chatserver.features.companions.service.companions import CompanionCatalog, Companions
 from chatserver.features.companions.service.sessions import SessionOpener
 from chatserver.features.companions.warm.companions import CompanionRows
-from chatserver.features.companions.warm.sessions import CompanionSessions as SessionRows
+from chatserver.features.companions.warm.sessions import SessionRows
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.dynamo.client import DynamoClient
 

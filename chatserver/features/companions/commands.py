@@ -7,66 +7,29 @@ message is accepted, so an exhausted budget is the reply to `send`. Responses ar
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 import structlog
 
 from chatserver.domain.companion_ids import is_session_chat
-from chatserver.domain.ids import ChatId, Ref, Seq, UserId
+from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import RateLimited, Unavailable
+from chatserver.features.companions.hot.response_stream import Deltas
+from chatserver.features.companions.hot.token_budget import TokenBudgets
+from chatserver.hot.chats.membership import HotMembership, MemberCheck
 from chatserver.protocol import frames
 
 log = structlog.get_logger()
-
-
-class Budgets(Protocol):
-    """Token budgets of users."""
-
-    async def check(self, user: UserId, chat: ChatId) -> None:
-        """Raises RateLimited if the budget is exhausted."""
-
-
-class References(Protocol):
-    """Digests of committed messages by sender and reference."""
-
-    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
-
-
-class Answers(Protocol):
-    """Responses in progress."""
-
-    async def find(self, chat: ChatId) -> AnswerSoFar | None: ...
-
-    async def stop(self, chat: ChatId) -> Seq: ...
-
-
-class AnswerSoFar(Protocol):
-    """Text of a response so far: deltas 0 to `index`."""
-
-    @property
-    def turn(self) -> str: ...
-    @property
-    def seq(self) -> Seq: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def end(self) -> str: ...
-
-
-class MemberCheck(Protocol):
-    """Read access to chats. Raises NotFound."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> object: ...
 
 
 class CompanionRequests:
     """Use cases for messages to companions."""
 
     def __init__(
-        self, budgets: Budgets, references: References, answers: Answers, members: MemberCheck
+        self,
+        budgets: TokenBudgets,
+        references: HotMembership,
+        answers: Deltas,
+        members: MemberCheck,
     ) -> None:
         self._budgets = budgets
         self._references = references

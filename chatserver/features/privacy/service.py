@@ -7,8 +7,7 @@ From then on no token of any kind gives access as this user: the tombstone is pe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
@@ -17,36 +16,15 @@ from chatserver.domain.access.logins import Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.features.privacy.hot import Traces
 from chatserver.features.privacy.model import Job, new_job_id
+from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.service.access.revocation import MarkWriter, SessionEnder
 
 log = structlog.get_logger()
 
 NO_EXPORT = "export: none was asked for, or its time is over"
-
-
-class JobStore(Protocol):
-    """Storage of jobs."""
-
-    async def create_export(self, job: Job, per_day_max: int) -> None: ...
-
-    async def create_erasure(self, job: Job) -> str: ...
-
-    async def find(self, id_: str) -> Job | None: ...
-
-    async def find_export_of(self, user: str) -> Job | None: ...
-
-
-class AccountRows(Protocol):
-    """User directory."""
-
-    async def list_logins(self, user: str) -> Sequence[Any]: ...
-
-
-class Boxes(Protocol):
-    """User state in Redis."""
-
-    async def remove_box(self, user: UserId) -> None: ...
 
 
 class Closing:
@@ -57,7 +35,7 @@ class Closing:
         rows: AccountRows,
         marks: MarkWriter,
         ender: SessionEnder,
-        boxes: Boxes,
+        boxes: Traces,
         clock: Clock,
     ) -> None:
         self._rows = rows
@@ -93,7 +71,7 @@ class Privacy:
 
     def __init__(
         self,
-        jobs: JobStore,
+        jobs: JobRows,
         closing: Closing,
         sign: Callable[[Job, int], Awaitable[str]],
         settings: Settings,

@@ -27,6 +27,7 @@ from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.messages import Draft, OnAnswer
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
+from chatserver.hot.chats.membership import HotMembership
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 from chatserver.service.messaging.service import Messaging
@@ -37,17 +38,15 @@ log = structlog.get_logger()
 REFUSED = "body: this message is not allowed"
 
 
-class Asked(Protocol):
-    """Source of verdicts."""
+class VerdictSource(Protocol):
+    """The host application: called directly by the API, through a worker by gateways.
+
+    Guarantees:
+        Retries nothing. The caller sets the deadline.
+    """
 
     async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
         """Return the verdict. Raises ChatError if there is none in time."""
-
-
-class References(Protocol):
-    """Digests of committed messages by sender and reference."""
-
-    async def find_digest(self, chat: ChatId, sender: UserId, ref: Ref) -> str | None: ...
 
 
 class Screening:
@@ -55,14 +54,14 @@ class Screening:
 
     def __init__(
         self,
-        asked: Asked,
-        references: References,
+        verdicts: VerdictSource,
+        references: HotMembership,
         settings: Webhooks,
         clock: Clock,
         body_bounds: BodyBounds = WIDEST,
     ) -> None:
         self.body_bounds = body_bounds
-        self._asked = asked
+        self._verdicts = verdicts
         self._references = references
         self._settings = settings
         self._clock = clock
@@ -104,7 +103,7 @@ class Screening:
             return None
         try:
             async with asyncio.timeout(self._settings.before_send_timeout_s):
-                verdict = await self._asked.ask(question)
+                verdict = await self._verdicts.ask(question)
             _check(verdict, self.body_bounds)
         except (ChatError, TimeoutError) as exc:
             self._failed(exc)

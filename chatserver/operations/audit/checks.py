@@ -11,23 +11,13 @@ import bisect
 import collections
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from chatserver.domain.archive_segments import LOST_KIND, Segment
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
-
-
-class Checked(Protocol):
-    """An item and its checksum verdict."""
-
-    @property
-    def ts(self) -> int: ...
-    @property
-    def message(self) -> Message | None: ...
-    @property
-    def verdict(self) -> str: ...
+from chatserver.warm.archive.archivable_entries import CheckedItem
 
 
 class Window(NamedTuple):
@@ -59,8 +49,8 @@ class Picture(NamedTuple):
     head: int
     top: int
     hot: Mapping[int, Message]
-    items: Sequence[Checked]
-    markers: Sequence[Checked]
+    items: Sequence[CheckedItem]
+    markers: Sequence[CheckedItem]
     rows: Sequence[Segment]
     cold: Mapping[int, Message]
     broken: Sequence[Broken]

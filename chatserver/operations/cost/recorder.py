@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import datetime
 from collections.abc import AsyncIterator
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import Unavailable
+from chatserver.operations.cost.hot import Spendings
 from chatserver.telemetry.dynamodb_usage import Part, UsageAccumulator
 
 log = structlog.get_logger()
@@ -21,16 +22,10 @@ FLUSH_S: Final = 10.0
 LAST_TIMEOUT_S: Final = 2.0
 
 
-class Account(Protocol):
-    """Destination of the usage."""
-
-    async def add(self, part: Part) -> None: ...
-
-
 class Accounting:
     """Adds the usage of a process to the shared totals, part by part."""
 
-    def __init__(self, purse: UsageAccumulator, account: Account, clock: Clock) -> None:
+    def __init__(self, purse: UsageAccumulator, account: Spendings, clock: Clock) -> None:
         self._purse = purse
         self._account = account
         self._clock = clock
@@ -74,7 +69,7 @@ class Accounting:
 
 @contextlib.asynccontextmanager
 async def keep_account(
-    purse: UsageAccumulator, account: Account, clock: Clock
+    purse: UsageAccumulator, account: Spendings, clock: Clock
 ) -> AsyncIterator[None]:
     """Record usage while the block runs, and flush the rest at its end."""
     accounting = Accounting(purse, account, clock)

@@ -8,13 +8,14 @@ import dataclasses
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import new_id
 from chatserver.errors import ChatError
+from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.telemetry.process_stats import EVERY_S, Kind, Snapshot
 from chatserver.telemetry.stats_collector import StatsCollector
 
@@ -22,12 +23,6 @@ log = structlog.get_logger()
 
 SAY_TIMEOUT_S: Final = 2.0
 HOST_CHARS_MAX: Final = 64
-
-
-class StatsLog(Protocol):
-    """Destination of snapshots."""
-
-    async def append(self, process: str, snapshot: Snapshot) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class Publisher:
     def __init__(
         self,
         who: ProcessIdentity,
-        figures: StatsLog,
+        figures: ProcessStatsLog,
         clock: Clock,
         find_more: FindMore | None = None,
     ) -> None:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
+from chatserver.operations.overview.hot import ProcessStatsLog, ReceivedSnapshot
 from chatserver.telemetry.process_stats import (
     CHATS_MAX,
     EVERY_S,
@@ -128,41 +129,11 @@ class Overview(msgspec.Struct, frozen=True):
     closes: list[Count]
 
 
-class Said(Protocol):
-    """A snapshot, its process, and the time it was appended (ms)."""
-
-    @property
-    def at_ms(self) -> int: ...
-    @property
-    def process(self) -> str: ...
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-
-class Page(Protocol):
-    """One page of snapshots, the read cursor, the time (ms), and whether there is more."""
-
-    @property
-    def said(self) -> Sequence[Said]: ...
-    @property
-    def entry(self) -> str: ...
-    @property
-    def now_ms(self) -> int: ...
-    @property
-    def has_more(self) -> bool: ...
-
-
-class StatsSource(Protocol):
-    """Source of snapshots."""
-
-    async def list_after(self, entry: str, limit: int) -> Page: ...
-
-
 class StatsHistory:
     """Aggregates snapshots, which must arrive in time order."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, Said] = {}
+        self._latest: dict[str, ReceivedSnapshot] = {}
         self._points: deque[Point] = deque(maxlen=POINTS_MAX)
         self._chats: deque[Mapping[str, int]] = deque(maxlen=LATELY_POINTS)
         self._counts: deque[Mapping[str, float]] = deque(maxlen=LATELY_POINTS)
@@ -171,7 +142,7 @@ class StatsHistory:
         self._new_counts: dict[str, float] = {}
         self._next_ms = 0  # due time of the next point
 
-    def take(self, said: Said) -> None:
+    def take(self, said: ReceivedSnapshot) -> None:
         """Add a snapshot."""
         self.advance(said.at_ms)
         if said.process not in self._latest and len(self._latest) >= PROCESSES_MAX:
@@ -310,12 +281,12 @@ def rate_of(snapshots: Iterable[Snapshot], name: str) -> float:
     return round(total, 2)
 
 
-def _place(said: Said) -> tuple[str, str, str, int]:
+def _place(said: ReceivedSnapshot) -> tuple[str, str, str, int]:
     snapshot = said.snapshot
     return snapshot.kind, snapshot.does, snapshot.host, snapshot.pid
 
 
-def _process(said: Said, now_ms: int) -> Process:
+def _process(said: ReceivedSnapshot, now_ms: int) -> Process:
     each = said.snapshot
     loop = quantile(each.times.get("loop", {}), 0.99)
     return Process(
@@ -337,7 +308,7 @@ def _process(said: Said, now_ms: int) -> Process:
 class Overviews:
     """Reads new snapshots on demand; concurrent requests share one read."""
 
-    def __init__(self, source: StatsSource) -> None:
+    def __init__(self, source: ProcessStatsLog) -> None:
         self._source = source
         self._board = StatsHistory()
         self._entry = "0-0"

@@ -16,23 +16,22 @@ A tier that does not answer is listed in `problems`, and the others are still re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
-from chatserver.domain.archive_segments import Segment
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, Mid, Seq, Ts, UserId, parse_mid
+from chatserver.domain.ids import ChatId, Mid, UserId, parse_mid
 from chatserver.domain.quantities import counted
 from chatserver.errors import ChatError, NotFound
+from chatserver.operations.trace.hot import HotTrace
 from chatserver.operations.trace.model import (
     Found,
     InCold,
-    InHot,
-    InWarm,
     Recipient,
     Trace,
     Waiting,
 )
+from chatserver.operations.trace.warm import WarmPlaces
 from chatserver.telemetry.trace_ids import trace_ids_of
 
 T = TypeVar("T")
@@ -42,37 +41,6 @@ LATER_S: Final = 300  # maximum by which it may be behind, or the commit be dela
 CHATS_AT_ONCE: Final = 16
 
 
-class Hot(Protocol):
-    """The hot tier. Each method raises Unavailable."""
-
-    async def find_waiting(self, mid: Mid, from_ms: int) -> tuple[Found, Waiting] | None: ...
-    async def list_active(self, since_s: int, limit: int) -> list[ChatId]: ...
-    async def find_in_log(self, chat: ChatId, mid: Mid, from_ts: int) -> Found | None: ...
-    async def look(self, chat: ChatId, seq: Seq) -> InHot: ...
-    async def list_members(self, chat: ChatId, limit: int) -> tuple[int, dict[UserId, int]]: ...
-    async def look_at(
-        self, chat: ChatId, seq: Seq, sender: str, members: Sequence[tuple[UserId, int]]
-    ) -> list[Recipient]: ...
-
-
-class Older(Protocol):
-    """The warm and the cold tier. Each method raises Unavailable."""
-
-    def iter_chats(self) -> AsyncIterator[list[ChatId]]: ...
-    async def list_chats_of(self, user: UserId, limit: int) -> list[ChatId]: ...
-    async def find(self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int) -> Found | None: ...
-    async def find_archived(
-        self, chat: ChatId, mid: Mid, from_ts: int, to_ts: int
-    ) -> Found | None: ...
-    async def look(self, chat: ChatId, ts: Ts) -> InWarm | None: ...
-    async def look_in_archive(self, chat: ChatId, seq: Seq) -> tuple[int, Segment | None]: ...
-    async def is_whole(self, segment: Segment) -> bool: ...
-    async def find_hold(self, chat: ChatId) -> int | None: ...
-    async def list_members(
-        self, chat: ChatId, limit: int
-    ) -> tuple[int, list[tuple[UserId, int, int, int]]]: ...
-
-
 class MessageTrace:
     """Traces one message. `hot` is None if Redis is unreachable.
 
@@ -80,7 +48,12 @@ class MessageTrace:
     """
 
     def __init__(
-        self, hot: Hot | None, older: Older, clock: Clock, chats_max: int, members_max: int
+        self,
+        hot: HotTrace | None,
+        older: WarmPlaces,
+        clock: Clock,
+        chats_max: int,
+        members_max: int,
     ) -> None:
         self._hot = hot
         self._older = older

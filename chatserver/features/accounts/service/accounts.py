@@ -15,9 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Container, Iterable, Mapping
 
+from chatserver.auth.device_tokens import DeviceTokens
+from chatserver.auth.passwords import Passwords
 from chatserver.config import Auth
 from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.access.logins import BANNED, Login
@@ -36,66 +37,14 @@ from chatserver.errors import (
     RateLimited,
     Unauthenticated,
 )
-from chatserver.features.accounts.service.logins import Grant, LoginRevocation, Logins
+from chatserver.features.accounts.service.logins import Grant, Logins
+from chatserver.features.accounts.warm import AccountRows, Credential
+from chatserver.hot.users.login_attempts import LoginAttempts
+from chatserver.service.access.revocation import Revoking
+from chatserver.warm.chats.records import User
 
 WRONG = "user name or password: wrong"
 _USER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{2,31}")
-
-
-class Rows(Protocol):
-    """User directory."""
-
-    async def create(
-        self, user: str, name: str | None, now_ms: int, hash_: str | None, login: Login | None
-    ) -> None: ...
-
-    async def find_user(self, user: str) -> Any: ...
-
-    async def list_users(self, users: Collection[str]) -> Sequence[Any]: ...
-
-    async def find_login(self, user: str, login: str) -> Login | None: ...
-
-    async def put_profile(self, user: str, changes: Mapping[str, str | None]) -> Any: ...
-
-    async def find_credential(self, user: str) -> Any: ...
-
-    async def put_hash(self, user: str, hash_: str, now_ms: int, instead_of: str) -> bool: ...
-
-    async def set_hash(self, user: str, hash_: str, now_ms: int) -> None: ...
-
-
-class AnyPasswords(Protocol):
-    """Password hashing and verification."""
-
-    def parse(self, password: str, user: str) -> str: ...
-
-    async def hash(self, password: str, attempt: LoginAttempt) -> str: ...
-
-    async def verify(self, stored: str | None, password: str, attempt: LoginAttempt) -> bool: ...
-
-    async def find_verified(
-        self, find: Callable[[], Awaitable[Any]], password: str, attempt: LoginAttempt
-    ) -> Any: ...
-
-    def is_outdated(self, stored: str) -> bool: ...
-
-
-class LoginAttemptCounter(Protocol):
-    """Login attempt counters."""
-
-    async def take_entry(self, subject: str) -> None: ...
-
-    async def begin(self, attempt: LoginAttempt) -> LoginAttempt: ...
-
-    async def take_back(self, attempt: LoginAttempt) -> None: ...
-
-
-class AnyDeviceTokens(Protocol):
-    """Tokens that prove an earlier login of a device to an account."""
-
-    def make(self, user: UserId, device: str | None = None) -> str: ...
-
-    def find_device(self, tokens: Iterable[str], user: UserId) -> str | None: ...
 
 
 class Accounts:
@@ -103,12 +52,12 @@ class Accounts:
 
     def __init__(
         self,
-        rows: Rows,
-        passwords: AnyPasswords,
+        rows: AccountRows,
+        passwords: Passwords,
         logins: Logins,
-        endings: LoginRevocation,
-        tries: LoginAttemptCounter,
-        devices: AnyDeviceTokens,
+        endings: Revoking,
+        tries: LoginAttempts,
+        devices: DeviceTokens,
         settings: Auth,
         clock: Clock,
         reserved: Container[str] = (),
@@ -271,7 +220,7 @@ class Accounts:
             await self._rehash(attempt, password, stored)
         return self._with_device(grant, known)
 
-    async def _rehash(self, attempt: LoginAttempt, password: str, stored: Any) -> None:
+    async def _rehash(self, attempt: LoginAttempt, password: str, stored: Credential) -> None:
         try:
             again = await self._passwords.hash(password, attempt)
         except (Overloaded, RateLimited):
@@ -333,19 +282,19 @@ class Accounts:
 
     # profile
 
-    async def get_profile(self, user: UserId) -> Any:
+    async def get_profile(self, user: UserId) -> User:
         """Return the user's record. Raises NotFound."""
         record = await self._rows.find_user(user)
         if record is None or record.erased_ms is not None:
             raise NotFound("user: does not exist")
         return record
 
-    async def list_profiles(self, users: Collection[UserId]) -> list[Any]:
+    async def list_profiles(self, users: Collection[UserId]) -> list[User]:
         """Return the records of the users that exist, sorted by id."""
         records = await self._rows.list_users(users)
         return [record for record in records if record.erased_ms is None]
 
-    async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> Any:
+    async def put_profile(self, user: UserId, changes: Mapping[str, str | None]) -> User:
         """Change `name` and `about`; None or an empty text removes a field.
 
         Raises:

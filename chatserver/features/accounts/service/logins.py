@@ -19,16 +19,19 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import structlog
 
+from chatserver.auth.refresh_tokens import RefreshToken, RefreshTokens
+from chatserver.auth.tokens import Tokens
 from chatserver.config import Auth
 from chatserver.domain.access.logins import BANNED, Login
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId, new_id
 from chatserver.errors import Banned, Conflict, NotFound, Unauthenticated, Unavailable
+from chatserver.features.accounts.warm import AccountRows
+from chatserver.service.access.revocation import Revoking
 
 log = structlog.get_logger()
 
@@ -51,65 +54,16 @@ class Grant:
     device_token: str | None = None  # only after a login with a password
 
 
-class Rows(Protocol):
-    """User directory."""
-
-    async def find_user(self, user: str) -> Any: ...
-
-    async def find_login(self, user: str, login: str) -> Login | None: ...
-
-    async def list_logins(self, user: str) -> Sequence[Login]: ...
-
-    async def create_login(self, login: Login) -> bool: ...
-
-    async def rotate(self, login: Login, now_ms: int, expires_at: int) -> bool: ...
-
-
-class TokenIssuer(Protocol):
-    """Issues access tokens."""
-
-    def mint(self, user: UserId, ttl_s: int, login: str | None = None) -> str: ...
-
-
-class AnyRefreshToken(Protocol):
-    """A parsed refresh token."""
-
-    @property
-    def user(self) -> UserId: ...
-    @property
-    def login(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
-
-
-class Refreshing(Protocol):
-    """Creates and checks refresh tokens."""
-
-    def new_seed(self) -> bytes: ...
-
-    def make(self, user: UserId, login: str, generation: int, seed: bytes) -> str: ...
-
-    def is_genuine(self, token: Any, seed: bytes) -> bool: ...
-
-
-class LoginRevocation(Protocol):
-    """Ends logins: revokes their tokens and closes their sessions."""
-
-    async def end_logins(self, user: UserId, logins: Sequence[str], reason: str) -> None: ...
-
-    async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None: ...
-
-
 class Logins:
     """Login use cases."""
 
     def __init__(
         self,
-        rows: Rows,
-        minter: TokenIssuer,
-        refreshing: Refreshing,
-        parse: Callable[[str], AnyRefreshToken],
-        endings: LoginRevocation,
+        rows: AccountRows,
+        minter: Tokens,
+        refreshing: RefreshTokens,
+        parse: Callable[[str], RefreshToken],
+        endings: Revoking,
         settings: Auth,
         clock: Clock,
     ) -> None:
@@ -235,7 +189,7 @@ class Logins:
                 raise Unauthenticated(REFUSED)
         raise Unavailable("refresh token: others keep refreshing this login")
 
-    def _is_genuine(self, token: AnyRefreshToken, login: Login) -> bool:
+    def _is_genuine(self, token: RefreshToken, login: Login) -> bool:
         seed = base64.urlsafe_b64decode(login.seed)
         return len(seed) > 0 and self._refreshing.is_genuine(token, seed)
 

@@ -6,30 +6,19 @@ Both are recorded before the backlog checkpoint moves, so none is lost, and both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from chatserver.domain.clock import Clock
-from chatserver.features.attachments.model import File, with_message, without_message
+from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.model import with_message, without_message
+from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol.frames import Attachment, Message
-
-
-class FileRows(Protocol):
-    """Files in the directory."""
-
-    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None: ...
-
-
-class SendableFileCache(Protocol):
-    """Copies of sendable files in Redis."""
-
-    async def drop(self, files: Sequence[str]) -> None: ...
 
 
 class References:
     """Records which files a message references."""
 
-    def __init__(self, rows: FileRows, known: SendableFileCache, clock: Clock) -> None:
+    def __init__(self, rows: Attachments, known: SendableFiles, clock: Clock) -> None:
         self._rows = rows
         self._known = known
         self._clock = clock

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from chatserver.config import Attachments as Settings
@@ -25,6 +24,8 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, UserId, new_id
 from chatserver.domain.membership import Reader
 from chatserver.errors import NotFound
+from chatserver.features.attachments.cold import Files, UploadForm
+from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
     RASTER_TYPES,
@@ -34,9 +35,10 @@ from chatserver.features.attachments.model import (
     parse_file_name,
     parse_type,
 )
+from chatserver.features.attachments.warm import Attachments
 from chatserver.protocol import codec, frames
 from chatserver.service.fair_slots import FairSlots
-from chatserver.service.history.service import Page
+from chatserver.service.history.service import History
 
 CHECKS_MAX = 4  # concurrent validations per process; one per owner
 CHECKS_WAITING_MAX = 64  # per owner
@@ -46,77 +48,22 @@ ROW_POLL_S = 0.5  # if only the directory has the file
 NOTHING_TO_READ = "attachment: there is no such file, or you may not see it"
 
 
-class FileRows(Protocol):
-    """Files in the directory."""
+class ReadAccess(Protocol):
+    """Read access to chats and, for pictures, to the private spaces of users.
 
-    async def create_file(self, file: File, bounds: Bounds) -> File: ...
+    Guarantees:
+        Current: a user who left the chat is not a reader.
+    """
 
-    async def find_file(self, file: str) -> File | None: ...
-
-    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None: ...
-
-
-class SendableFiles(Protocol):
-    """Copies of sendable files in Redis."""
-
-    async def find(self, files: Sequence[str]) -> list[File | None]: ...
-
-    async def put(self, file: File, now_s: float, *, is_news: bool) -> None: ...
-
-
-class Form(Protocol):
-    """An upload form."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def fields(self) -> dict[str, str]: ...
-
-
-class Objects(Protocol):
-    """Content of files in S3."""
-
-    async def sign_upload(self, file: File, lifetime_s: int) -> Form: ...
-
-    async def accept(self, file: File) -> None: ...
-
-    async def drop_upload(self, file: File) -> None: ...
-
-    async def sign_link(self, file: File, lifetime_s: int) -> str: ...
-
-    async def sign_thumb_link(self, file: File, lifetime_s: int) -> str: ...
-
-
-class Jobs(Protocol):
-    """Queue of images to process."""
-
-    async def add(self, file: str) -> None: ...
-
-
-class Readers(Protocol):
-    """Read permissions of chats."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
-
-
-class Pages(Protocol):
-    """Messages, as visible to a reader."""
-
-    async def get_page(self, reader: UserId, frame: frames.History) -> Page: ...
-
-
-class LoadFile(Protocol):
-    """Loads a file from the directory."""
-
-    async def __call__(self, file: str, /) -> File | None: ...
+    async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
+        """Return what a user may read. Raises NotFound."""
 
 
 class Begun(NamedTuple):
     """An upload that may start; `form` is None if it is already complete."""
 
     file: File
-    form: Form | None
+    form: UploadForm | None
     expires_s: int
 
 
@@ -133,12 +80,12 @@ class Uploads:
 
     def __init__(
         self,
-        rows: FileRows,
-        objects: Objects,
+        rows: Attachments,
+        objects: Files,
         files: SendableFiles,
-        jobs: Jobs,
-        readers: Readers,
-        pages: Pages,
+        jobs: MediaJobs,
+        readers: ReadAccess,
+        pages: History,
         settings: Settings,
         clock: Clock,
     ) -> None:

@@ -7,9 +7,6 @@ keep theirs until they are moved to another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
-
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import (
     PREFIX,
@@ -32,32 +29,15 @@ from chatserver.features.companions.model import (
     Companion,
     CompanionSession,
 )
-
-
-class Rows(Protocol):
-    """Companion items in DynamoDB."""
-
-    async def create(self, companion: Companion) -> None: ...
-
-    async def update(
-        self, companion: CompanionId, changes: Changes, now_ms: int, before: int | None = None
-    ) -> Companion: ...
-
-    async def delete(self, companion: CompanionId, now_ms: int) -> None: ...
-
-    async def get_newest(self, companion: CompanionId) -> Companion: ...
-
-    async def get_companion(self, companion: CompanionId, version: int) -> Companion: ...
-
-    async def list_page(
-        self, *, limit: int, after: CompanionId | None = None
-    ) -> tuple[list[Companion], CompanionId | None]: ...
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.warm.chats.directory import Directory
 
 
 class Companions:
     """Use cases of companion administrators and of users."""
 
-    def __init__(self, rows: Rows, clock: Clock) -> None:
+    def __init__(self, rows: CompanionRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
 
@@ -122,26 +102,10 @@ class Companions:
         return int(self._clock.time() * 1000)
 
 
-class Sessions(Protocol):
-    """Sessions by chat."""
-
-    async def find_by_chat(self, chat: ChatId) -> CompanionSession | None: ...
-
-    async def find(
-        self, user: UserId, companion: CompanionId, chat: ChatId
-    ) -> CompanionSession | None: ...
-
-
-class ChatMembers(Protocol):
-    """Members of a chat in the directory. Raises NotFound if there is no such chat."""
-
-    async def list_members(self, chat: str) -> Sequence[Any]: ...
-
-
 class CompanionCatalog:
-    """Implementation of `chatserver.features.companions.model.CompanionBook`."""
+    """Companions by version, and sessions by chat."""
 
-    def __init__(self, rows: Rows, sessions: Sessions, members: ChatMembers) -> None:
+    def __init__(self, rows: CompanionRows, sessions: SessionRows, members: Directory) -> None:
         self._rows = rows
         self._sessions = sessions
         self._members = members

@@ -16,13 +16,12 @@ A session without its chat gets one at the next read of the session or the next 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import CompanionId, is_session_chat
-from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
-from chatserver.domain.inboxes import Place
+from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.errors import Conflict, LostRace, NotFound
 from chatserver.features.companions.model import (
     CHANGED,
@@ -35,97 +34,22 @@ from chatserver.features.companions.model import (
     is_same_request,
     session_chat_id,
 )
+from chatserver.features.companions.service.companions import CompanionCatalog
+from chatserver.features.companions.warm.companions import CompanionRows
+from chatserver.features.companions.warm.sessions import SessionRows
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
+from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.directory import Directory
 
 HOLD_S = 20.0  # after this time the repair worker may complete the change
 TRIES_MAX = 4
 
 Token = Mapping[str, str | int]
-
-
-class Rows(Protocol):
-    """Session items in DynamoDB."""
-
-    async def create(self, session: CompanionSession) -> None: ...
-
-    async def find_active(
-        self, user: UserId, companion: CompanionId
-    ) -> CompanionSession | None: ...
-
-    async def find_old(
-        self, user: UserId, companion: CompanionId, chat: ChatId
-    ) -> CompanionSession | None: ...
-
-    async def delete(self, active: CompanionSession, now_ms: int) -> CompanionSession: ...
-
-    async def renew(self, active: CompanionSession, following: CompanionSession) -> None: ...
-
-    async def update_version(self, active: CompanionSession, version: int) -> CompanionSession: ...
-
-    async def list_all(self, user: UserId, *, limit: int, start: Token | None = None) -> Any: ...
-
-    async def list_old(
-        self, user: UserId, companion: CompanionId, *, limit: int, start: Token | None = None
-    ) -> Any: ...
-
-
-class Personas(Protocol):
-    """Companions by id and version."""
-
-    async def get_newest(self, companion: CompanionId) -> Companion: ...
-
-    async def get_companion(self, companion: CompanionId, version: int) -> Companion: ...
-
-
-class Chats(Protocol):
-    """Opens the chats of sessions."""
-
-    async def open_session(self, session: CompanionSession, name: str) -> frames.ChatInfo: ...
-
-
-class Finder(Protocol):
-    """Sessions by chat."""
-
-    async def find_session_by_chat(self, chat: ChatId) -> CompanionSession | None: ...
-
-
-class Directory(Protocol):
-    """Chats in the directory."""
-
-    async def get_chat(self, chat: str) -> Any: ...
-
-    async def create_session_chat(
-        self, chat: str, user: str, companion: str, name: str, now: float
-    ) -> Any: ...
-
-
-class Notes(Protocol):
-    """Records of changes in progress, in Redis."""
-
-    async def begin(self, chat: ChatId, hold_s: float) -> str: ...
-
-    async def end(self, name: str) -> None: ...
-
-
-class ChatVersions(Protocol):
-    """Applies a chat's stored state to Redis and notifies devices."""
-
-    async def finish(self, chat: ChatId) -> bool: ...
-
-
-class Inboxes(Protocol):
-    """Inboxes of users."""
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]: ...
-
-
-class DeviceNotifier(Protocol):
-    """Notifies devices."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
 
 
 class Opened(NamedTuple):
@@ -140,14 +64,14 @@ class CompanionSessions:
 
     def __init__(
         self,
-        rows: Rows,
-        companions: Personas,
-        finder: Finder,
-        chats: Chats,
-        notes: Notes,
-        gates: ChatVersions,
+        rows: SessionRows,
+        companions: CompanionRows,
+        finder: CompanionCatalog,
+        chats: ChatLoader,
+        notes: HotMembership,
+        gates: MembershipPropagation,
         inboxes: Inboxes,
-        told: DeviceNotifier,
+        told: RemoteDelivery,
         clock: Clock,
     ) -> None:
         self._rows = rows
@@ -358,7 +282,11 @@ class SessionOpener:
     """Creates the missing chat of a session."""
 
     def __init__(
-        self, finder: Finder, companions: Personas, directory: Directory, clock: Clock
+        self,
+        finder: CompanionCatalog,
+        companions: CompanionRows,
+        directory: Directory,
+        clock: Clock,
     ) -> None:
         self._finder = finder
         self._companions = companions

@@ -40,11 +40,12 @@ from chatserver.errors import (
 from chatserver.features.companions.hot.pending_responses import Begun, PendingResponses
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyTurns
-from chatserver.features.companions.model import Companion, CompanionBook, CompanionSession, Memory
+from chatserver.features.companions.model import Companion, CompanionSession, Memory
 from chatserver.features.companions.providers.bounded_response import Pace, ResponseEnd, speak
 from chatserver.features.companions.providers.interface import Ask
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
+from chatserver.features.companions.service.companions import CompanionCatalog
 from chatserver.features.companions.worker.memory import SessionMemory
 from chatserver.features.companions.worker.prompt_context import (
     Context,
@@ -98,7 +99,7 @@ class ResponderContext:
 
     settings: Settings
     clock: Clock
-    book: CompanionBook
+    book: CompanionCatalog
     providers: Providers
     history: History
     messaging: Messaging

@@ -14,28 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec import UNSET
 
-from chatserver.domain.ids import GatewayId, Seq, UserId
+from chatserver.domain.ids import GatewayId, Seq
 from chatserver.errors import ChatError
 from chatserver.features.companions.hot.response_stream import DELTAS_MAX, Deltas
 from chatserver.features.companions.model import CompanionSession
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-
-
-class Boxes(Protocol):
-    """Gateways of users."""
-
-    async def list_gateways(self, users: Sequence[UserId]) -> list[tuple[GatewayId, ...]]: ...
-
-
-class DeviceNotifier(Protocol):
-    """Sends signals to devices."""
-
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None: ...
 
 
 class ResponsePublisher:
@@ -44,8 +32,8 @@ class ResponsePublisher:
     def __init__(
         self,
         deltas: Deltas,
-        boxes: Boxes,
-        told: DeviceNotifier,
+        boxes: Inboxes,
+        told: RemoteDelivery,
         session: CompanionSession,
         seq: Seq,
         turn: str,

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
 from chatserver.errors import BadRequest, NotFound
+from chatserver.features.attachments.cold import Files
+from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import (
     NO_SUCH_FILE,
     RASTER_TYPES,
@@ -28,36 +30,10 @@ from chatserver.features.attachments.model import (
     without_message,
 )
 from chatserver.features.attachments.service.uploads import NOTHING_TO_READ, Link
+from chatserver.features.attachments.warm import Attachments
+from chatserver.hot.chats.membership import MemberCheck
 
 AVATAR: Final = "avatar"  # use of a user's own picture
-
-
-class FileRows(Protocol):
-    """Attachment items in the directory."""
-
-    async def find_file(self, file: str) -> File | None: ...
-
-    async def change_file(self, file: str, change: Callable[[File], File]) -> File | None: ...
-
-
-class SendableFiles(Protocol):
-    """Redis copies of attachments."""
-
-    async def put(self, file: File, now_s: float, *, is_news: bool) -> None: ...
-
-
-class Objects(Protocol):
-    """Objects in S3."""
-
-    async def sign_link(self, file: File, lifetime_s: int) -> str: ...
-
-    async def sign_thumb_link(self, file: File, lifetime_s: int) -> str: ...
-
-
-class Readers(Protocol):
-    """Read access to chats."""
-
-    async def get_reader(self, chat: ChatId, user: UserId) -> Reader: ...
 
 
 def space_of(user: UserId) -> ChatId:
@@ -68,7 +44,7 @@ def space_of(user: UserId) -> ChatId:
 class SpaceReaders:
     """Grants users access to their own picture space; delegates for chats."""
 
-    def __init__(self, chats: Readers) -> None:
+    def __init__(self, chats: MemberCheck) -> None:
         self._chats = chats
 
     async def get_reader(self, chat: ChatId, user: UserId) -> Reader:
@@ -85,9 +61,9 @@ class SocialFiles:
 
     def __init__(
         self,
-        rows: FileRows,
+        rows: Attachments,
         sendable: SendableFiles,
-        objects: Objects,
+        objects: Files,
         settings: Settings,
         clock: Clock,
     ) -> None:
@@ -131,7 +107,7 @@ class SocialFiles:
         Raises:
             NotFound: there is no picture, or it was deleted.
         """
-        found: Any = None if file is None else await self._rows.find_file(file)
+        found = None if file is None else await self._rows.find_file(file)
         if found is None or found.phase != "ready" or (is_thumb and not found.has_thumb):
             raise NotFound(NOTHING_TO_READ)
         lifetime_s = self._settings.link_s

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
+from chatserver.features.attachments.service.uploads import Link
+from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.model import (
     Counts,
     GraphEdge,
     Info,
-    Liking,
     Line,
     Post,
     PostId,
@@ -32,100 +32,25 @@ from chatserver.features.social.model import (
     check_other,
     parse_content,
 )
-from chatserver.features.social.service.pictures import AVATAR
+from chatserver.features.social.service.pictures import AVATAR, SocialFiles
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.likes import SocialLikes
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.profiles import SocialProfiles
+from chatserver.service.moderation.block_policy import BlockPolicy
 
 NO_POST = "post: there is no such post"
 Start = Mapping[str, str | int]  # start of a page; opaque here
-
-
-class Profiles(Protocol):
-    """Public profiles and counts."""
-
-    async def find_profile(self, user: str) -> tuple[Info | None, Counts]: ...
-
-    async def make_info(self, user: str) -> Info: ...
-
-    async def list_infos(self, users: Collection[str]) -> Mapping[str, Info]: ...
-
-    async def put_avatar(self, user: str, avatar: str | None) -> str | None: ...
-
-
-class Graph(Protocol):
-    """Follow edges. Of its pages, `items` and `next` are used."""
-
-    async def follow(self, user: str, other: str, now_ms: int) -> bool: ...
-
-    async def unfollow(self, user: str, other: str) -> bool: ...
-
-    async def find_followed(self, user: str, others: Collection[str]) -> set[str]: ...
-
-    async def list_followers(self, user: str, start: Any, limit: int) -> Any: ...
-
-    async def list_following(self, user: str, start: Any, limit: int) -> Any: ...
-
-
-class Posts(Protocol):
-    """Posts."""
-
-    async def create_post(self, post: Post) -> None: ...
-
-    async def edit_post(
-        self, author: str, id_: PostId, changes: dict[str, str | None], now_ms: int
-    ) -> tuple[Post, Post]: ...
-
-    async def delete_post(self, author: str, id_: PostId, now_ms: int) -> bool: ...
-
-    async def get_post(self, author: str, id_: PostId) -> Post: ...
-
-    async def list_posts(self, author: str, start: Any, limit: int) -> Any: ...
-
-
-class Likes(Protocol):
-    """Likes and their counts."""
-
-    async def like(self, user: str, line: Line, now_ms: int) -> bool: ...
-
-    async def unlike(self, user: str, line: Line) -> bool: ...
-
-    async def find_liked(self, user: str, posts: Collection[PostId]) -> set[PostId]: ...
-
-    async def list_likes(self, post: PostId, start: Any, limit: int) -> Any: ...
-
-    async def get_counts(self, posts: Collection[PostId]) -> Mapping[PostId, int]: ...
-
-
-class Queue(Protocol):
-    """Queue of uncounted likes."""
-
-    async def check_room(self, post: PostId) -> None: ...
-
-    async def add(self, post: PostId, change: Liking) -> None: ...
-
-
-class BlockChecker(Protocol):
-    """Block policy between users."""
-
-    async def require_together(self, user: UserId, others: Collection[UserId]) -> None: ...
-
-
-class Files(Protocol):
-    """Pictures of users and posts."""
-
-    async def take(self, owner: UserId, file: str, use: str) -> None: ...
-
-    async def release(self, file: str | None, use: str) -> None: ...
-
-    async def get_link(self, file: str | None, *, is_thumb: bool) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
     """DynamoDB repositories of the social graph."""
 
-    profiles: Profiles
-    graph: Graph
-    posts: Posts
-    likes: Likes
+    profiles: SocialProfiles
+    graph: SocialGraph
+    posts: SocialPosts
+    likes: SocialLikes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,9 +104,9 @@ class Social:
     def __init__(
         self,
         rows: Rows,
-        queue: Queue,
-        apart: BlockChecker,
-        files: Files,
+        queue: LikeQueue,
+        apart: BlockPolicy,
+        files: SocialFiles,
         announce: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
@@ -368,14 +293,14 @@ class Social:
         if before != file:
             await self._files.release(before, AVATAR)
 
-    async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Any:
+    async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Link:
         """Return a URL of a user's avatar. Raises as `get_profile`; NotFound if there is none."""
         profile = await self.get_profile(viewer, user)
         return await self._files.get_link(profile.info.avatar, is_thumb=is_thumb)
 
     async def get_image_link(
         self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
-    ) -> Any:
+    ) -> Link:
         """Return a URL of a post's picture. Raises as `get_post`; NotFound if there is none."""
         await self._require_together(viewer, author)
         post = await self._rows.posts.get_post(author, id_)

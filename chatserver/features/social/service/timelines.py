@@ -13,14 +13,17 @@ on its work is reached.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from chatserver.config import Timeline as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.model import Line, Post, PostId, first_post_id
-from chatserver.features.social.service.social import PostView
+from chatserver.features.social.service.social import PostView, Social
+from chatserver.features.social.warm.fanouts import Fanouts
+from chatserver.features.social.warm.graph import SocialGraph
+from chatserver.features.social.warm.posts import SocialPosts
+from chatserver.features.social.warm.timelines import SocialTimelines
 
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
@@ -28,54 +31,16 @@ MERGED_KNOWN_S: Final = 5.0
 DAY_S: Final = 86_400
 
 
-class Lines(Protocol):
-    """Timeline rows."""
-
-    async def list_lines(
-        self, user: str, before: Line | None, now_s: float, limit: int
-    ) -> tuple[list[Line], bool]: ...
-
-    async def remove_lines(self, user: str, lines: Sequence[Line]) -> None: ...
-
-
-class Posts(Protocol):
-    """Posts."""
-
-    async def find_posts(self, lines: Collection[Line]) -> Mapping[Line, Post]: ...
-
-    async def list_before(
-        self, author: str, before: PostId | None, after: PostId, limit: int
-    ) -> list[PostId]: ...
-
-
-class Graph(Protocol):
-    """Follow edges."""
-
-    async def find_followed(self, user: str, others: Collection[str]) -> set[str]: ...
-
-
-class Merged(Protocol):
-    """Authors whose posts are merged at read time."""
-
-    async def list_merged(self, since: PostId) -> list[str]: ...
-
-
-class PostViews(Protocol):
-    """Posts as seen by a viewer."""
-
-    async def see(self, viewer: UserId, posts: Sequence[Post]) -> list[PostView]: ...
-
-
 class Timelines:
     """Use case of reading a timeline."""
 
     def __init__(
         self,
-        lines: Lines,
-        posts: Posts,
-        graph: Graph,
-        merged: Merged,
-        eyes: PostViews,
+        lines: SocialTimelines,
+        posts: SocialPosts,
+        graph: SocialGraph,
+        merged: Fanouts,
+        eyes: Social,
         settings: Settings,
         clock: Clock,
     ) -> None:

@@ -12,8 +12,9 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import Reader
 from chatserver.errors import RateLimited
+from chatserver.features.attachments.cold import UploadForm
 from chatserver.features.attachments.model import Bounds, File
-from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Form, Uploads
+from chatserver.features.attachments.service.uploads import CHECKS_WAITING_MAX, Uploads
 from chatserver.protocol import frames
 from chatserver.service.history.service import Page
 
@@ -50,7 +51,7 @@ class _World:
     async def put(self, file: File, now_s: float, *, is_news: bool) -> None:
         pass
 
-    async def sign_upload(self, file: File, lifetime_s: int) -> Form:
+    async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
         raise NotImplementedError
 
     async def accept(self, file: File) -> None:
