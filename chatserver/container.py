@@ -16,7 +16,7 @@ from chatserver.features.attachments.service.sendable import Sendable
 from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -77,9 +77,9 @@ class GatewayContainer:
     limits: Limits
     attendance: UserPresence
     watching: PresenceSubscriptions
-    screening: Screening | None
+    before_send: BeforeSendCheck | None
     sendable: Sendable
-    asking: CompanionRequests
+    companion_requests: CompanionRequests
 
 
 class AnyRouter(Pushes, DeviceNotifier, Protocol):
@@ -114,12 +114,12 @@ async def open_gateway_parts(
         members = MemberCheck(hot, audiences, warm)
         views = Views(log, hidden, members)
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-        screening = None
+        before_send = None
         if settings.webhooks.before_send_url is not None:
-            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock, body)
+            before_send = BeforeSendCheck(warm, HotMembership(hot), settings.webhooks, clock, body)
         apart = Blocks(hot)
         messaging = make_messaging(
-            screening,
+            before_send,
             settings.webhooks.before_send_in_flight_max,
             PartitionedCommit(hot, gateway),
             audiences,
@@ -201,8 +201,8 @@ async def open_gateway_parts(
                 apart,
                 DirectChats(hot, audiences.get),
             ),
-            screening=screening,
-            asking=CompanionRequests(
+            before_send=before_send,
+            companion_requests=CompanionRequests(
                 TokenBudgets(hot, settings.assistant),
                 HotMembership(hot),
                 Deltas(hot),

@@ -39,7 +39,7 @@ from chatserver.features.social.warm.likes import SocialLikes
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.profiles import SocialProfiles
 from chatserver.features.social.warm.timelines import SocialTimelines
-from chatserver.features.webhooks.hot import HookFeed
+from chatserver.features.webhooks.hot import WebhookEvents
 from chatserver.hot.bus.idempotent_answers import Answers
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -130,7 +130,7 @@ class WorkerContainer:
     memberships: Memberships
     turnover: MembershipPropagation
     subscriptions: PushSubscriptions
-    quiet: MutedChats
+    muted_chats: MutedChats
     files: Attachments
     objects: Files
     sendable: SendableFiles
@@ -138,7 +138,7 @@ class WorkerContainer:
     references: References
     outbound: Outbound
     moderation: Moderation
-    hook_feed: HookFeed
+    webhook_events: WebhookEvents
     summaries: Summaries
     talks: CompanionRepositories
     companion_sessions: CompanionSessions
@@ -286,7 +286,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
             former,
         )
-        hook_feed = HookFeed(hot, settings.webhooks)
+        webhook_events = WebhookEvents(hot, settings.webhooks)
         yield WorkerContainer(
             settings=settings,
             clock=clock,
@@ -358,7 +358,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             subscriptions=PushSubscriptions(
                 dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
             ),
-            quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
+            muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
             files=files,
             objects=Files(store),
             sendable=sendable,
@@ -375,7 +375,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 MemberCheck(hot, audiences, memberships),
                 inboxes,
                 RemoteDelivery(postman, nobody),
-                hook_feed.feed,
+                webhook_events.publish,
                 clock,
                 SocialGraph(dynamodb.for_feature("social"), settings.warm),
             ),
@@ -391,7 +391,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 RemoteDelivery(postman, nobody),
                 clock,
             ),
-            hook_feed=hook_feed,
+            webhook_events=webhook_events,
             summaries=Summaries(dynamodb.for_feature("companions"), settings.warm),
             private=_make_private(
                 settings,

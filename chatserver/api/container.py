@@ -45,9 +45,9 @@ from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.service.pictures import SpaceReaders
 from chatserver.features.social.warm.graph import SocialGraph
-from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import HookFeed
+from chatserver.features.webhooks.hot import WebhookEvents
 from chatserver.hot.bus.idempotent_answers import Answers
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -144,16 +144,16 @@ class ApiContainer:
     moderation: Moderation
     companions: Companions
     companion_sessions: CompanionSessions
-    screening: Screening | None
+    before_send: BeforeSendCheck | None
     turnover: MembershipPropagation
     log: ChatLog
     stored: StoredWaits
     watching: PresenceSubscriptions
-    absence: PushState
+    push_state: PushState
     subscriptions: PushSubscriptions
-    quiet: MutedChats
+    muted_chats: MutedChats
     sendable: Sendable
-    asking: CompanionRequests
+    companion_requests: CompanionRequests
     uploads: Uploads
     privacy: Privacy
     social: SocialApi
@@ -285,9 +285,9 @@ def _put_together(
         former,
     )
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-    screening = _make_screening(settings, clock, outbound, hot_membership)
+    before_send = _make_before_send(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
-        screening,
+        before_send,
         settings.webhooks.before_send_in_flight_max,
         PartitionedCommit(hot, me),
         audiences,
@@ -406,7 +406,7 @@ def _put_together(
             members,
             inboxes,
             poster,
-            HookFeed(hot, settings.webhooks).feed,
+            WebhookEvents(hot, settings.webhooks).publish,
             clock,
             graph,
         ),
@@ -422,14 +422,14 @@ def _put_together(
             poster,
             clock,
         ),
-        screening=screening,
+        before_send=before_send,
         log=log,
         stored=stored,
-        absence=PushState(hot),
+        push_state=PushState(hot),
         subscriptions=PushSubscriptions(
             dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
         ),
-        quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
+        muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
         watching=PresenceSubscriptions(
             seen,
             inboxes,
@@ -439,7 +439,7 @@ def _put_together(
             blocks,
             DirectChats(hot, audiences.get),
         ),
-        asking=CompanionRequests(
+        companion_requests=CompanionRequests(
             TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members
         ),
         sendable=Sendable(sendable, files.find_file, settings.attachments, clock),
@@ -474,9 +474,9 @@ def _put_together(
     )
 
 
-def _make_screening(
+def _make_before_send(
     settings: Settings, clock: Clock, outbound: Outbound, references: HotMembership
-) -> Screening | None:
+) -> BeforeSendCheck | None:
     """Return the before-send webhook, or None if it is not configured.
 
     The API calls the webhook directly; a gateway calls it through a worker.
@@ -486,4 +486,4 @@ def _make_screening(
         return None
     secret, timeout_s = hooks.secret.get_secret_value(), hooks.before_send_timeout_s
     webhook = Webhook(outbound, hooks.before_send_url, secret, timeout_s, clock)
-    return Screening(webhook, references, hooks, clock, settings.chats.body_bounds)
+    return BeforeSendCheck(webhook, references, hooks, clock, settings.chats.body_bounds)

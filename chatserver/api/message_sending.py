@@ -30,8 +30,8 @@ async def send_message(
     Raises:
         ChatError: the same error that the protocol returns for the frame.
     """
-    if parts.asking.is_asked(frame.chat):
-        await parts.asking.admit(sender, frame)
+    if parts.companion_requests.is_asked(frame.chat):
+        await parts.companion_requests.admit(sender, frame)
     answer = _Answer()
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:

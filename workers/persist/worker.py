@@ -316,7 +316,7 @@ class PersistWorker:
         self._parts.busy.add(message.chat for _, message in items)
         async with self._settling:
             # Before the checkpoint and the progress: after those, these entries are not read again.
-            await self._parts.hook_feed.feed_entries(
+            await self._parts.webhook_events.publish_entries(
                 self._partition, [item.message for item in items]
             )
             for batch in parts:

@@ -24,7 +24,7 @@ from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.push.hot import DueChats, PushState
 from chatserver.features.social.hot import LikeQueue, PostWakeUp
 from chatserver.features.social.model import PostIds
-from chatserver.features.webhooks.hot import HookEvents
+from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
@@ -183,7 +183,7 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     """Restrict a chat, part two users, and have events of all kinds on their way."""
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
     await Blocks(hot).part(users[0], users[1])
-    events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
+    events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
     await events.feed([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_waiting(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
@@ -327,8 +327,8 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     (due, _) = sorted(await chats.take(10, 60), key=lambda one: one.chat != chat)
     await chats.end(due, Seq(1))
     await absence.find(chat, users)
-    await absence.note_devices(users[0])
-    await absence.note_none(users[1])
+    await absence.record_devices(users[0])
+    await absence.record_no_devices(users[1])
     assert await absence.claim(users[2], "subscription", chat, Seq(2))
     await lease.release()
 

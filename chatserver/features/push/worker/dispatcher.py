@@ -4,7 +4,7 @@
 
     chat ─► newest messages ─► members ─► absent, unread ─► notifications on?
                                               │ Redis           │ DynamoDB
-                                              └──────► devices ─► notice ─► outlets
+                                              └──────► devices ─► notice ─► sender
 
 Each recipient gets one push: the newest message from someone else and the unread count. In a large
 chat only mentioned users get one, or nobody (`notify.large`).
@@ -30,7 +30,7 @@ from chatserver.domain.companion_ids import is_companion
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.push.hot import ChatFacts, Due, Need, PushState
-from chatserver.features.push.model import Notice, Subscription, mentions_of
+from chatserver.features.push.model import Notice, Subscription, find_mentions
 from chatserver.features.push.providers.sender import PushSender
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
@@ -73,17 +73,17 @@ class PushDispatcher:
     def __init__(
         self,
         parts: WorkerContainer,
-        absence: PushState,
+        push_state: PushState,
         subscriptions: PushSubscriptions,
         quiet: MutedChats,
-        outlets: PushSender,
+        sender: PushSender,
     ) -> None:
         self._parts = parts
         self._settings = parts.settings.notify
-        self._absence = absence
+        self._push_state = push_state
         self._subscriptions = subscriptions
-        self._quiet = quiet
-        self._outlets = outlets
+        self._muted_chats = quiet
+        self._sender = sender
         self._log = ChatLog(parts.hot)
         self._blocks = Blocks(parts.hot)
         self._hidden = Hidden(parts.hot)
@@ -93,9 +93,9 @@ class PushDispatcher:
         self._pushed: collections.OrderedDict[tuple[ChatId, UserId], int] = (
             collections.OrderedDict()
         )
-        self._certain_s = _ages_of_certainty(parts.settings)
+        self._settle_ages_s = _settle_ages(parts.settings)
 
-    async def tell(self, due: Due) -> Progress:
+    async def dispatch(self, due: Due) -> Progress:
         """Push the messages from `due.since` on to the absent members of a chat.
 
         An attempted push counts as sent, whatever its outcome.
@@ -114,26 +114,26 @@ class PushDispatcher:
         if not messages:
             return done
         joined = await self._list_candidates(due.chat, facts, messages)
-        needs = await self._absence.find(due.chat, list(joined))
+        needs = await self._push_state.find_needs(due.chat, list(joined))
         wanted: dict[UserId, Message] = {}
-        in_front: list[Message] = []
+        foreground: list[Message] = []
         for user, (need, read) in needs.items():
             newest = _newest_for(user, messages, max(read, joined[user] - 1))
             if newest is None:
                 continue
-            if need is Need.IN_FRONT:
-                in_front.append(newest)
+            if need is Need.FOREGROUND:
+                foreground.append(newest)
             elif self._pushed.get((due.chat, user), 0) < newest.seq:
                 wanted[user] = newest
         await self._push(due.chat, wanted, needs, facts)
-        return self._look_again(due, in_front) or done
+        return self._find_next_check(due, foreground) or done
 
-    def _look_again(self, due: Due, in_front: Sequence[Message]) -> Progress | None:
+    def _find_next_check(self, due: Due, foreground: Sequence[Message]) -> Progress | None:
         """Return when to check members in the foreground again, by the newest message of each."""
         waits = {}
-        for message in in_front:
-            age_s = (due.taken_ms - message.ts / 1000) / 1000
-            later = [certain_s - age_s for certain_s in self._certain_s if certain_s > age_s]
+        for message in foreground:
+            age_s = (due.claimed_ms - message.ts / 1000) / 1000
+            later = [settled_s - age_s for settled_s in self._settle_ages_s if settled_s > age_s]
             if later:
                 waits[message.seq] = later[0]
         return Progress(Seq(min(waits)), min(waits.values())) if waits else None
@@ -145,12 +145,12 @@ class PushDispatcher:
         needs: Mapping[UserId, tuple[Need, Seq]],
         facts: ChatFacts,
     ) -> None:
-        listening = await self._quiet.find_listening(chat, list(wanted), self._parts.clock.time())
+        unmuted = await self._muted_chats.find_unmuted(chat, list(wanted), self._parts.clock.time())
         try:
             async with asyncio.TaskGroup() as group:
-                for user in listening:
-                    work = self._tell_one(user, needs[user][0], wanted[user], facts)
-                    group.create_task(work, name=f"tell-{user}")
+                for user in unmuted:
+                    work = self._notify_user(user, needs[user][0], wanted[user], facts)
+                    group.create_task(work, name=f"push-{user}")
         except* ChatError as failures:
             raise failures.exceptions[0] from None
         for user, message in wanted.items():
@@ -160,10 +160,10 @@ class PushDispatcher:
             self._pushed.popitem(last=False)
 
     async def _open(self, chat: ChatId) -> ChatFacts:
-        facts = await self._absence.find_chat(chat)
+        facts = await self._push_state.find_chat(chat)
         if facts is None:
             await self._parts.audiences.get(chat)  # loads the chat into Redis
-            facts = await self._absence.find_chat(chat)
+            facts = await self._push_state.find_chat(chat)
         if facts is None:
             raise NotFound(f"chat {chat}: is not open")
         return facts
@@ -187,33 +187,39 @@ class PushDispatcher:
         self, chat: ChatId, facts: ChatFacts, messages: Sequence[Message]
     ) -> Mapping[UserId, Seq]:
         if not facts.is_large:
-            return await self._absence.find_joined(chat, None)
+            return await self._push_state.find_members(chat, None)
         if self._settings.large == "none":
             return {}
-        named = {user: None for one in reversed(messages) for user in mentions_of(one.body)}
-        return await self._absence.find_joined(chat, list(named))
+        named = {user: None for one in reversed(messages) for user in find_mentions(one.body)}
+        return await self._push_state.find_members(chat, list(named))
 
     # One member
 
-    async def _tell_one(self, user: UserId, need: Need, message: Message, facts: ChatFacts) -> None:
+    async def _notify_user(
+        self, user: UserId, need: Need, message: Message, facts: ChatFacts
+    ) -> None:
         async with self._slots:
             devices = await self._list_devices(user, need)
             if not devices:
                 return
             notice = await self._compose(user, message, facts)
         if notice is not None:
-            await asyncio.gather(*(self._outlets.deliver(one, notice) for one in devices))
+            await asyncio.gather(*(self._sender.deliver(one, notice) for one in devices))
 
     async def _list_devices(self, user: UserId, need: Need) -> list[Subscription]:
         found = await self._subscriptions.list_of(user, self._parts.clock.time())
         if need is Need.IF_DEVICES:
-            await (self._absence.note_devices(user) if found else self._absence.note_none(user))
-        return [one for one in found if self._outlets.serves(one)]
+            await (
+                self._push_state.record_devices(user)
+                if found
+                else self._push_state.record_no_devices(user)
+            )
+        return [one for one in found if self._sender.serves(one)]
 
     async def _compose(self, user: UserId, message: Message, facts: ChatFacts) -> Notice | None:
         """Return the push content; None if the user has read the message or a block applies."""
         chat, sender = ChatId(message.chat), UserId(message.sender)
-        if not await self._absence.is_box_known(user):
+        if not await self._push_state.is_user_state_loaded(user):
             await self._parts.opener.load_user(user)
         if sender in await self._blocks.list_apart(user):
             return None
@@ -233,7 +239,7 @@ class PushDispatcher:
         )
 
     async def _count_unread(self, user: UserId) -> int | None:
-        if await self._absence.count_fields(user) > BADGE_FIELDS_MAX:
+        if await self._push_state.count_fields(user) > BADGE_FIELDS_MAX:
             return None
         chats = await self._parts.inboxes.list_chats(user)
         counts = [self._count_after(user, chat.chat, chat.read, chat.top) for chat in chats]
@@ -264,7 +270,7 @@ class PushDispatcher:
         return name
 
 
-def _ages_of_certainty(settings: config.Settings) -> tuple[float, float]:
+def _settle_ages(settings: config.Settings) -> tuple[float, float]:
     """Return the message ages after which closed and half-open sessions are known to be gone."""
     gateway, grace_s = settings.gateway, settings.presence.offline_grace_s
     # A killed gateway answers no pings: its users count as present until its lease expires.

@@ -49,15 +49,15 @@ class NotifyWorker:
     """Push worker of one partition."""
 
     def __init__(
-        self, parts: WorkerContainer, teller: PushDispatcher, partition: int, owner: str
+        self, parts: WorkerContainer, dispatcher: PushDispatcher, partition: int, owner: str
     ) -> None:
         self._parts = parts
         self._settings = parts.settings.notify
-        self._teller = teller
+        self._dispatcher = dispatcher
         self._lease = Lease(parts.hot, partition, "notify", owner, LEASE_S, parts.clock)
         self._chats = DueChats(parts.hot, self._lease)
-        self._telling: set[asyncio.Task[None]] = set()
-        self._noted_at = 0.0
+        self._dispatches: set[asyncio.Task[None]] = set()
+        self._recorded_at = 0.0
 
     async def run(self) -> None:
         """Read the backlog and dispatch pushes until cancelled; release the lease on exit.
@@ -69,30 +69,30 @@ class NotifyWorker:
             try:
                 while True:
                     if await self._lease.hold():
-                        await self.look_through()
-                        await self.tell_due()
+                        await self.read_backlog()
+                        await self.dispatch_due()
                     await asyncio.sleep(self._settings.poll_ms / 1000)
             finally:
-                for task in list(self._telling):
+                for task in list(self._dispatches):
                     task.cancel()
 
-    async def look_through(self) -> None:
+    async def read_backlog(self) -> None:
         """Record the chats with messages committed since the last checkpoint."""
-        hot, at = self._parts.hot, await self._chats.get_place()
+        hot, at = self._parts.hot, await self._chats.get_checkpoint()
         while True:
             entries = await self._chats.list_after(at, READ_MAX)
             now = self._parts.clock.monotonic()
             # Also written periodically without entries; otherwise trimming stops waiting for this
             # reader.
-            if not entries and now - self._noted_at < LEASE_S:
+            if not entries and now - self._recorded_at < LEASE_S:
                 return
             at = entries[-1].id if entries else at
             # Redis time, because message times come from Redis.
             now_ms = await hot.time_ms(hot.keys.backlog(self._lease.partition)) if entries else 0
             firsts = self._firsts_of(entries, now_ms)
-            if not await self._chats.note(at, firsts, self._settings.delay_s):
+            if not await self._chats.record(at, firsts, self._settings.delay_s):
                 return
-            self._noted_at = now
+            self._recorded_at = now
             if entries:
                 failpoint("notify.after_note")
             if len(entries) < READ_MAX or not await self._lease.hold():
@@ -112,20 +112,20 @@ class NotifyWorker:
                     firsts.setdefault(chat, message.seq)
         return {ChatId(chat.decode()): seq for chat, seq in firsts.items()}
 
-    async def tell_due(self) -> None:
+    async def dispatch_due(self) -> None:
         """Start dispatching the chats that are due, up to `CHATS_AT_ONCE`."""
-        room = CHATS_AT_ONCE - len(self._telling)
+        room = CHATS_AT_ONCE - len(self._dispatches)
         if room <= 0:
             return
-        for due in await self._chats.take(room, HOLD_S):
-            task = asyncio.create_task(self._tell(due), name=f"tell-{due.chat}")
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+        for due in await self._chats.claim_due(room, HOLD_S):
+            task = asyncio.create_task(self._dispatch(due), name=f"push-{due.chat}")
+            self._dispatches.add(task)
+            task.add_done_callback(self._dispatches.discard)
 
-    async def _tell(self, due: Due) -> None:
+    async def _dispatch(self, due: Due) -> None:
         try:
             async with asyncio.timeout(CHAT_S_MAX):
-                progress = await self._teller.tell(due)
+                progress = await self._dispatcher.dispatch(due)
         except (NotFound, CorruptData) as exc:
             log.warning("notify.chat_skipped", chat=due.chat, error=exc.message)
             progress = Progress(Seq(2**53))
@@ -133,7 +133,7 @@ class NotifyWorker:
             log.warning("notify.failed", chat=due.chat, error=str(exc) or "timed out")
             return  # the chat is due again in `HOLD_S`
         with contextlib.suppress(ChatError):
-            await self._chats.end(due, progress.next_seq, progress.again_s)
+            await self._chats.finish(due, progress.next_seq, progress.again_s)
 
 
 async def run_notify(parts: WorkerContainer, owner: str) -> None:
@@ -143,11 +143,11 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
         ConfigError: a key of a push provider is invalid.
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    absence, settings = PushState(parts.hot), parts.settings
+    push_state, settings = PushState(parts.hot), parts.settings
     subscriptions = parts.subscriptions
 
     async def claim(subscription: Subscription, notice: Notice, is_retry: bool) -> bool:
-        return await absence.claim(
+        return await push_state.claim(
             subscription.user, subscription.id, notice.chat, notice.seq, is_retry=is_retry
         )
 
@@ -161,13 +161,13 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
         if not providers:
             log.info("notify.off")
             await asyncio.Event().wait()
-        outlets = PushSender(providers, settings.notify, parts.clock, claim, forget)
-        teller = PushDispatcher(parts, absence, subscriptions, parts.quiet, outlets)
+        sender = PushSender(providers, settings.notify, parts.clock, claim, forget)
+        dispatcher = PushDispatcher(parts, push_state, subscriptions, parts.muted_chats, sender)
 
         async def notify(partition: int) -> None:
-            await NotifyWorker(parts, teller, partition, owner).run()
+            await NotifyWorker(parts, dispatcher, partition, owner).run()
 
         try:
             await run_partitions(parts.hot, "notify", notify)
         finally:
-            await outlets.close(STOP_S)
+            await sender.close(STOP_S)

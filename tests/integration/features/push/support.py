@@ -75,7 +75,7 @@ class PushWorld:
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
         """Register a new browser of a user, as the API does."""
         browser = (service or self.service).new_browser()
-        await PushState(self.hot).note_devices(user)
+        await PushState(self.hot).record_devices(user)
         subscription = browser.subscription_of(user)
         await self.parts.subscriptions.put(subscription, SystemClock().time())
         return browser

@@ -12,7 +12,7 @@ from chatserver.config import Webhooks
 from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.messages import Draft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
-from chatserver.features.webhooks.before_send import ScreenedMessaging, Screening
+from chatserver.features.webhooks.before_send import BeforeSendCheck, CheckedMessaging
 from chatserver.protocol import frames
 from chatserver.protocol import webhook_messages as messages
 
@@ -67,15 +67,15 @@ class References:
         return "d" if ref in self.known else None
 
 
-class Recorder(ScreenedMessaging):
+class Recorder(CheckedMessaging):
     """Sending that ends where messages would be committed, to chats that are all one audience."""
 
     retention_s = 0
     users: tuple[str, ...] = ()
 
-    def __init__(self, screening: Screening, in_flight_max: int = 100) -> None:
+    def __init__(self, before_send: BeforeSendCheck, in_flight_max: int = 100) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
-        super().__init__(screening, in_flight_max, self, self, self, self, self, self)
+        super().__init__(before_send, in_flight_max, self, self, self, self, self, self)
 
     def find(self, chat: ChatId) -> object:
         return self
@@ -125,7 +125,7 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 ) -> None:
     """What is sent is what was not refused, in the order of `send`, chat by chat (promise P3)."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()))
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
@@ -155,7 +155,7 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
     """A verdict that does not come holds up one sender in one chat alone."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()))
     messaging.send(ALICE, send("r1", chat="c1"), answers)
     messaging.send(ALICE, send("r2", chat="c2"), answers)
     messaging.send(UserId("bob"), send("r3", chat="c1"), answers)
@@ -173,7 +173,7 @@ async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
 async def test_screened_messages_beyond_the_bound_are_refused() -> None:
     """A hook that is slow costs memory for so many messages and no more."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()), in_flight_max=2)
+    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()), in_flight_max=2)
     messaging.send(ALICE, send("r1"), answers)
     messaging.send(ALICE, send("r2"), answers)
 
@@ -196,8 +196,8 @@ async def test_screened_messages_beyond_the_bound_are_refused() -> None:
 
 async def test_screen_without_an_answer_follows_the_policy() -> None:
     """Open lets it pass, closed refuses it for now."""
-    opened = Screening(Dead(), References(), Webhooks(), Clock())
-    closed = Screening(Dead(), References(), Webhooks(before_send_policy="closed"), Clock())
+    opened = BeforeSendCheck(Dead(), References(), Webhooks(), Clock())
+    closed = BeforeSendCheck(Dead(), References(), Webhooks(before_send_policy="closed"), Clock())
 
     assert await opened.screen(question()) == "hello"
     with pytest.raises(Unavailable):
@@ -207,12 +207,14 @@ async def test_screen_without_an_answer_follows_the_policy() -> None:
 async def test_screen_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
-    screening = Screening(hook, References(), Webhooks(breaker_failures=3, breaker_s=10), clock)
+    before_send = BeforeSendCheck(
+        hook, References(), Webhooks(breaker_failures=3, breaker_s=10), clock
+    )
 
     for _ in range(10):
-        await screening.screen(question())
+        await before_send.check(question())
     clock.now += 11
-    await screening.screen(question())
+    await before_send.check(question())
 
     assert hook.count == 4
 
@@ -224,8 +226,8 @@ async def test_screen_that_refuses_what_was_sent_before_lets_it_pass() -> None:
         async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
-    screening = Screening(Refusing(), References("r1"), Webhooks(), Clock())
+    before_send = BeforeSendCheck(Refusing(), References("r1"), Webhooks(), Clock())
 
-    assert await screening.screen(question("r1")) == "hello"
+    assert await before_send.check(question("r1")) == "hello"
     with pytest.raises(Forbidden, match="body: no"):
-        await screening.screen(question("r2"))
+        await before_send.check(question("r2"))
