@@ -12,7 +12,7 @@ from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
 from chatserver.features.attachments.hot import SendableFiles
-from chatserver.features.attachments.service.sendable import Sendable
+from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
@@ -78,7 +78,7 @@ class GatewayContainer:
     attendance: UserPresence
     watching: PresenceSubscriptions
     before_send: BeforeSendCheck | None
-    sendable: Sendable
+    sendable: AttachmentResolver
     companion_requests: CompanionRequests
 
 
@@ -208,5 +208,7 @@ async def open_gateway_parts(
                 Deltas(hot),
                 members,
             ),
-            sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
+            sendable=AttachmentResolver(
+                SendableFiles(hot), warm.load_file, settings.attachments, clock
+            ),
         )

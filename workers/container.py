@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from chatserver.api.companion_container import CompanionRepositories, make_talks
+from chatserver.api.companion_container import CompanionRepositories, build_companions
 from chatserver.api.invitation_container import make_invitations
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.cold.archive import SegmentObjects
@@ -140,7 +140,7 @@ class WorkerContainer:
     moderation: Moderation
     webhook_events: WebhookEvents
     summaries: Summaries
-    talks: CompanionRepositories
+    companions: CompanionRepositories
     companion_sessions: CompanionSessions
     private: PrivacyContainer
     social: SocialRepositories
@@ -233,7 +233,9 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             Blocks(hot),
         )
         apart = BlockPolicy(rows, blocks)
-        talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
+        companions = build_companions(
+            dynamodb.for_feature("companions"), settings.warm, directory, clock
+        )
         invitations = make_invitations(
             settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
         )
@@ -264,7 +266,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             *bounds,
             restore_revoked=revoking.restore,
             apart=apart,
-            revive=talks.opener.revive,
+            revive=companions.session_opener.create_missing_chat,
             invitations=invitations,
             changes=message_changes,
         )
@@ -379,11 +381,11 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 clock,
                 SocialGraph(dynamodb.for_feature("social"), settings.warm),
             ),
-            talks=talks,
+            companions=companions,
             companion_sessions=CompanionSessions(
-                talks.rows,
-                talks.personas,
-                talks.book,
+                companions.session_rows,
+                companions.companion_rows,
+                companions.catalog,
                 opener,
                 hot_membership,
                 turnover,

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from chatserver.api.account_container import AccountContainer, make_people
 from chatserver.api.authentication import Authentication
-from chatserver.api.companion_container import make_talks
+from chatserver.api.companion_container import build_companions
 from chatserver.api.invitation_container import make_invitations
 from chatserver.api.security import Authenticator
 from chatserver.api.social_container import SocialApi, make_social
@@ -29,7 +29,7 @@ from chatserver.domain.ids import GatewayId, new_id
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.service.references import References
-from chatserver.features.attachments.service.sendable import Sendable
+from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.attachments.service.uploads import Uploads
 from chatserver.features.attachments.warm import Attachments
 from chatserver.features.companions.commands import CompanionRequests
@@ -152,7 +152,7 @@ class ApiContainer:
     push_state: PushState
     subscriptions: PushSubscriptions
     muted_chats: MutedChats
-    sendable: Sendable
+    sendable: AttachmentResolver
     companion_requests: CompanionRequests
     uploads: Uploads
     privacy: Privacy
@@ -231,7 +231,9 @@ def _put_together(
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = BlockPolicy(rows, blocks)
-    talks = make_talks(dynamodb.for_feature("companions"), settings.warm, directory, clock)
+    companions = build_companions(
+        dynamodb.for_feature("companions"), settings.warm, directory, clock
+    )
     invitations = make_invitations(
         settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
     )
@@ -258,7 +260,7 @@ def _put_together(
         *bounds,
         restore_revoked=people.revoking.restore,
         apart=apart,
-        revive=talks.opener.revive,
+        revive=companions.session_opener.create_missing_chat,
         invitations=invitations,
         changes=changes,
     )
@@ -410,11 +412,11 @@ def _put_together(
             clock,
             graph,
         ),
-        companions=talks.companions,
+        companions=companions.companions,
         companion_sessions=CompanionSessions(
-            talks.rows,
-            talks.personas,
-            talks.book,
+            companions.session_rows,
+            companions.companion_rows,
+            companions.catalog,
             opener,
             hot_membership,
             turnover,
@@ -442,7 +444,7 @@ def _put_together(
         companion_requests=CompanionRequests(
             TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members
         ),
-        sendable=Sendable(sendable, files.find_file, settings.attachments, clock),
+        sendable=AttachmentResolver(sendable, files.find_file, settings.attachments, clock),
         uploads=Uploads(
             files,
             Files(store),

@@ -30,12 +30,12 @@ async def send_message(
     Raises:
         ChatError: the same error that the protocol returns for the frame.
     """
-    if parts.companion_requests.is_asked(frame.chat):
-        await parts.companion_requests.admit(sender, frame)
+    if parts.companion_requests.needs_budget_check(frame.chat):
+        await parts.companion_requests.check_budget(sender, frame)
     answer = _Answer()
     files: Sequence[frames.Attachment] = ()
     if frame.attachments:
-        files = await parts.sendable.take(sender, ChatId(frame.chat), frame.attachments)
+        files = await parts.sendable.resolve(sender, ChatId(frame.chat), frame.attachments)
     parts.messaging.send(sender, frame, answer, files, is_system=is_system)
     ack = await answer.future
     if frame.durability == "hot":

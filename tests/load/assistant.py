@@ -84,7 +84,7 @@ async def answer(notes: Path) -> None:
     settings = load_settings()
     provider = Watched(settings.assistant.scripted_delta_ms / 1000, notes)
     async with open_worker_parts(settings) as parts:
-        desk = assistant.make_desk(parts, provider)  # type: ignore[arg-type]  # as much as is used
+        desk = assistant.build_context(parts, provider)  # type: ignore[arg-type]  # as much as is used
         running = assistant.Running(settings.assistant.turns_max)
         await assistant.AssistantWorker(parts, desk, running, 0, "load").run()
 
@@ -179,7 +179,7 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
     chats = await make_devices(stack, len(LENGTHS), await make_companion(stack, 1))
     found = {}
     async with open_worker_parts(load_settings()) as parts:
-        history = assistant.make_desk(parts, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
+        history = assistant.build_context(parts, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
             for start in range(0, length, SAID_AT_ONCE):
                 said = range(start, min(length, start + SAID_AT_ONCE))

@@ -28,20 +28,20 @@ class CompanionRequests:
         self,
         budgets: TokenBudgets,
         references: HotMembership,
-        answers: Deltas,
+        streams: Deltas,
         members: MemberCheck,
     ) -> None:
         self._budgets = budgets
         self._references = references
-        self._answers = answers
+        self._streams = streams
         self._members = members
 
     @staticmethod
-    def is_asked(chat: str) -> bool:
+    def needs_budget_check(chat: str) -> bool:
         """Return whether messages to this chat need a budget check."""
         return is_session_chat(chat)
 
-    async def admit(self, user: UserId, frame: frames.Send) -> None:
+    async def check_budget(self, user: UserId, frame: frames.Send) -> None:
         """Check that the user may send a message to a companion now.
 
         Guarantees:
@@ -60,7 +60,7 @@ class CompanionRequests:
             if await self._references.find_digest(chat, user, Ref(frame.ref)) is None:
                 raise
         except Unavailable as exc:
-            log.warning("asking.budget_unknown", error=exc.message)
+            log.warning("companion_budget.check_failed", error=exc.message)
 
     async def stop(self, user: UserId, frame: frames.StopTurn) -> frames.Ok:
         """Stop the response in progress, if any.
@@ -74,7 +74,7 @@ class CompanionRequests:
         chat = ChatId(frame.chat)
         await self._members.get_reader(chat, user)
         if is_session_chat(chat):
-            await self._answers.stop(chat)
+            await self._streams.stop(chat)
         return frames.Ok(frame.id)
 
     async def join(self, user: UserId, frame: frames.JoinTurn) -> frames.Turn:
@@ -87,8 +87,10 @@ class CompanionRequests:
         """
         chat = ChatId(frame.chat)
         await self._members.get_reader(chat, user)
-        found = await self._answers.find(chat) if is_session_chat(chat) else None
+        found = await self._streams.find(chat) if is_session_chat(chat) else None
         if found is None:
             return frames.Turn(frame.id, chat, "", 0, 0, "")
         end = found.end or msgspec.UNSET
-        return frames.Turn(frame.id, chat, found.turn, found.seq, found.index, found.text, end)
+        return frames.Turn(
+            frame.id, chat, found.response_id, found.seq, found.index, found.text, end
+        )

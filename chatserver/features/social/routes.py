@@ -76,7 +76,7 @@ def page_of_people(parts: ApiContainer, place: str, found: FollowPage) -> Page[F
 
 def link_of(link: Link) -> FileLink:
     """Encode a file link."""
-    return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_looked_at)
+    return FileLink(link.url, link.expires_s, attachment_of(link.file), link.file.is_processed)
 
 
 def social_people_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:

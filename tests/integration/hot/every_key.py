@@ -152,10 +152,10 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
     await lease.claim()
     asked, deltas = PendingResponses(hot, partition), Deltas(hot)
     budgets = TokenBudgets(hot, config.Assistant())
-    await asked.note([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
+    await asked.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
-    await asked._note("0-0", [entry])
-    begun = await asked.begin(lease, chat)
+    await asked._record("0-0", [entry])
+    begun = await asked.start(lease, chat)
     assert begun is not None and begun.seq == 1
     await budgets.reserve(user, chat, "turn", 10)
     await deltas.begin(chat, "turn", begun.seq, 600)
@@ -166,7 +166,7 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
     await asked.postpone(begun, 1)
     if user.endswith("0"):
         await budgets.settle(user, chat, "turn", 5)
-        await asked.end(begun)
+        await asked.finish(begun)
     await lease.release()
 
 
@@ -184,12 +184,12 @@ async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> N
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
     await Blocks(hot).part(users[0], users[1])
     events = EventQueue(hot, hot.keys.partition_of(chat), 1000)
-    await events.feed([b"1", b"2", b"3", b"4"])
-    first, second, third, _ = (await events.list_waiting(100))[-4:]
+    await events.append([b"1", b"2", b"3", b"4"])
+    first, second, third, _ = (await events.list_pending(100))[-4:]
     await events.postpone(first, 9_000_000_000_000)
-    await events.give_up(second, "why")
+    await events.dead_letter(second, "why")
     await events.postpone(third, 1)
-    await events.take_due(1, 100)
+    await events.requeue_due(1, 100)
 
 
 async def use_files(hot: HotClient, owner: UserId) -> None:
@@ -197,7 +197,7 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
     file = File(
         "file-1", owner, ChatId("chat-0"), "a.png", "image/png", 1, "00", 0, 9_000_000_000, "ready"
     )
-    await SendableFiles(hot).put(file, 0.0, is_news=False)
+    await SendableFiles(hot).put(file, 0.0, is_update=False)
     jobs = MediaJobs(hot)
     await jobs.add(file.id)
     await jobs._add(hot.keys.slow_media_jobs(), file.id)
@@ -321,15 +321,15 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     partition = hot.keys.partition_of(chat)
     lease = Lease(hot, partition, "notify", "me", TTL_S, SystemClock())
     await lease.claim()
-    chats, absence = DueChats(hot, lease), PushState(hot)
+    chats, push_state = DueChats(hot, lease), PushState(hot)
     entries = await chats.list_after(await chats.get_place(), 10)
-    assert await chats.note(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
-    (due, _) = sorted(await chats.take(10, 60), key=lambda one: one.chat != chat)
-    await chats.end(due, Seq(1))
-    await absence.find(chat, users)
-    await absence.record_devices(users[0])
-    await absence.record_no_devices(users[1])
-    assert await absence.claim(users[2], "subscription", chat, Seq(2))
+    assert await chats.record(entries[-1].id, {chat: Seq(1), ChatId("other"): Seq(1)}, 0)
+    (due, _) = sorted(await chats.claim_due(10, 60), key=lambda one: one.chat != chat)
+    await chats.finish(due, Seq(1))
+    await push_state.find_needs(chat, users)
+    await push_state.record_devices(users[0])
+    await push_state.record_no_devices(users[1])
+    assert await push_state.claim(users[2], "subscription", chat, Seq(2))
     await lease.release()
 
 

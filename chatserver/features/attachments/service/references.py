@@ -23,7 +23,7 @@ class References:
         self._known = known
         self._clock = clock
 
-    async def keep(self, message: Message) -> None:
+    async def record(self, message: Message) -> None:
         """Add the references of a message to its files.
 
         Guarantees:
@@ -38,7 +38,7 @@ class References:
             )
 
     async def release(self, seq: int, attachments: Sequence[Attachment]) -> None:
-        """Remove the references of message `seq` to its files. Guarantees as for `keep`."""
+        """Remove the references of message `seq` to its files. Guarantees as for `record`."""
         # First the copies: they must not outlive the files.
         await self._known.drop([attachment.id for attachment in attachments])
         for attachment in attachments:

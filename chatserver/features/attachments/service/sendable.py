@@ -20,7 +20,7 @@ def attachment_of(file: File) -> frames.Attachment:
     )
 
 
-class Sendable:
+class AttachmentResolver:
     """Resolves the file ids in a send to attachments. Used by gateways and the API."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Sendable:
         self._settings = settings
         self._clock = clock
 
-    async def take(
+    async def resolve(
         self, sender: UserId, chat: ChatId, ids: Sequence[str]
     ) -> list[frames.Attachment]:
         """Return the attachments of a message that `sender` sends to `chat`.
@@ -52,8 +52,8 @@ class Sendable:
             raise BadRequest(f"attachments: at most {self._settings.per_message_max}")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: one is there twice")
-        taken = []
+        found = []
         for name, known in zip(ids, await self._files.find(ids), strict=True):
             file = known or await self._load_file(name)
-            taken.append(attachment_of(check_sendable(file, sender, chat, self._clock.time())))
-        return taken
+            found.append(attachment_of(check_sendable(file, sender, chat, self._clock.time())))
+        return found

@@ -59,7 +59,7 @@ class ReadAccess(Protocol):
         """Return what a user may read. Raises NotFound."""
 
 
-class Begun(NamedTuple):
+class StartedUpload(NamedTuple):
     """An upload that may start; `form` is None if it is already complete."""
 
     file: File
@@ -111,7 +111,7 @@ class Uploads:
         size: int,
         sha256: str,
         key: str | None = None,
-    ) -> Begun:
+    ) -> StartedUpload:
         """Record an announced upload and return its form.
 
         Guarantees:
@@ -139,15 +139,15 @@ class Uploads:
         await self._readers.get_reader(chat, owner)
         known = await self._rows.create_file(file, self._bounds)
         if known.phase == "ready":
-            return Begun(known, None, 0)
+            return StartedUpload(known, None, 0)
         expires_s = self._settings.upload_s
-        return Begun(known, await self._objects.sign_upload(known, expires_s), expires_s)
+        return StartedUpload(known, await self._objects.sign_upload(known, expires_s), expires_s)
 
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
         """Validate an upload and make it ready to be sent.
 
         Dimensions and thumbnail of an image follow later; `wait_s` is how long to wait for them.
-        `is_looked_at` is true once they are final; if it is false, the same call checks again. The
+        `is_processed` is true once they are final; if it is false, the same call checks again. The
         file may be sent before: its messages keep the fields at the time of sending, and `get_link`
         returns the current ones.
 
@@ -167,12 +167,12 @@ class Uploads:
             if file.phase != "ready":
                 await self._objects.accept(file)
                 file = await self._mark_ready(file)
-                await self._objects.drop_upload(file)
+                await self._objects.delete_upload(file)
         if file.is_unreferenced:
-            file = await self._announce(file)
-        return file if file.is_looked_at else await self._wait_for_look(file, wait_s)
+            file = await self._publish(file)
+        return file if file.is_processed else await self._wait_until_processed(file, wait_s)
 
-    async def _announce(self, file: File) -> File:
+    async def _publish(self, file: File) -> File:
         """Queue the media job of a ready file and publish the file to gateways.
 
         A copy in Redis means that both are done: the job is queued first, so that a retry after a
@@ -181,9 +181,9 @@ class Uploads:
         (known,) = await self._files.find([file.id])
         if known is not None:
             return known
-        if not file.is_looked_at:
+        if not file.is_processed:
             await self._jobs.add(file.id)
-        await self._files.put(file, self._clock.time(), is_news=False)
+        await self._files.put(file, self._clock.time(), is_update=False)
         return file
 
     async def _mark_ready(self, file: File) -> File:
@@ -192,17 +192,17 @@ class Uploads:
         def make_ready(known: File) -> File:
             if known.phase == "ready":
                 return known
-            return dataclasses.replace(known, phase="ready", is_looked_at=not is_image)
+            return dataclasses.replace(known, phase="ready", is_processed=not is_image)
 
         ready = await self._rows.change_file(file.id, make_ready)
         if ready is None:
             raise NotFound(NO_SUCH_FILE)
         return ready
 
-    async def _wait_for_look(self, file: File, wait_s: float) -> File:
+    async def _wait_until_processed(self, file: File, wait_s: float) -> File:
         give_up = self._clock.monotonic() + wait_s
         is_here = True  # in Redis, until a message references it
-        while not file.is_looked_at and self._clock.monotonic() < give_up:
+        while not file.is_processed and self._clock.monotonic() < give_up:
             await asyncio.sleep(POLL_S if is_here else ROW_POLL_S)
             (known,) = await self._files.find([file.id])
             is_here = known is not None

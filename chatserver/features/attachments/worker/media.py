@@ -113,23 +113,23 @@ class MediaWorker:
         lease_s = WAIT_FACTOR * self._settings.thumb_timeout_s + LEASE_MORE_S
         async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
             while True:
-                await self._take_one(reader)
+                await self._run_one(reader)
 
-    async def _take_one(self, reader: JobReader) -> None:
-        job = await reader.take(IDLE_MS)
+    async def _run_one(self, reader: JobReader) -> None:
+        job = await reader.claim(IDLE_MS)
         if job is None:
             return
         if job.tries > TRIES_MAX:
-            log.warning("media.given_up", file=job.file, tries=job.tries)
-            await self._conclude(job, None)
+            log.warning("media.abandoned", file=job.file, tries=job.tries)
+            await self._store_result(job, None)
             return
-        await self._look(job)
+        await self._process(job)
 
-    async def _look(self, job: Job) -> None:
+    async def _process(self, job: Job) -> None:
         file = await self._parts.files.find_file(job.file)
-        if file is None or file.is_looked_at or file.phase != "ready":
+        if file is None or file.is_processed or file.phase != "ready":
             if file is not None:  # a crashed worker may not have published its result
-                await self._tell(file)
+                await self._publish(file)
             await self._jobs.finish(job)
             return
         failpoint("media.before_look")
@@ -150,7 +150,7 @@ class MediaWorker:
         if thumb is not None:
             await self._parts.objects.put_thumb(file, thumb.content)
         failpoint("media.before_conclusion")
-        if not await self._conclude(job, thumb):
+        if not await self._store_result(job, thumb):
             await self._parts.objects.remove(file)  # it was removed meanwhile
 
     async def _find_thumb(self, file: File) -> Thumb | None:
@@ -162,15 +162,15 @@ class MediaWorker:
         cpu_s = None if self._is_slow else FAST_CPU_S
         return await make_thumb(content, self._settings, file.id, cpu_s)
 
-    async def _conclude(self, job: Job, thumb: Thumb | None) -> bool:
+    async def _store_result(self, job: Job, thumb: Thumb | None) -> bool:
         """Store and publish the result of a job; return False if the file is gone."""
 
         def note(file: File) -> File:
             if thumb is None:
-                return dataclasses.replace(file, is_looked_at=True)
+                return dataclasses.replace(file, is_processed=True)
             return dataclasses.replace(
                 file,
-                is_looked_at=True,
+                is_processed=True,
                 has_thumb=True,
                 width=thumb.width,
                 height=thumb.height,
@@ -179,12 +179,12 @@ class MediaWorker:
         file = await self._parts.files.change_file(job.file, note)
         failpoint("media.before_news")
         if file is not None:
-            await self._tell(file)
+            await self._publish(file)
         await self._jobs.finish(job)
         return file is not None
 
-    async def _tell(self, file: File) -> None:
-        await self._parts.sendable.put(file, self._parts.clock.time(), is_news=True)
+    async def _publish(self, file: File) -> None:
+        await self._parts.sendable.put(file, self._parts.clock.time(), is_update=True)
 
 
 async def make_thumb(

@@ -77,7 +77,7 @@ class Sweeper:
         """Remove a file if it is still due, and in any case its due row."""
         file = await self._parts.files.find_file(due.file)
         if file is None or file.due != due.at:
-            await self._parts.files.drop_due(due)
+            await self._parts.files.delete_due(due)
             return False
         await self._parts.sendable.drop([file.id])
         failpoint("sweep.before_objects")

@@ -93,7 +93,7 @@ def limit(memory_bytes: int, cpu_s: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def rehearse() -> None:
+def preload_plugins() -> None:
     """Make a thumbnail of each format, since the libraries load plugins at first use."""
     from PIL import Image
 
@@ -106,7 +106,7 @@ def rehearse() -> None:
         make_thumb(sample.getvalue(), 4, 1)
 
 
-def close_doors() -> None:
+def forbid_files() -> None:
     """Prevent opening files or sockets, after the libraries are loaded."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 
@@ -116,9 +116,9 @@ def main() -> int:
     pixels_max, thumb_px, memory_bytes, cpu_s = map(int, sys.argv[1:5])
     lower_priority()
     limit(memory_bytes, cpu_s)
-    rehearse()
+    preload_plugins()
     content = sys.stdin.buffer.read()
-    close_doors()
+    forbid_files()
     try:
         width, height, thumb = make_thumb(content, pixels_max, thumb_px)
     except Exception as exc:  # noqa: BLE001  a decoder may raise anything; report it to the caller

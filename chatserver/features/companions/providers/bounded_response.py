@@ -55,7 +55,7 @@ class ResponseEnd:
     tokens_out: int | None = None
 
 
-async def speak(
+async def stream_response(
     provider: Provider, ask: Ask, pace: Pace, bounds: BodyBounds, clock: Clock
 ) -> AsyncGenerator[Delta | ResponseEnd]:
     """Yield a model's response as deltas, followed by how it ended.

@@ -10,7 +10,7 @@ is written first and is authoritative. If a process dies midway, the next access
              ─► Redis: chat version ─► devices notified
 
 A session without its chat gets one at the next read of the session or the next message to it
-(`SessionOpener.revive`). If Redis has missed the end of a session, the repair worker
+(`SessionOpener.create_missing_chat`). If Redis has missed the end of a session, the repair worker
 (`workers.repair`) finds it by its change record, as it does for unfinished group changes.
 """
 
@@ -66,22 +66,22 @@ class CompanionSessions:
         self,
         rows: SessionRows,
         companions: CompanionRows,
-        finder: CompanionCatalog,
-        chats: ChatLoader,
-        notes: HotMembership,
-        gates: MembershipPropagation,
+        catalog: CompanionCatalog,
+        chat_loader: ChatLoader,
+        change_records: HotMembership,
+        propagation: MembershipPropagation,
         inboxes: Inboxes,
-        told: RemoteDelivery,
+        delivery: RemoteDelivery,
         clock: Clock,
     ) -> None:
         self._rows = rows
         self._companions = companions
-        self._finder = finder
-        self._chats = chats
-        self._notes = notes
-        self._gates = gates
+        self._catalog = catalog
+        self._chat_loader = chat_loader
+        self._change_records = change_records
+        self._propagation = propagation
         self._inboxes = inboxes
-        self._told = told
+        self._delivery = delivery
         self._clock = clock
 
     async def create(self, user: UserId, companion: CompanionId, ref: Ref) -> Opened:
@@ -141,17 +141,17 @@ class CompanionSessions:
                 return old
             if active is None:
                 raise NotFound(NO_SESSION)
-            note = await self._prepare_end(active)
+            record = await self._prepare_end(active)
             try:
                 old = await self._rows.delete(active, self._now_ms())
             except Conflict:
-                await self._notes.end(note)
+                await self._change_records.end(record)
                 if not await self._is_worth_another_try(active, number, is_named=chat is not None):
                     raise
             else:
                 failpoint("sessions.before_close")
                 await self._close(old)
-                await self._notes.end(note)
+                await self._change_records.end(record)
                 return old
         raise LostRace(CHANGED)
 
@@ -172,17 +172,17 @@ class CompanionSessions:
             following = self._make(user, persona, ref)
             if is_same_request(active.chat, following.chat):
                 return await self._open(active)
-            note = await self._prepare_end(active)
+            record = await self._prepare_end(active)
             try:
                 await self._rows.renew(active, following)
             except Conflict:
-                await self._notes.end(note)
+                await self._change_records.end(record)
                 if not await self._is_worth_another_try(active, number):
                     raise
             else:
                 failpoint("sessions.before_close")
-                await self._gates.finish(active.chat)
-                await self._notes.end(note)
+                await self._propagation.finish(active.chat)
+                await self._change_records.end(record)
                 failpoint("sessions.before_chat")
                 return await self._open(following)
         raise LostRace(CHANGED)
@@ -199,7 +199,7 @@ class CompanionSessions:
             NotFound: the chat is not a session of the user, or there is no such version.
             Conflict: the session is no longer active.
         """
-        found = await self._finder.find_session_by_chat(chat)
+        found = await self._catalog.find_session_by_chat(chat)
         if found is None or found.user != user:
             raise NotFound(NO_SUCH_CHAT)
         if not found.is_active:
@@ -246,21 +246,21 @@ class CompanionSessions:
     async def _open(self, session: CompanionSession) -> Opened:
         """Ensure that the session's chat exists and that the user's devices are notified."""
         persona = await self._companions.get_companion(session.companion, session.ai_version)
-        info = await self._chats.open_session(session, persona.name)
+        info = await self._chat_loader.open_session(session, persona.name)
         body = codec.chat_event_body(info)
         places = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
         )
         for place in places:
             if place.appended:
-                self._told.nudge(place.user, place.seq, place.gateways)
+                self._delivery.nudge(place.user, place.seq, place.gateways)
         return Opened(session, info)
 
     async def _prepare_end(self, active: CompanionSession) -> str:
         """Ensure that the chat exists and record that it may be ended; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
-        await self._chats.open_session(active, persona.name)
-        return await self._notes.begin(active.chat, HOLD_S)
+        await self._chat_loader.open_session(active, persona.name)
+        return await self._change_records.begin(active.chat, HOLD_S)
 
     async def _is_worth_another_try(
         self, read: CompanionSession, number: int, *, is_named: bool = False
@@ -272,7 +272,7 @@ class CompanionSessions:
         )
 
     async def _close(self, old: CompanionSession) -> None:
-        await self._gates.finish(old.chat)
+        await self._propagation.finish(old.chat)
 
     def _now_ms(self) -> int:
         return int(self._clock.time() * 1000)
@@ -283,21 +283,21 @@ class SessionOpener:
 
     def __init__(
         self,
-        finder: CompanionCatalog,
+        catalog: CompanionCatalog,
         companions: CompanionRows,
         directory: Directory,
         clock: Clock,
     ) -> None:
-        self._finder = finder
+        self._catalog = catalog
         self._companions = companions
         self._directory = directory
         self._clock = clock
 
-    async def revive(self, chat: ChatId) -> bool:
+    async def create_missing_chat(self, chat: ChatId) -> bool:
         """Create the chat of an interrupted session start; False if it is not a session."""
         if not is_session_chat(chat):
             return False
-        session = await self._finder.find_session_by_chat(chat)
+        session = await self._catalog.find_session_by_chat(chat)
         if session is None:
             return False
         persona = await self._companions.get_companion(session.companion, session.ai_version)

@@ -25,7 +25,7 @@ import structlog
 from chatserver.domain.ids import ChatId, GatewayId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, ClientError, CorruptData, NotFound, Unavailable
-from chatserver.features.companions.hot.pending_responses import Begun, PendingResponses
+from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import CompanionSession
@@ -36,7 +36,7 @@ from chatserver.features.companions.worker.responder import (
     LeaseLost,
     Responder,
     ResponderContext,
-    pace_of,
+    get_pace,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.amendments import Hidden
@@ -63,7 +63,7 @@ AGAIN_S_MAX = 30.0
 BROKEN_TRIES_MAX = 5  # for failures caused by a bug in this server
 
 
-class Running:
+class ResponseSlots:
     """Number of responses in progress in this process, across partitions."""
 
     def __init__(self, turns_max: int) -> None:
@@ -82,17 +82,17 @@ class AssistantWorker:
     def __init__(
         self,
         parts: WorkerContainer,
-        desk: ResponderContext,
-        running: Running,
+        context: ResponderContext,
+        running: ResponseSlots,
         partition: int,
         owner: str,
     ) -> None:
         self._parts = parts
-        self._desk = desk
+        self._context = context
         self._running = running
         self._lease_s = parts.settings.assistant.lease_s
         self._lease = Lease(parts.hot, partition, "assistant", owner, self._lease_s, parts.clock)
-        self._asked = PendingResponses(parts.hot, partition)
+        self._pending = PendingResponses(parts.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class AssistantWorker:
                     await self._work()
             finally:
                 await self._stop_all()
-                await self._asked.close()
+                await self._pending.close()
 
     async def _stop_all(self) -> None:
         tasks = list(self._tasks.values())
@@ -120,16 +120,16 @@ class AssistantWorker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self) -> None:
-        at = await self._asked.get_heard()
+        at = await self._pending.get_checkpoint()
         while await self._lease.hold():
-            entries = await self._asked.list_after(at, READ_MAX)
+            entries = await self._pending.list_after(at, READ_MAX)
             if entries:
-                await self._asked.note(entries)
+                await self._pending.record(entries)
                 failpoint("assistant.after_note")
                 at = entries[-1].id
             await self._start_due()
             if len(entries) < READ_MAX:
-                await self._asked.wait_after(at, WAIT_MS)
+                await self._pending.wait_after(at, WAIT_MS)
 
     async def _start_due(self) -> None:
         """Start the sessions that are due, up to the process limit."""
@@ -137,94 +137,98 @@ class AssistantWorker:
         if room <= 0:
             return
         now_ms = await self._now_ms()
-        for chat in await self._asked.list_due(now_ms, room + len(self._tasks)):
+        for chat in await self._pending.list_due(now_ms, room + len(self._tasks)):
             if chat not in self._tasks and self._running.room > 0:
                 self._running.count += 1
-                task = asyncio.create_task(self._serve(chat), name=f"session-{chat}")
+                task = asyncio.create_task(self._process_session(chat), name=f"session-{chat}")
                 self._tasks[chat] = task
-                task.add_done_callback(functools.partial(self._served, chat))
+                task.add_done_callback(functools.partial(self._remove_task, chat))
 
-    def _served(self, chat: ChatId, _: asyncio.Task[None]) -> None:
+    def _remove_task(self, chat: ChatId, _: asyncio.Task[None]) -> None:
         self._running.count -= 1
         del self._tasks[chat]
 
-    async def _serve(self, chat: ChatId) -> None:
+    async def _process_session(self, chat: ChatId) -> None:
         """Process a session until nothing is pending."""
         try:
             while True:
-                begun = await self._asked.begin(self._lease, chat)
-                if begun is None or not await self._do(begun):
+                started = await self._pending.start(self._lease, chat)
+                if started is None or not await self._process_step(started):
                     return
         except ChatError as exc:  # Redis failed: the session is due again later
             log.warning("assistant.failed", chat=chat, error=exc.message)
 
-    async def _do(self, begun: Begun) -> bool:
+    async def _process_step(self, started: StartedResponse) -> bool:
         """Process one step of a session and record it; return whether more is pending."""
         try:
-            await self._step(begun)
+            await self._step(started)
         except Again as exc:
-            await self._postpone(begun, exc.wait_s)
+            await self._postpone(started, exc.wait_s)
             return False
         except LeaseLost:
             return False
         except Unavailable as exc:
-            log.warning("assistant.again", chat=begun.chat, error=exc.message)
-            await self._postpone(begun, min(AGAIN_S * 2 ** min(begun.tries, 10), AGAIN_S_MAX))
+            log.warning("assistant.again", chat=started.chat, error=exc.message)
+            await self._postpone(started, min(AGAIN_S * 2 ** min(started.tries, 10), AGAIN_S_MAX))
             return False
         except Exception:
-            log.exception("assistant.crashed", chat=begun.chat)
-            if begun.tries < BROKEN_TRIES_MAX:
-                await self._postpone(begun, AGAIN_S * 2**begun.tries)
+            log.exception("assistant.crashed", chat=started.chat)
+            if started.tries < BROKEN_TRIES_MAX:
+                await self._postpone(started, AGAIN_S * 2**started.tries)
                 return False
             # It would fail forever; the session continues with its next message.
-            await self._give_up(begun)
-        return await self._asked.end(begun)
+            await self._give_up(started)
+        return await self._pending.finish(started)
 
-    async def _give_up(self, begun: Begun) -> None:
+    async def _give_up(self, started: StartedResponse) -> None:
         """Send the user a failure message if possible. Raises Unavailable."""
         with contextlib.suppress(ClientError, CorruptData):
-            session = await self._desk.book.find_session_by_chat(begun.chat)
-            if session is not None and begun.seq:
-                await self._answering(session, begun).give_up()
+            session = await self._context.catalog.find_session_by_chat(started.chat)
+            if session is not None and started.seq:
+                await self._responder_for(session, started).give_up()
 
-    def _answering(self, session: CompanionSession, begun: Begun) -> Responder:
-        return Responder(self._desk, self._asked, session, begun, lambda: self._lease.left_s() > 0)
+    def _responder_for(self, session: CompanionSession, started: StartedResponse) -> Responder:
+        return Responder(
+            self._context, self._pending, session, started, lambda: self._lease.left_s() > 0
+        )
 
-    async def _postpone(self, begun: Begun, wait_s: float) -> None:
+    async def _postpone(self, started: StartedResponse, wait_s: float) -> None:
         metrics.TURNS.labels("again").inc()
         due_ms = await self._now_ms() + int(jittered(wait_s) * 1000)
-        await self._asked.postpone(begun, due_ms)
+        await self._pending.postpone(started, due_ms)
 
     async def _now_ms(self) -> int:
         """Return the Redis time, the clock of the due times that `note_asked` writes."""
         hot = self._parts.hot
         return await hot.time_ms(hot.keys.asked(self._lease.partition))
 
-    async def _step(self, begun: Begun) -> None:
+    async def _step(self, started: StartedResponse) -> None:
         was_dropped = False
-        if begun.changed:  # first, because an erased user's session may no longer exist
-            was_dropped = await self._desk.remembering.forget(begun.chat, begun.changed)
-        session = await self._desk.book.find_session_by_chat(begun.chat)
+        if started.changed:  # first, because an erased user's session may no longer exist
+            was_dropped = await self._context.session_memory.forget(started.chat, started.changed)
+        session = await self._context.catalog.find_session_by_chat(started.chat)
         if session is None:
-            if begun.tries < UNKNOWN_TRIES_MAX:
+            if started.tries < UNKNOWN_TRIES_MAX:
                 raise Unavailable("the session is not known, or not yet")
-            log.warning("assistant.no_session", chat=begun.chat)
+            log.warning("assistant.no_session", chat=started.chat)
             return
-        if begun.seq:
-            await self._answering(session, begun).run()
+        if started.seq:
+            await self._responder_for(session, started).run()
         elif was_dropped:
             await self._rebuild(session)
 
     async def _rebuild(self, session: CompanionSession) -> None:
         try:
-            persona = await self._desk.book.get_companion(session.companion, session.ai_version)
+            persona = await self._context.catalog.get_companion(
+                session.companion, session.ai_version
+            )
         except NotFound:
             return
         if session.is_active and not persona.is_deleted:
-            await self._desk.remembering.rebuild(session, persona)
+            await self._context.session_memory.rebuild(session, persona)
 
 
-def make_desk(parts: WorkerContainer, providers: Providers) -> ResponderContext:
+def build_context(parts: WorkerContainer, providers: Providers) -> ResponderContext:
     """Build the dependencies for creating responses."""
     settings, hot, clock = parts.settings, parts.hot, parts.clock
     nobody = GatewayId("-")  # a worker has no sessions and no mailbox
@@ -236,7 +240,7 @@ def make_desk(parts: WorkerContainer, providers: Providers) -> ResponderContext:
     return ResponderContext(
         settings=settings,
         clock=clock,
-        book=parts.talks.book,
+        catalog=parts.companions.catalog,
         providers=providers,
         history=history,
         messaging=Messaging(
@@ -255,8 +259,8 @@ def make_desk(parts: WorkerContainer, providers: Providers) -> ResponderContext:
         deltas=Deltas(hot),
         inboxes=parts.inboxes,
         poster=poster,
-        remembering=SessionMemory(
-            settings, clock, pace_of(settings), providers, parts.summaries, history, budgets
+        session_memory=SessionMemory(
+            settings, clock, get_pace(settings), providers, parts.summaries, history, budgets
         ),
     )
 
@@ -267,11 +271,11 @@ async def run_assistant(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = Running(parts.settings.assistant.turns_max)
+    running = ResponseSlots(parts.settings.assistant.turns_max)
     async with open_models(parts.settings.assistant) as providers:
-        desk = make_desk(parts, providers)
+        context = build_context(parts, providers)
 
         async def answer(partition: int) -> None:
-            await AssistantWorker(parts, desk, running, partition, owner).run()
+            await AssistantWorker(parts, context, running, partition, owner).run()
 
         await run_partitions(parts.hot, "assistant", answer)

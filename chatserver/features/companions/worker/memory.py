@@ -23,16 +23,20 @@ from chatserver.domain.text import clean_body
 from chatserver.errors import ChatError, RateLimited
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Companion, CompanionSession, Memory
-from chatserver.features.companions.providers.bounded_response import Pace, ResponseEnd, speak
+from chatserver.features.companions.providers.bounded_response import (
+    Pace,
+    ResponseEnd,
+    stream_response,
+)
 from chatserver.features.companions.providers.interface import Ask, Delta, ModelMessage
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import cut_to_tokens, estimate_tokens
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.companions.worker.prompt_context import (
     PromptMessage,
+    build_prompt_messages,
     choose_old,
-    hear,
-    room_of,
+    compute_room,
 )
 from chatserver.protocol import codec, frames
 from chatserver.service.history.service import History
@@ -94,7 +98,7 @@ class SessionMemory:
         return True
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
-        """Rebuild the summary if the session is long enough. Guarantees as `keep_up`."""
+        """Rebuild the summary if the session is long enough. Guarantees as `update`."""
         ask = frames.History(0, session.chat, limit=self._settings.assistant.context_messages_max)
         try:
             page = await self._history.get_page(session.user, ask)
@@ -102,10 +106,10 @@ class SessionMemory:
         except ChatError as exc:
             log.warning("assistant.summary_failed", chat=session.chat, error=exc.message)
             return
-        said = hear(map(codec.decode_message, page.messages), session.companion)
-        await self.keep_up(session, persona, said, memory)
+        said = build_prompt_messages(map(codec.decode_message, page.messages), session.companion)
+        await self.update(session, persona, said, memory)
 
-    async def keep_up(
+    async def update(
         self,
         session: CompanionSession,
         persona: Companion,
@@ -121,7 +125,7 @@ class SessionMemory:
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
         messages_max = self._settings.assistant.context_messages_max
-        old = choose_old(said, memory, room_of(persona, memory), messages_max)
+        old = choose_old(said, memory, compute_room(persona, memory), messages_max)
         if not old:
             return
         try:
@@ -150,7 +154,7 @@ class SessionMemory:
             if not messages:
                 break
             first = messages[0].seq
-            found = [*hear(messages, session.companion), *found]
+            found = [*build_prompt_messages(messages, session.companion), *found]
         return [one for one in found if one.seq > upto]
 
     async def _summarize(
@@ -167,7 +171,7 @@ class SessionMemory:
         parts = split_parts(old, room)[:PARTS_MAX]
         try:
             for part in parts:
-                text, tokens = await self._ask(persona, text, part)
+                text, tokens = await self._reserve(persona, text, part)
                 upto, spent = part[-1].seq, spent + tokens
         finally:
             # Tokens of completed parts are charged even if a later part fails.
@@ -182,7 +186,7 @@ class SessionMemory:
         ):
             metrics.SUMMARIES.labels("written").inc()
 
-    async def _ask(
+    async def _reserve(
         self, persona: Companion, before: str, part: Sequence[PromptMessage]
     ) -> tuple[str, int]:
         """Return a summary of `before` and `part`, and the number of tokens used."""
@@ -200,7 +204,7 @@ class SessionMemory:
         provider = await self._providers.get_provider(persona.provider)
         text, how = "", ResponseEnd("broken")
         async with contextlib.aclosing(
-            speak(provider, ask, self._pace, bounds, self._clock)
+            stream_response(provider, ask, self._pace, bounds, self._clock)
         ) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Delta):

@@ -52,7 +52,7 @@ class Context:
     tokens: int
 
 
-def hear(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
+def build_prompt_messages(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
     """Return the messages of a session as utterances, in the order given."""
     found = []
     for message in messages:
@@ -70,7 +70,7 @@ def hear(messages: Iterable[Message], companion: str) -> list[PromptMessage]:
     return found
 
 
-def room_of(persona: Companion, memory: Memory | None) -> int:
+def compute_room(persona: Companion, memory: Memory | None) -> int:
     """Return the number of tokens left for messages, after the prompt and the response."""
     used = estimate_tokens(persona.prompt) + persona.answer_tokens_max
     if memory is not None:
@@ -93,7 +93,7 @@ def build_context(
     asked = sorted((one for one in asked if one.reply_to < seq), key=lambda one: one.order)
     if not asked or asked[-1].role == "assistant":
         return None  # every message since the last response was deleted
-    room = room_of(persona, memory)
+    room = compute_room(persona, memory)
     chosen: list[PromptMessage] = []
     for one in reversed(asked):
         tokens = one.tokens
@@ -105,13 +105,13 @@ def build_context(
         room -= tokens
         chosen.append(one)
     chosen.reverse()
-    messages = _in_turns(chosen)
+    messages = _merge_roles(chosen)
     system = persona.prompt + (REMEMBERED + memory.text if memory is not None else "")
     tokens = estimate_tokens(system) + sum(estimate_tokens(each.text) for each in messages)
     return Context(system, messages, tokens)
 
 
-def _in_turns(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
+def _merge_roles(said: Sequence[PromptMessage]) -> tuple[ModelMessage, ...]:
     """Merge consecutive messages of one role; drop everything before the first user message."""
     turns: list[ModelMessage] = []
     for one in said:

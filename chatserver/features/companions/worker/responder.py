@@ -37,11 +37,15 @@ from chatserver.errors import (
     RateLimited,
     Unavailable,
 )
-from chatserver.features.companions.hot.pending_responses import Begun, PendingResponses
+from chatserver.features.companions.hot.pending_responses import PendingResponses, StartedResponse
 from chatserver.features.companions.hot.response_stream import Deltas
-from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyTurns
+from chatserver.features.companions.hot.token_budget import TokenBudgets, TooManyResponses
 from chatserver.features.companions.model import Companion, CompanionSession, Memory
-from chatserver.features.companions.providers.bounded_response import Pace, ResponseEnd, speak
+from chatserver.features.companions.providers.bounded_response import (
+    Pace,
+    ResponseEnd,
+    stream_response,
+)
 from chatserver.features.companions.providers.interface import Ask
 from chatserver.features.companions.providers.registry import Providers
 from chatserver.features.companions.providers.token_estimates import estimate_tokens
@@ -51,7 +55,7 @@ from chatserver.features.companions.worker.prompt_context import (
     Context,
     PromptMessage,
     build_context,
-    hear,
+    build_prompt_messages,
 )
 from chatserver.features.companions.worker.response_publisher import ResponsePublisher
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
@@ -99,7 +103,7 @@ class ResponderContext:
 
     settings: Settings
     clock: Clock
-    book: CompanionCatalog
+    catalog: CompanionCatalog
     providers: Providers
     history: History
     messaging: Messaging
@@ -108,13 +112,13 @@ class ResponderContext:
     deltas: Deltas
     inboxes: Inboxes
     poster: RemoteDelivery
-    remembering: SessionMemory
+    session_memory: SessionMemory
 
 
-class _Heard(NamedTuple):
+class _SessionPage(NamedTuple):
     """A page of the session, the stored summary, and the model context built from both."""
 
-    said: list[PromptMessage]
+    messages: list[PromptMessage]
     memory: Memory | None
     context: Context
 
@@ -124,20 +128,20 @@ class Responder:
 
     def __init__(
         self,
-        desk: ResponderContext,
-        asked: PendingResponses,
+        context: ResponderContext,
+        pending: PendingResponses,
         session: CompanionSession,
-        begun: Begun,
+        started: StartedResponse,
         is_held: Callable[[], bool],
     ) -> None:
-        self._desk = desk
-        self._settings = desk.settings.assistant
-        self._asked = asked
+        self._context = context
+        self._settings = context.settings.assistant
+        self._pending = pending
         self._session = session
-        self._begun = begun
+        self._started = started
         self._is_held = is_held
-        self._turn = new_id()
-        self._ref = Ref(f"ai-{begun.seq}")
+        self._response_id = new_id()
+        self._ref = Ref(f"ai-{started.seq}")
 
     async def run(self) -> None:
         """Create and commit the response.
@@ -154,30 +158,30 @@ class Responder:
         """
         session = self._session
         place = (session.chat, session.companion, self._ref)
-        if await self._desk.references.find_digest(*place) is not None:
+        if await self._context.references.find_digest(*place) is not None:
             metrics.TURNS.labels("none").inc()
             return  # answered by a worker that died before recording it
         persona = await self._find_persona()
         if persona is None:
             await self._fail("", "not_found", FAILED["not_found"])
             return
-        heard = await self._listen(persona)
-        if heard is None:
+        loaded = await self._load(persona)
+        if loaded is None:
             metrics.TURNS.labels("none").inc()
             return
-        reserved = heard.context.tokens + persona.answer_tokens_max
+        reserved = loaded.context.tokens + persona.answer_tokens_max
         user, chat = session.user, session.chat
         try:
-            await self._desk.budgets.reserve(user, chat, self._turn, reserved)
-        except TooManyTurns as exc:
+            await self._context.budgets.reserve(user, chat, self._response_id, reserved)
+        except TooManyResponses as exc:
             raise Again((exc.retry_after_ms or 0) / 1000) from exc
         except RateLimited as exc:
             await self._fail(persona.model, exc.code, f"Sorry, {exc.message}.")
             return
-        spent = await self._answer(persona, heard.context)
-        await self._desk.budgets.settle(user, chat, self._turn, spent)
+        spent = await self._respond(persona, loaded.context)
+        await self._context.budgets.settle(user, chat, self._response_id, spent)
         failpoint("assistant.after_settle")
-        await self._desk.remembering.keep_up(session, persona, heard.said, heard.memory)
+        await self._context.session_memory.update(session, persona, loaded.messages, loaded.memory)
 
     async def give_up(self) -> None:
         """Commit a message that reports an internal failure. Guarantees and errors as `run`."""
@@ -186,122 +190,127 @@ class Responder:
     async def _find_persona(self) -> Companion | None:
         session = self._session
         try:
-            found = await self._desk.book.get_companion(session.companion, session.ai_version)
+            found = await self._context.catalog.get_companion(session.companion, session.ai_version)
         except NotFound:
             return None
         return None if found.is_deleted else found
 
-    async def _listen(self, persona: Companion) -> _Heard | None:
+    async def _load(self, persona: Companion) -> _SessionPage | None:
         session, limit = self._session, self._settings.context_messages_max
         memory, page = await asyncio.gather(
-            self._desk.remembering.find(session.chat),
+            self._context.session_memory.find(session.chat),
             # The user's own view: messages deleted only for this user are not sent to the model.
-            self._desk.history.get_page(session.user, frames.History(0, session.chat, limit=limit)),
+            self._context.history.get_page(
+                session.user, frames.History(0, session.chat, limit=limit)
+            ),
         )
         messages = [codec.decode_message(json) for json in page.messages]
-        if messages and messages[0].seq > self._begun.seq:
+        if messages and messages[0].seq > self._started.seq:
             # So many newer messages exist that the question is on an older page.
-            ask = frames.History(0, session.chat, before=self._begun.seq + 1, limit=limit)
-            page = await self._desk.history.get_page(session.user, ask)
+            ask = frames.History(0, session.chat, before=self._started.seq + 1, limit=limit)
+            page = await self._context.history.get_page(session.user, ask)
             messages = [codec.decode_message(json) for json in page.messages]
-        said = hear(messages, session.companion)
-        context = build_context(persona, memory, said, self._begun.seq)
-        return None if context is None else _Heard(said, memory, context)
+        said = build_prompt_messages(messages, session.companion)
+        context = build_context(persona, memory, said, self._started.seq)
+        return None if context is None else _SessionPage(said, memory, context)
 
     # Model
 
-    async def _answer(self, persona: Companion, context: Context) -> int:
+    async def _respond(self, persona: Companion, context: Context) -> int:
         """Stream the model's response and commit it; return the number of tokens used."""
         settings = self._settings
-        outflow = ResponsePublisher(
-            self._desk.deltas,
-            self._desk.inboxes,
-            self._desk.poster,
+        publisher = ResponsePublisher(
+            self._context.deltas,
+            self._context.inboxes,
+            self._context.poster,
             self._session,
-            self._begun.seq,
-            self._turn,
+            self._started.seq,
+            self._response_id,
             settings.flush_ms / 1000,
         )
-        said = await self._find_said() if self._begun.is_stopped else ""
-        await outflow.begin(settings.answer_s + TTL_SPARE_S)
+        said = await self._find_streamed_text() if self._started.is_stopped else ""
+        await publisher.start(settings.answer_s + TTL_SPARE_S)
         if said:
-            outflow.say(said)
+            publisher.append(said)
         failpoint("assistant.after_begin")
         metrics.TURNS_RUNNING.inc()
         try:
-            how = await self._stream(persona, context, outflow)
-            outflow.hush()
+            how = await self._stream(persona, context, publisher)
+            publisher.flush()
             failpoint("assistant.before_commit")
-            ai = await self._say(persona, context, outflow.text, how)
+            ai = await self._commit_response(persona, context, publisher.text, how)
         except BaseException:
-            outflow.drop()
+            publisher.cancel()
             raise
         finally:
             metrics.TURNS_RUNNING.dec()
         failpoint("assistant.after_commit")
-        await outflow.end(ai.end, settings.join_s)
+        await publisher.end(ai.end, settings.join_s)
         metrics.TURNS.labels(ai.end).inc()
         metrics.TURN_TOKENS.labels("in").inc(ai.tokens_in)
         metrics.TURN_TOKENS.labels("out").inc(ai.tokens_out)
         return ai.tokens_in + ai.tokens_out
 
-    async def _find_said(self) -> str:
+    async def _find_streamed_text(self) -> str:
         """Return the text that a failed worker had streamed when the user stopped it."""
-        found = await self._desk.deltas.find(self._session.chat)
-        return found.text if found is not None and found.seq == self._begun.seq else ""
+        found = await self._context.deltas.find(self._session.chat)
+        return found.text if found is not None and found.seq == self._started.seq else ""
 
     async def _stream(
-        self, persona: Companion, context: Context, outflow: ResponsePublisher
+        self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError | None:
         """Return how the stream ended or why it did not start; None if the user stopped it."""
-        if self._begun.is_stopped:
+        if self._started.is_stopped:
             return None
-        speaking = asyncio.create_task(
-            self._speak(persona, context, outflow), name=f"speak-{self._session.chat}"
+        generation = asyncio.create_task(
+            self._generate(persona, context, publisher),
+            name=f"response-{self._session.chat}",
         )
-        watching = asyncio.create_task(self._watch(outflow), name=f"stop-{self._session.chat}")
+        stop_request = asyncio.create_task(
+            self._wait_for_stop(publisher), name=f"stop-{self._session.chat}"
+        )
         try:
-            await asyncio.wait({speaking, watching}, return_when=asyncio.FIRST_COMPLETED)
-            return speaking.result() if speaking.done() else None
+            await asyncio.wait({generation, stop_request}, return_when=asyncio.FIRST_COMPLETED)
+            return generation.result() if generation.done() else None
         finally:
-            for task in (speaking, watching):
+            for task in (generation, stop_request):
                 task.cancel()
-            await asyncio.gather(speaking, watching, return_exceptions=True)
+            await asyncio.gather(generation, stop_request, return_exceptions=True)
 
-    async def _speak(
-        self, persona: Companion, context: Context, outflow: ResponsePublisher
+    async def _generate(
+        self, persona: Companion, context: Context, publisher: ResponsePublisher
     ) -> ResponseEnd | ChatError:
-        clock, began = self._desk.clock, self._desk.clock.monotonic()
+        clock, began = self._context.clock, self._context.clock.monotonic()
         ask = Ask(persona.model, context.system, context.messages, persona.answer_tokens_max)
-        bounds = self._desk.settings.chats.body_bounds
+        bounds = self._context.settings.chats.body_bounds
         try:
-            provider = await self._desk.providers.get_provider(persona.provider)
-            pieces = speak(provider, ask, pace_of(self._desk.settings), bounds, clock)
+            provider = await self._context.providers.get_provider(persona.provider)
+            pieces = stream_response(provider, ask, get_pace(self._context.settings), bounds, clock)
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
                     if isinstance(piece, ResponseEnd):
                         return piece
-                    if outflow.index == 0:
+                    if publisher.index == 0:
                         metrics.FIRST_DELTA.observe(clock.monotonic() - began)
-                    outflow.say(piece.text)
+                    publisher.append(piece.text)
                     failpoint("assistant.mid_answer")
         except ChatError as exc:
             log.warning("assistant.no_answer", companion=persona.id, error=exc.message)
             return exc
-        raise AssertionError("speaking ends with Spoken")
+        raise AssertionError("generation ends with Spoken")
 
-    async def _watch(self, outflow: ResponsePublisher) -> None:
+    async def _wait_for_stop(self, publisher: ResponsePublisher) -> None:
         """Return when the user requests a stop."""
         while True:
             with contextlib.suppress(Unavailable):  # Redis is down: the response continues
-                if await self._asked.is_stopped(self._begun):
+                if await self._pending.is_stopped(self._started):
                     return
-            await outflow.look()
+            await publisher.refresh_gateways()
             await asyncio.sleep(WATCH_S)
 
     # Message
 
-    async def _say(
+    async def _commit_response(
         self, persona: Companion, context: Context, text: str, how: ResponseEnd | ChatError | None
     ) -> frames.Ai:
         """Commit the response text; return the `ai` field of the message."""
@@ -310,7 +319,7 @@ class Responder:
             ai = frames.Ai(persona.model, "failed", code=code)
             await self._commit(FAILED[code], ai)
             return ai
-        body = clean_body(text, self._desk.settings.chats.body_bounds)
+        body = clean_body(text, self._context.settings.chats.body_bounds)
         tokens_in = None if how is None else how.tokens_in
         tokens_out = None if how is None else how.tokens_out
         ai = frames.Ai(
@@ -333,7 +342,7 @@ class Responder:
     async def _commit(self, body: str, ai: frames.Ai) -> None:
         """Commit the companion's message under the ref derived from the answered message."""
         session = self._session
-        frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._begun.seq)
+        frame = frames.Send(0, session.chat, self._ref, body, reply_to=self._started.seq)
         wait_s = 0.1
         for left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
@@ -341,7 +350,7 @@ class Responder:
             answer = _Answer()
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
-                    self._desk.messaging.send(session.companion, frame, answer, ai=ai)
+                    self._context.messaging.send(session.companion, frame, answer, ai=ai)
                     await answer.future
             except Conflict:
                 return  # already answered by another worker, with a different text
@@ -375,7 +384,7 @@ class _Answer:
             self.future.set_exception(error)
 
 
-def pace_of(settings: Settings) -> Pace:
+def get_pace(settings: Settings) -> Pace:
     """Return the timeouts and retry limits for model calls."""
     assistant = settings.assistant
     return Pace(

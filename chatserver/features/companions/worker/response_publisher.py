@@ -32,48 +32,48 @@ class ResponsePublisher:
     def __init__(
         self,
         deltas: Deltas,
-        boxes: Inboxes,
-        told: RemoteDelivery,
+        inboxes: Inboxes,
+        delivery: RemoteDelivery,
         session: CompanionSession,
         seq: Seq,
-        turn: str,
+        response_id: str,
         flush_s: float,
     ) -> None:
         self._deltas = deltas
-        self._boxes = boxes
-        self._told = told
+        self._inboxes = inboxes
+        self._delivery = delivery
         self._session = session
         self._seq = seq
-        self._turn = turn
+        self._response_id = response_id
         self._flush_s = flush_s
         self._gateways: tuple[GatewayId, ...] = ()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[str] = []
-        self._said: list[str] = []
+        self._buffer: list[str] = []
+        self._streamed: list[str] = []
         self._flushed_at = 0.0
         self.index = 0
 
     @property
     def text(self) -> str:
         """Text of the response so far."""
-        return "".join(self._said)
+        return "".join(self._streamed)
 
-    async def begin(self, ttl_s: float) -> None:
+    async def start(self, ttl_s: float) -> None:
         """Start the response and signal it. Raises Unavailable."""
-        await self._deltas.begin(self._session.chat, self._turn, self._seq, ttl_s)
-        await self.look()
+        await self._deltas.begin(self._session.chat, self._response_id, self._seq, ttl_s)
+        await self.refresh_gateways()
         self._signal("")
 
-    async def look(self) -> None:
+    async def refresh_gateways(self) -> None:
         """Refresh the user's gateways."""
         with contextlib.suppress(ChatError):  # retried at the next refresh
-            (self._gateways,) = await self._boxes.list_gateways([self._session.user])
+            (self._gateways,) = await self._inboxes.list_gateways([self._session.user])
 
-    def say(self, text: str) -> None:
+    def append(self, text: str) -> None:
         """Add a delta."""
-        self._said.append(text)
-        self._waiting.append(text)
+        self._streamed.append(text)
+        self._buffer.append(text)
         if self._timer is not None:
             return
         due = self._flushed_at + self._flush_s
@@ -89,15 +89,15 @@ class ResponsePublisher:
         self._send()
 
     def _send(self) -> None:
-        text = "".join(self._waiting)
-        self._waiting.clear()
+        text = "".join(self._buffer)
+        self._buffer.clear()
         if text:
             self._flushed_at = self._loop.time()
             self.index += 1
             self._deltas.append(self._session.chat, self.index, text)
             self._signal(text)
 
-    def hush(self) -> None:
+    def flush(self) -> None:
         """Flush the buffered text; no delta may follow."""
         if self._timer is not None:
             self._timer.cancel()
@@ -109,13 +109,13 @@ class ResponsePublisher:
 
         The message itself is delivered as an event.
         """
-        self.hush()
+        self.flush()
         self.index += 1
         with contextlib.suppress(ChatError):
             await self._deltas.end(self._session.chat, self.index, how, ttl_s)
         self._signal("", how)
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Cancel the pending flush."""
         if self._timer is not None:
             self._timer.cancel()
@@ -128,10 +128,10 @@ class ResponsePublisher:
             "ai.delta",
             self._session.chat,
             self._session.companion,
-            self._turn,
+            self._response_id,
             self._seq,
             self.index,
             text,
             UNSET if end is None else end,
         )
-        self._told.signal(self._session.user, codec.encode(frame), self._gateways)
+        self._delivery.signal(self._session.user, codec.encode(frame), self._gateways)

@@ -24,7 +24,7 @@ Call = (
 )
 
 
-async def answer_of_companions(parts: WorkerContainer, call: Call) -> msgspec.Struct:
+async def handle_companion_call(parts: WorkerContainer, call: Call) -> msgspec.Struct:
     """Run a gateway's call and return the reply.
 
     Raises:
@@ -34,7 +34,7 @@ async def answer_of_companions(parts: WorkerContainer, call: Call) -> msgspec.St
     match call:
         case rpc.ListCompanions():
             after = None if call.after is None else parse_companion_id(call.after, "after")
-            found, following = await parts.talks.companions.list_page(after, call.limit)
+            found, following = await parts.companions.companions.list_page(after, call.limit)
             return rpc.CompanionsPage([describe_companion(each) for each in found], following)
         case rpc.ListSessions():
             return await _list_sessions(parts, call)

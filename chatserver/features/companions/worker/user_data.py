@@ -17,7 +17,7 @@ async def iter_sessions(parts: WorkerContainer, user: UserId) -> AsyncIterator[C
     """Yield all sessions of a user, active ones first."""
     start = None
     while True:
-        page = await parts.talks.rows.list_all(user, limit=SESSIONS_PAGE, start=start)
+        page = await parts.companions.session_rows.list_all(user, limit=SESSIONS_PAGE, start=start)
         for session in page.items:
             yield session
         start = page.next

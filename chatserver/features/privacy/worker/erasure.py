@@ -293,7 +293,7 @@ class Erasure:
                 await self._rewrite_archive()
                 await self._private.rows.remove_trails(self._user)
                 # Last, because they point to the messages of companions.
-                await self._parts.talks.rows.remove_all(self._user)
+                await self._parts.companions.session_rows.remove_all(self._user)
                 return [Done("check", f"{TIERS}, {DIRECTORY}", "found by another look", 0)]
             await wait_until_persisted(self._parts)
         raise Unavailable("something of the user keeps coming back")

@@ -99,7 +99,7 @@ class SocialFiles:
     async def _change(self, file: str, change: Callable[[File], File]) -> None:
         changed = await self._rows.change_file(file, change)
         if changed is not None:
-            await self._sendable.put(changed, self._clock.time(), is_news=True)
+            await self._sendable.put(changed, self._clock.time(), is_update=True)
 
     async def get_link(self, file: str | None, *, is_thumb: bool) -> Link:
         """Return a signed URL of a picture; the caller must have checked read access.

@@ -107,7 +107,7 @@ async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: Fil
     small = await store.upload(alice, chat, head.ljust(10_000), "a.png", "image/png")
     large = await store.upload(bob, chat, head.ljust(10_001), "b.png", "image/png")
 
-    assert (small.is_looked_at, large.is_looked_at) == (False, True)
+    assert (small.is_processed, large.is_processed) == (False, True)
 
 
 async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -> None:

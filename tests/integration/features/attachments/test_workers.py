@@ -103,7 +103,7 @@ async def test_image_that_was_sent_at_once_is_told_of_later(store: FileWorld) ->
     waiting = asyncio.create_task(store.api.uploads.finish(alice, file.id, 30))
     looked = await store.look(file.id)
 
-    assert (early.is_looked_at, early.has_thumb) == (False, False)
+    assert (early.is_processed, early.has_thumb) == (False, False)
     assert await waiting == looked == await link()
     assert (looked.has_thumb, looked.width is None) == (True, False)
     again = await store.send(alice, chat, file.id)
@@ -202,7 +202,7 @@ async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
     async with running(MediaWorker(store.worker, "slow", usage, is_slow=True).run()):
         after = await store.until_looked_at(hers.id)
 
-    assert before is not None and not before.is_looked_at
+    assert before is not None and not before.is_processed
     assert after.has_thumb
 
 
@@ -219,8 +219,8 @@ async def test_job_of_a_worker_that_was_killed_is_done_by_another(
     assert await asyncio.to_thread(wait) == -signal.SIGKILL
     found = await store.worker.files.find_file(file.id)
     (told,) = await store.worker.sendable.find([file.id])
-    assert found is not None and found.is_looked_at == (place == "media.before_news")
-    assert told is not None and not told.is_looked_at
+    assert found is not None and found.is_processed == (place == "media.before_news")
+    assert told is not None and not told.is_processed
     # Its lease is over: nobody waits for that in a test.
     key = store.worker.hot.keys.media_jobs()
     for entry, *_ in await store.worker.hot.call("XPENDING", key, "media", "-", "+", 10):

@@ -53,7 +53,7 @@ class AssistantWorld:
         """Make a companion of the scripted model, or of another one."""
         wanted = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
-        made = await self.parts.talks.companions.create(id_, Changes(**{**wanted, **more}))
+        made = await self.parts.companions.companions.create(id_, Changes(**{**wanted, **more}))
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:

@@ -1,4 +1,4 @@
-"""Sessions with companions in the workers: what a dead one leaves, and the assistant's book."""
+"""Sessions with companions in the workers: what a dead one leaves, and the assistant's catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Died(BaseException):
 async def begun(parts: WorkerContainer) -> Opened:
     """A session of alice's."""
     wanted = Changes("Ada", "Be kind.", "scripted", "echo")
-    await parts.talks.companions.create("ai-ada", wanted)
+    await parts.companions.companions.create("ai-ada", wanted)
     return await parts.companion_sessions.create(ALICE, ADA, Ref("s1"))
 
 
@@ -110,11 +110,11 @@ async def test_book_finds_the_session_of_a_chat_before_the_index_knows(
     async def blind(chat: ChatId) -> None:
         return None
 
-    monkeypatch.setattr(parts.talks.rows, "find_by_chat", blind)
+    monkeypatch.setattr(parts.companions.session_rows, "find_by_chat", blind)
 
-    found = await parts.talks.book.find_session_by_chat(begun.session.chat)
-    other = await parts.talks.book.find_session_by_chat(ChatId("g-team"))
-    absent = await parts.talks.book.find_session_by_chat(
+    found = await parts.companions.catalog.find_session_by_chat(begun.session.chat)
+    other = await parts.companions.catalog.find_session_by_chat(ChatId("g-team"))
+    absent = await parts.companions.catalog.find_session_by_chat(
         session_chat_id(ALICE, ADA, Ref("never"), 1_795_000_000.0)
     )
 

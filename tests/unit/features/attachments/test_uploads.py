@@ -48,7 +48,7 @@ class _World:
     async def find(self, files: Sequence[str]) -> list[File | None]:
         return [None for _ in files]
 
-    async def put(self, file: File, now_s: float, *, is_news: bool) -> None:
+    async def put(self, file: File, now_s: float, *, is_update: bool) -> None:
         pass
 
     async def sign_upload(self, file: File, lifetime_s: int) -> UploadForm:
@@ -58,7 +58,7 @@ class _World:
         self.checking.append(file.id)
         await self.gate.wait()
 
-    async def drop_upload(self, file: File) -> None:
+    async def delete_upload(self, file: File) -> None:
         pass
 
     async def sign_link(self, file: File, lifetime_s: int) -> str:

@@ -194,17 +194,17 @@ async def test_screened_messages_beyond_the_bound_are_refused() -> None:
 # the policy and the breaker
 
 
-async def test_screen_without_an_answer_follows_the_policy() -> None:
+async def test_check_without_an_answer_follows_the_policy() -> None:
     """Open lets it pass, closed refuses it for now."""
     opened = BeforeSendCheck(Dead(), References(), Webhooks(), Clock())
     closed = BeforeSendCheck(Dead(), References(), Webhooks(before_send_policy="closed"), Clock())
 
-    assert await opened.screen(question()) == "hello"
+    assert await opened.check(question()) == "hello"
     with pytest.raises(Unavailable):
-        await closed.screen(question())
+        await closed.check(question())
 
 
-async def test_screen_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
+async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
     before_send = BeforeSendCheck(
@@ -219,7 +219,7 @@ async def test_screen_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     assert hook.count == 4
 
 
-async def test_screen_that_refuses_what_was_sent_before_lets_it_pass() -> None:
+async def test_check_that_refuses_what_was_sent_before_lets_it_pass() -> None:
     """The retry of a message that was acked is not refused (invariant I11)."""
 
     class Refusing:

@@ -17,7 +17,7 @@ from chatserver.features.companions.providers.bounded_response import (
     Pace,
     RemainingLength,
     ResponseEnd,
-    speak,
+    stream_response,
 )
 from chatserver.features.companions.providers.interface import Ask, Delta, Finish, ModelMessage
 from chatserver.features.companions.providers.scripted import Scripted
@@ -31,13 +31,15 @@ def ask_of(model: str, text: str = "hello", tokens: int = 100) -> Ask:
     return Ask(model, "", (ModelMessage("user", text),), tokens)
 
 
-async def hear(
+async def collect_response(
     ask: Ask, pace: Pace = PACE, bounds: BodyBounds | None = None
 ) -> tuple[str, ResponseEnd]:
     """Return all that is said, and how it ended."""
     pieces = [
         piece
-        async for piece in speak(Scripted(0), ask, pace, bounds or BodyBounds(), SystemClock())
+        async for piece in stream_response(
+            Scripted(0), ask, pace, bounds or BodyBounds(), SystemClock()
+        )
     ]
     *deltas, last = pieces
     assert isinstance(last, ResponseEnd)
@@ -46,7 +48,7 @@ async def hear(
 
 async def test_speaking_answer_comes_whole() -> None:
     """The model's own end."""
-    text, spoken = await hear(ask_of("echo", "how are you?"))
+    text, spoken = await collect_response(ask_of("echo", "how are you?"))
 
     assert (text, spoken.end) == ("You said: how are you?", "done")
     assert spoken.tokens_out == 5
@@ -54,40 +56,42 @@ async def test_speaking_answer_comes_whole() -> None:
 
 async def test_speaking_same_question_same_answer() -> None:
     """A script is no chance."""
-    assert await hear(ask_of("story:7")) == await hear(ask_of("story:7"))
+    assert await collect_response(ask_of("story:7")) == await collect_response(ask_of("story:7"))
 
 
 async def test_speaking_throttled_twice_is_asked_a_third_time() -> None:
     """Bounded tries, before the first delta."""
-    assert (await hear(ask_of("throttle:2")))[0] == "You said: hello"
+    assert (await collect_response(ask_of("throttle:2")))[0] == "You said: hello"
     with pytest.raises(Overloaded):
-        await hear(ask_of("throttle:3"))
+        await collect_response(ask_of("throttle:3"))
 
 
 async def test_speaking_endless_stream_ends_at_the_bound() -> None:
     """In characters, or in tokens, and marked."""
-    text, spoken = await hear(ask_of("endless", tokens=10_000), bounds=BodyBounds(25, 1000))
+    text, spoken = await collect_response(
+        ask_of("endless", tokens=10_000), bounds=BodyBounds(25, 1000)
+    )
     assert (len(text), spoken) == (25, ResponseEnd("length"))
 
-    text, spoken = await hear(ask_of("endless", tokens=2))
+    text, spoken = await collect_response(ask_of("endless", tokens=2))
     assert (len(text), spoken) == (32, ResponseEnd("length"))
 
 
 async def test_speaking_model_that_dies_midway_leaves_what_it_said() -> None:
     """Marked, and not asked again."""
-    assert await hear(ask_of("dies:2")) == ("word1 word2 ", ResponseEnd("broken"))
+    assert await collect_response(ask_of("dies:2")) == ("word1 word2 ", ResponseEnd("broken"))
 
 
 async def test_speaking_model_that_stalls_leaves_what_it_said() -> None:
     """After its deadline."""
     pace = Pace(20.0, 0.05, 60.0, 3, 0.001)
 
-    assert await hear(ask_of("stalls:1"), pace) == ("word1 ", ResponseEnd("late"))
+    assert await collect_response(ask_of("stalls:1"), pace) == ("word1 ", ResponseEnd("late"))
 
 
 async def test_speaking_refusal_is_an_end() -> None:
     """Nothing said, on purpose."""
-    text, spoken = await hear(ask_of("refuse"))
+    text, spoken = await collect_response(ask_of("refuse"))
 
     assert (text, spoken.end) == ("", "refused")
 
@@ -96,7 +100,7 @@ async def test_speaking_refusal_is_an_end() -> None:
 async def test_speaking_unknown_script_is_said_at_once(model: str) -> None:
     """A persona that names no rule."""
     with pytest.raises(ConfigError):
-        await hear(ask_of(model))
+        await collect_response(ask_of(model))
 
 
 async def test_speaking_time_in_all_bounds_the_tries() -> None:
@@ -111,7 +115,7 @@ async def test_speaking_time_in_all_bounds_the_tries() -> None:
             yield Delta("never")
 
     with pytest.raises(Unavailable):
-        async for _ in speak(Silent(), ask_of("any"), pace, BodyBounds(), SystemClock()):
+        async for _ in stream_response(Silent(), ask_of("any"), pace, BodyBounds(), SystemClock()):
             pass
 
     assert 1 <= tries < 10  # each may last a quarter of it, and the pauses grow
@@ -129,7 +133,7 @@ async def test_speaking_closed_early_closes_the_provider() -> None:
             finally:
                 closed.set()
 
-    answer = speak(Talking(), ask_of("any"), PACE, BodyBounds(), SystemClock())
+    answer = stream_response(Talking(), ask_of("any"), PACE, BodyBounds(), SystemClock())
     async with contextlib.aclosing(answer) as pieces:
         async for _ in pieces:
             break
