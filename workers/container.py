@@ -27,8 +27,8 @@ from chatserver.features.attachments.warm import Attachments
 from chatserver.features.companions.service.sessions import CompanionSessions
 from chatserver.features.companions.warm.summaries import Summaries
 from chatserver.features.privacy.cold import ExportFiles
-from chatserver.features.privacy.hot import Traces
-from chatserver.features.privacy.service import Closing
+from chatserver.features.privacy.hot import RedisUserData
+from chatserver.features.privacy.service import Lockout
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
 from chatserver.features.push.warm.muted_chats import MutedChats
@@ -169,9 +169,9 @@ class PrivacyContainer:
     accounts: AccountRows
     blocks: ModerationRows
     exports: ExportFiles
-    traces: Traces
+    traces: RedisUserData
     answers: Answers
-    closing: Closing
+    closing: Lockout
     eraser: TextEraser
     said: UserMessages
 
@@ -441,7 +441,10 @@ def _make_private(
     rows: PersonalRows,
     said: UserMessages,
 ) -> PrivacyContainer:
-    accounts, traces = AccountRows(dynamodb.for_feature("accounts"), settings.warm), Traces(hot)
+    accounts, traces = (
+        AccountRows(dynamodb.for_feature("accounts"), settings.warm),
+        RedisUserData(hot),
+    )
     system = UserId(settings.api.system_user)
     return PrivacyContainer(
         jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
@@ -451,7 +454,7 @@ def _make_private(
         exports=ExportFiles(store),
         traces=traces,
         answers=Answers(hot),
-        closing=Closing(
+        closing=Lockout(
             accounts,
             Revocations(hot, settings.auth.token_s_max),
             SessionEnder(hot, postman),

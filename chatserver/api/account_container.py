@@ -17,8 +17,8 @@ from chatserver.domain.clock import Clock
 from chatserver.features.accounts.service.accounts import Accounts
 from chatserver.features.accounts.service.logins import Logins
 from chatserver.features.accounts.warm import AccountRows
-from chatserver.features.privacy.hot import Traces
-from chatserver.features.privacy.service import Closing
+from chatserver.features.privacy.hot import RedisUserData
+from chatserver.features.privacy.service import Lockout
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.key_sets import KeySets
@@ -46,7 +46,7 @@ class AccountContainer:
     logins: Logins
     revoking: Revoking
     keys: ApiKeys
-    closing: Closing
+    closing: Lockout
     reserved: frozenset[str]
 
 
@@ -100,7 +100,7 @@ def make_people(
         logins=logins,
         revoking=revoking,
         keys=make_api_keys(dynamodb, settings, clock),
-        closing=Closing(rows, revocations, SessionEnder(hot, postman), Traces(hot), clock),
+        closing=Lockout(rows, revocations, SessionEnder(hot, postman), RedisUserData(hot), clock),
         reserved=reserved,
     )
 

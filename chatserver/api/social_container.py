@@ -38,7 +38,7 @@ def make_social(
     hot: HotClient,
     client: DynamoClient,
     graph: SocialGraph,
-    apart: BlockPolicy,
+    block_policy: BlockPolicy,
     objects: Files,
     sendable: SendableFiles,
 ) -> SocialApi:
@@ -49,9 +49,9 @@ def make_social(
     social = Social(
         Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
         LikeQueue(hot, settings.counters.queue_max),
-        apart,
+        block_policy,
         SocialFiles(Attachments(client, warm), sendable, objects, settings.attachments, clock),
-        PostWakeUp(hot).ring,
+        PostWakeUp(hot).notify,
         clock,
     )
     timelines = Timelines(

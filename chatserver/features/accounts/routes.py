@@ -89,10 +89,10 @@ def accounts_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     """Return the routes below ``/v1/auth``; none if local accounts are disabled."""
     if not parts.settings.auth.local_accounts:
         return []
-    return [*_entering(parts), *_leaving(parts)]
+    return [*_login_routes(parts), *_logout_routes(parts)]
 
 
-def _entering(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _login_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     accounts, logins, auth = parts.people.accounts, parts.people.logins, parts.settings.auth
 
     def answer(
@@ -180,7 +180,7 @@ def _known_devices(request: Request[Any, Any, Any], *, is_browser: bool) -> list
     return cookies.device_tokens(request)
 
 
-def _leaving(parts: ApiContainer) -> list[HTTPRouteHandler]:
+def _logout_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     logins, auth = parts.people.logins, parts.settings.auth
 
     @post("/v1/auth/logout", status_code=204, opt={"rule": ANYONE})

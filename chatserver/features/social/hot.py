@@ -84,7 +84,7 @@ class LikeBatches:
         await self._hot.call("XTRIM", self._key, "MINID", f"{int(ms)}-{int(number) + 1}")
 
 
-def waited_s(oldest: LikeEntry, now_s: float) -> float:
+def get_age_s(oldest: LikeEntry, now_s: float) -> float:
     """Return the age of an entry."""
     return max(0.0, now_s - int(oldest.place.partition("-")[0]) / 1000)
 
@@ -98,7 +98,7 @@ class PostWakeUp:
     def __init__(self, hot: HotClient) -> None:
         self._hot = hot
 
-    async def ring(self) -> None:
+    async def notify(self) -> None:
         """Wake the workers up."""
         await self._hot.call("INCR", self._hot.keys.social_posts())
 

@@ -23,8 +23,8 @@ from chatserver.features.attachments.service.uploads import Link
 from chatserver.features.social.model import (
     POST_CHARS_MAX,
     POST_PATTERN,
-    Line,
     PostId,
+    PostRef,
     parse_post_id,
 )
 from chatserver.features.social.service.pictures import space_of
@@ -303,19 +303,19 @@ def _like_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
         """List the users who like a post, by id."""
         place = f"likes of {post} for {actor}"
         start = parts.cursors.open(place, cursor, Start)
-        line = Line(parse_post_id(post), user)
-        found = await graph.list_likes(actor, line, start, limit)
+        post_ref = PostRef(parse_post_id(post), user)
+        found = await graph.list_likes(actor, post_ref, start, limit)
         return page_of_people(parts, place, found)
 
     @put("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def like(user: PathId, post: PathPost, actor: Actor) -> None:
         """Like a post. The count is updated within seconds."""
-        await graph.like(actor, Line(parse_post_id(post), user))
+        await graph.like(actor, PostRef(parse_post_id(post), user))
 
     @delete("/v1/users/{user:str}/posts/{post:str}/like", status_code=204, opt={"rule": WRITE})
     async def unlike(user: PathId, post: PathPost, actor: Actor) -> None:
         """Remove the caller's like from a post."""
-        await graph.unlike(actor, Line(parse_post_id(post), user))
+        await graph.unlike(actor, PostRef(parse_post_id(post), user))
 
     return [list_likes, like, unlike]
 
@@ -330,7 +330,7 @@ def _timeline_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
             raise NotFound("timeline: only one's own can be read")
         place = f"timeline of {actor}"
         start = parts.cursors.open(place, cursor, list[str])
-        before = None if start is None else Line(PostId(start[0]), start[1])
+        before = None if start is None else PostRef(PostId(start[0]), start[1])
         found, after = await parts.social.timelines.read(actor, before, limit)
         following = None if after is None else [after.post, after.author]
         items = [_shown(each) for each in found]

@@ -176,7 +176,7 @@ async def use_likes(hot: HotClient) -> None:
     queue = LikeQueue(hot, 100)
     await queue.check_room(post)
     await queue.add(post, 1)
-    await PostWakeUp(hot).ring()
+    await PostWakeUp(hot).notify()
 
 
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:

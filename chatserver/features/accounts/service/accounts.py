@@ -55,8 +55,8 @@ class Accounts:
         rows: AccountRows,
         passwords: Passwords,
         logins: Logins,
-        endings: Revoking,
-        tries: LoginAttempts,
+        revocation: Revoking,
+        attempts: LoginAttempts,
         devices: DeviceTokens,
         settings: Auth,
         clock: Clock,
@@ -65,8 +65,8 @@ class Accounts:
         self._rows = rows
         self._passwords = passwords
         self._logins = logins
-        self._endings = endings
-        self._tries = tries
+        self._revocation = revocation
+        self._attempts = attempts
         self._devices = devices
         self._settings = settings
         self._clock = clock
@@ -95,7 +95,7 @@ class Accounts:
         """
         if self._settings.registration == "closed":
             raise Forbidden("registration is closed here")
-        await self._tries.take_entry(network_of(address))
+        await self._attempts.take_entry(network_of(address))
         user = parse_user_name(user_name)
         attempt = LoginAttempt(user, network_of(address), is_known=False)
         if user in self._reserved:
@@ -109,7 +109,7 @@ class Accounts:
         except Conflict:
             if key is None:
                 raise
-            again = await self._find_again(attempt, text, shown, login, key)
+            again = await self._find_previous(attempt, text, shown, login, key)
             if again is None:
                 raise
             return self._with_device(again)
@@ -119,7 +119,7 @@ class Accounts:
         token = self._devices.make(grant.user, device)
         return dataclasses.replace(grant, device_token=token)
 
-    async def _find_again(
+    async def _find_previous(
         self, attempt: LoginAttempt, password: str, name: str | None, login: Login, key: str
     ) -> Grant | None:
         """Return the tokens granted to an earlier identical request; None if there was none.
@@ -130,17 +130,17 @@ class Accounts:
         user = attempt.account
         if await self._rows.find_login(user, login.login) is None:
             return None
-        attempt = await self._tries.begin(attempt)
+        attempt = await self._attempts.begin(attempt)
         stored = await self._rows.find_credential(user)
         if not await self._passwords.verify(stored.hash if stored else None, password, attempt):
             return None
-        await self._tries.take_back(attempt)
+        await self._attempts.take_back(attempt)
         record = await self._rows.find_user(user)
         if record is None or record.name != name:
             return None
         if record.banned_ms is not None:
             raise Banned(BANNED)
-        return await self._logins.find_again(user, login.name, key)
+        return await self._logins.find_previous(user, login.name, key)
 
     async def create(self, user: UserId, name: str | None) -> None:
         """Create an account without a password, on behalf of the host application.
@@ -167,7 +167,7 @@ class Accounts:
         text = self._passwords.parse(password, user)
         hash_ = await self._passwords.hash(text, LoginAttempt(user, "host", is_known=True))
         await self._rows.set_hash(user, hash_, self._now_ms())
-        await self._endings.end_all(user, "the password was changed")
+        await self._revocation.end_all(user, "the password was changed")
 
     async def log_in(
         self,
@@ -196,12 +196,12 @@ class Accounts:
         try:
             user = parse_user_name(user_name)
         except BadRequest:
-            await self._tries.take_entry(network)
+            await self._attempts.take_entry(network)
             raise Unauthenticated(WRONG) from None  # no account has such a name
         known = self._devices.find_device(device_tokens, user)
         # Known devices share a limit per account, separate from the limit of their network.
-        await self._tries.take_entry(network if known is None else f"u-{user}")
-        attempt = await self._tries.begin(
+        await self._attempts.take_entry(network if known is None else f"u-{user}")
+        attempt = await self._attempts.begin(
             LoginAttempt(user, network if known is None else known, known is not None)
         )
         find = functools.partial(self._rows.find_credential, user)
@@ -213,7 +213,7 @@ class Accounts:
             raise Unauthenticated(WRONG)
         if record.banned_ms is not None:
             raise Banned(BANNED)
-        await self._tries.take_back(attempt)
+        await self._attempts.take_back(attempt)
         grant = await self._logins.begin(user, _device_name(device), key)
         await self._check_unchanged(user, grant, stored.changed_ms)
         if self._passwords.is_outdated(stored.hash):
@@ -231,7 +231,7 @@ class Accounts:
         """End a new login if the password was changed while it was created."""
         now = await self._rows.find_credential(user)
         if now is None or now.changed_ms != changed_ms:
-            await self._endings.end_logins(user, [grant.login], "the password was changed")
+            await self._revocation.end_logins(user, [grant.login], "the password was changed")
             raise Unauthenticated(WRONG)
 
     async def change_password(
@@ -250,7 +250,7 @@ class Accounts:
             RateLimited: too many attempts.
             Unavailable: the password may be changed while other logins continue; retry.
         """
-        attempt = await self._tries.begin(_logged_in(user))
+        attempt = await self._attempts.begin(_logged_in(user))
         stored = await self._rows.find_credential(user)
         if stored is None:
             raise NotFound("password: this user has none here")
@@ -261,8 +261,8 @@ class Accounts:
                 raise Conflict("password: was changed by another request")
         elif not await self._passwords.verify(stored.hash, text, attempt):
             raise Forbidden("current: is not the password")
-        await self._tries.take_back(attempt)
-        await self._endings.end_all(user, "the password was changed", but=login)
+        await self._attempts.take_back(attempt)
+        await self._revocation.end_all(user, "the password was changed", but=login)
 
     async def check_password(self, user: UserId, password: str | None) -> bool:
         """Return whether the user has a password here; if so, `password` must match it.
@@ -274,10 +274,10 @@ class Accounts:
         stored = await self._rows.find_credential(user)
         if stored is None:
             return False
-        attempt = await self._tries.begin(_logged_in(user))
+        attempt = await self._attempts.begin(_logged_in(user))
         if not await self._passwords.verify(stored.hash, password or "", attempt):
             raise Forbidden("password: is not the password")
-        await self._tries.take_back(attempt)
+        await self._attempts.take_back(attempt)
         return True
 
     # profile

@@ -60,18 +60,18 @@ class Logins:
     def __init__(
         self,
         rows: AccountRows,
-        minter: Tokens,
-        refreshing: RefreshTokens,
+        tokens: Tokens,
+        refresh_tokens: RefreshTokens,
         parse: Callable[[str], RefreshToken],
-        endings: Revoking,
+        revocation: Revoking,
         settings: Auth,
         clock: Clock,
     ) -> None:
         self._rows = rows
-        self._minter = minter
-        self._refreshing = refreshing
+        self._tokens = tokens
+        self._refresh_tokens = refresh_tokens
         self._parse = parse
-        self._endings = endings
+        self._revocation = revocation
         self._settings = settings
         self._clock = clock
 
@@ -80,7 +80,7 @@ class Logins:
     def new_login(self, user: UserId, name: str | None, key: str | None = None) -> Login:
         """Return a new login, which has no effect until it is stored."""
         now = self._clock.time()
-        seed = base64.urlsafe_b64encode(self._refreshing.new_seed()).decode()
+        seed = base64.urlsafe_b64encode(self._refresh_tokens.new_seed()).decode()
         return Login(
             user=user,
             login=new_id().lower() if key is None else _id_of(user, key),
@@ -102,7 +102,7 @@ class Logins:
             Conflict: `key` was used for another request, or its login was refreshed or has ended.
             Unavailable: no tokens were issued.
         """
-        if key is not None and (again := await self.find_again(user, name, key)) is not None:
+        if key is not None and (again := await self.find_previous(user, name, key)) is not None:
             return again
         now = self._clock.time()
         live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
@@ -110,17 +110,17 @@ class Logins:
         if surplus > 0:
             live.sort(key=lambda row: row.seen_ms)
             oldest = [row.login for row in live[:surplus]]
-            await self._endings.end_logins(user, oldest, "too many devices are logged in")
+            await self._revocation.end_logins(user, oldest, "too many devices are logged in")
         login = self.new_login(user, name, key)
         if await self._rows.create_login(login):
             return self.grant(login)
         # A concurrent identical request created the login first.
-        again = None if key is None else await self.find_again(user, name, key)
+        again = None if key is None else await self.find_previous(user, name, key)
         if again is None:
             raise Unavailable("login: could not begin; try again")
         return again
 
-    async def find_again(self, user: UserId, name: str | None, key: str) -> Grant | None:
+    async def find_previous(self, user: UserId, name: str | None, key: str) -> Grant | None:
         """Return the tokens granted for a key before; the caller must have checked the password.
 
         Raises:
@@ -143,9 +143,9 @@ class Logins:
         return Grant(
             user=user,
             login=login.login,
-            token=self._minter.mint(user, ttl_s, login.login),
+            token=self._tokens.mint(user, ttl_s, login.login),
             expires_at=now + ttl_s,
-            refresh_token=self._refreshing.make(user, login.login, login.generation, seed),
+            refresh_token=self._refresh_tokens.make(user, login.login, login.generation, seed),
             refresh_expires_at=login.expires_at,
         )
 
@@ -191,7 +191,7 @@ class Logins:
 
     def _is_genuine(self, token: RefreshToken, login: Login) -> bool:
         seed = base64.urlsafe_b64decode(login.seed)
-        return len(seed) > 0 and self._refreshing.is_genuine(token, seed)
+        return len(seed) > 0 and self._refresh_tokens.is_genuine(token, seed)
 
     async def _check_user(self, user: UserId) -> None:
         record = await self._rows.find_user(user)
@@ -203,7 +203,7 @@ class Logins:
     async def _end_stolen(self, user: UserId, login: Login) -> None:
         log.warning("logins.refresh_token_reused", user=user, login=login.login)
         why = "a refresh token was used twice: log in again"
-        await self._endings.end_logins(user, [login.login], why)
+        await self._revocation.end_logins(user, [login.login], why)
 
     # end
 
@@ -216,7 +216,7 @@ class Logins:
         if login is None:
             await self.log_out_everywhere(user)
         else:
-            await self._endings.end_logins(user, [login], "logged out")
+            await self._revocation.end_logins(user, [login], "logged out")
 
     async def log_out_by_refresh(self, text: str) -> None:
         """End the login of a refresh token; an invalid token is ignored.
@@ -230,7 +230,7 @@ class Logins:
             return
         login = await self._rows.find_login(token.user, token.login)
         if login is not None and login.ended_ms is None and self._is_genuine(token, login):
-            await self._endings.end_logins(token.user, [login.login], "logged out")
+            await self._revocation.end_logins(token.user, [login.login], "logged out")
 
     async def log_out_everywhere(self, user: UserId) -> None:
         """End all logins and revoke all tokens of a user.
@@ -238,7 +238,7 @@ class Logins:
         Raises:
             Unavailable: some may not be ended; retry.
         """
-        await self._endings.end_all(user, "logged out everywhere")
+        await self._revocation.end_all(user, "logged out everywhere")
 
     async def list_live(self, user: UserId) -> list[Login]:
         """Return the user's active logins, most recently used first."""
@@ -255,7 +255,7 @@ class Logins:
         """
         if await self._rows.find_login(user, login) is None:
             raise NotFound("device: does not exist")
-        await self._endings.end_logins(user, [login], reason)
+        await self._revocation.end_logins(user, [login], reason)
 
 
 def _id_of(user: UserId, key: str) -> str:

@@ -47,12 +47,12 @@ TIERS = f"{REDIS}, {MESSAGES}"
 class Erasure:
     """The erasure of one user."""
 
-    def __init__(self, parts: WorkerContainer, held: ClaimedJob) -> None:
+    def __init__(self, parts: WorkerContainer, claimed: ClaimedJob) -> None:
         self._parts = parts
         self._private = parts.private
         self._settings = parts.settings.privacy
-        self._held = held
-        self._user = UserId(held.job.user)
+        self._claimed = claimed
+        self._user = UserId(claimed.job.user)
         self._steps: dict[str, Callable[[], Awaitable[list[Done]]]] = {
             "sessions": self._end_sessions,
             "chats": self._leave_chats,
@@ -75,7 +75,7 @@ class Erasure:
             Unavailable: a store is unavailable, or data keeps reappearing; continue later.
             JobLost: another worker has the job.
         """
-        lines = list(self._held.job.steps)
+        lines = list(self._claimed.job.steps)
         done = {line.step for line in lines}
         for number, (name, step) in enumerate(self._steps.items(), 1):
             if name in done:
@@ -84,9 +84,9 @@ class Erasure:
             lines += await step()
             failpoint(f"erasure.after_{name}")
             progress = 100 * number // len(self._steps)
-            await self._held.note(steps=lines, progress=progress, why="")
+            await self._claimed.update(steps=lines, progress=progress, why="")
         expires_at = int(self._parts.clock.time()) + self._settings.receipt_days * DAY_S
-        await self._held.finish(state="done", progress=100, expires_at=expires_at, why="")
+        await self._claimed.finish(state="done", progress=100, expires_at=expires_at, why="")
 
     # the steps
 
@@ -181,11 +181,11 @@ class Erasure:
         """Remove deleted messages from the archive objects; return the number of chats."""
         chats = await self._private.said.list_chats(self._user)
         for chat in chats:
-            await self._fold(chat)
+            await self._rewrite_chat(chat)
             failpoint("erasure.in_archive")
         return len(chats)
 
-    async def _fold(self, chat: ChatId) -> None:
+    async def _rewrite_chat(self, chat: ChatId) -> None:
         for left in reversed(range(REWRITE_TRIES_MAX)):
             try:
                 await self._parts.archiver.fold(chat)
@@ -210,7 +210,7 @@ class Erasure:
         await wait_until_persisted(self._parts)
         async for session in iter_sessions(self._parts, self._user):
             await self._parts.summaries.drop(session.chat)
-            await self._fold(session.chat)
+            await self._rewrite_chat(session.chat)
         return [
             Done("companions", TIERS, "answers of companions whose text is gone", answers),
             Done("companions", SESSIONS, "sessions with companions", sessions),
@@ -240,8 +240,8 @@ class Erasure:
         for name in names:
             job = await self._private.jobs.find(name)
             if job is not None:
-                await self._private.jobs.drop_waiting(job)
-                await self._private.jobs.drop(name, job.expires_at)
+                await self._private.jobs.delete_waiting(job)
+                await self._private.jobs.delete(name, job.expires_at)
                 if job.state == "running":
                     # Its worker fails to renew the lease, and uploads no more.
                     wait_s = job.until_ms / 1000 - self._parts.clock.time()
@@ -257,9 +257,12 @@ class Erasure:
         return [Done("reports", DIRECTORY, "reports, of which the reporter's id stays", len(names))]
 
     async def _remove_traces(self) -> list[Done]:
-        return [Done("traces", REDIS, what, count) for what, count in (await self._scrub()).items()]
+        return [
+            Done("traces", REDIS, what, count)
+            for what, count in (await self._delete_from_redis()).items()
+        ]
 
-    async def _scrub(self) -> dict[str, int]:
+    async def _delete_from_redis(self) -> dict[str, int]:
         traces, user = self._private.traces, self._user
         chats = [session.chat async for session in iter_sessions(self._parts, user)]
         return {
@@ -285,7 +288,7 @@ class Erasure:
         for _ in range(PASSES_MAX):
             await asyncio.sleep(max(self._settings.settle_s, told_s))
             found, _ = await self._erase_once(1)
-            found += sum((await self._scrub()).values())
+            found += sum((await self._delete_from_redis()).values())
             found += sum(done.count for done in await SocialData(self._parts, self._user).erase())
             found += await self._private.rows.remove_rows(self._user)
             await self._private.traces.remove_keys(self._user)
@@ -299,11 +302,11 @@ class Erasure:
         raise Unavailable("something of the user keeps coming back")
 
 
-def eraser_of(parts: WorkerContainer, owner: str) -> JobWorker:
+def make_erasure_worker(parts: WorkerContainer, owner: str) -> JobWorker:
     """Return the job worker for erasures."""
 
-    async def erase(held: ClaimedJob) -> None:
-        await Erasure(parts, held).run()
+    async def erase(claimed: ClaimedJob) -> None:
+        await Erasure(parts, claimed).run()
 
     return JobWorker(parts, owner, "erasure", erase, None)
 
@@ -314,4 +317,4 @@ async def run_erasures(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: a store is unavailable; start again.
     """
-    await eraser_of(parts, owner).run()
+    await make_erasure_worker(parts, owner).run()

@@ -70,7 +70,7 @@ class ExportWorker:
         self._private = parts.private
         self._settings = parts.settings.privacy
 
-    async def make(self, held: ClaimedJob) -> None:
+    async def make(self, claimed: ClaimedJob) -> None:
         """Build and upload the export of a job.
 
         Raises:
@@ -79,48 +79,52 @@ class ExportWorker:
             Unavailable: a store is unavailable; retry.
             JobLost: another worker has the job, or its user is erased.
         """
-        job = held.job
+        job = claimed.job
         await wait_until_persisted(self._parts)
-        async with open_zip(self._settings.export_bytes_max) as book:
-            await self._write(book, held)
+        async with open_zip(self._settings.export_bytes_max) as archive:
+            await self._write(archive, claimed)
             failpoint("export.before_upload")
-            content, size = await book.finish()
-            await held.note(progress=90)
+            content, size = await archive.finish()
+            await claimed.update(progress=90)
             await self._private.exports.put(job.id, content, size)
         failpoint("export.after_upload")
         expires_at = int(self._parts.clock.time()) + self._settings.export_days * DAY_S
         try:
-            await held.finish(state="ready", progress=100, size=size, expires_at=expires_at, why="")
+            await claimed.finish(
+                state="ready", progress=100, size=size, expires_at=expires_at, why=""
+            )
         except JobLost:
             if await self._private.jobs.find(job.id) is None:
                 await self._private.exports.remove(job.id)  # its user is erased
             raise
 
-    async def _write(self, book: ExportZip, held: ClaimedJob) -> None:
-        user = UserId(held.job.user)
-        await book.put_text("README.txt", README.encode())
-        await book.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
-        await book.put_lines("devices.jsonl", self._iter_devices(user))
-        await book.put_lines("chats.jsonl", self._iter_chats(user))
-        await held.note(progress=10)
-        await book.put_lines("messages.jsonl", self._iter_messages(user))
-        await book.put_lines("sessions.jsonl", self._iter_sessions(user))
-        await book.put_lines("answers.jsonl", self._iter_answers(user))
-        await self._write_social(book, user)
+    async def _write(self, archive: ExportZip, claimed: ClaimedJob) -> None:
+        user = UserId(claimed.job.user)
+        await archive.put_text("README.txt", README.encode())
+        await archive.put_text("profile.json", msgspec.json.encode(await self._profile_of(user)))
+        await archive.put_lines("devices.jsonl", self._iter_devices(user))
+        await archive.put_lines("chats.jsonl", self._iter_chats(user))
+        await claimed.update(progress=10)
+        await archive.put_lines("messages.jsonl", self._iter_messages(user))
+        await archive.put_lines("sessions.jsonl", self._iter_sessions(user))
+        await archive.put_lines("answers.jsonl", self._iter_answers(user))
+        await self._write_social(archive, user)
         failpoint("export.after_messages")
-        await held.note(progress=50)
+        await claimed.update(progress=50)
         files = await self._list_files(user)
-        await book.put_lines("attachments.jsonl", _one_page([_file_line(each) for each in files]))
+        await archive.put_lines(
+            "attachments.jsonl", _one_page([_file_line(each) for each in files])
+        )
         for number, file in enumerate(files, 1):
-            await self._put_file(book, file)
-            await held.note(progress=50 + 40 * number // len(files))
+            await self._put_file(archive, file)
+            await claimed.update(progress=50 + 40 * number // len(files))
 
-    async def _write_social(self, book: ExportZip, user: UserId) -> None:
+    async def _write_social(self, archive: ExportZip, user: UserId) -> None:
         data = SocialData(self._parts, user)
-        await book.put_lines("following.jsonl", data.iter_edges(is_follower=False))
-        await book.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
-        await book.put_lines("posts.jsonl", data.iter_posts())
-        await book.put_lines("likes.jsonl", data.iter_likes())
+        await archive.put_lines("following.jsonl", data.iter_edges(is_follower=False))
+        await archive.put_lines("followers.jsonl", data.iter_edges(is_follower=True))
+        await archive.put_lines("posts.jsonl", data.iter_posts())
+        await archive.put_lines("likes.jsonl", data.iter_likes())
 
     async def _profile_of(self, user: UserId) -> dict[str, Any]:
         record = await self._private.accounts.find_user(user)
@@ -212,10 +216,10 @@ class ExportWorker:
         found = [await self._parts.files.find_file(name) for name in names]
         return [file for file in found if file is not None and file.phase == "ready"]
 
-    async def _put_file(self, book: ExportZip, file: File) -> None:
+    async def _put_file(self, archive: ExportZip, file: File) -> None:
         pieces = self._parts.objects.iter_pieces(file)
         try:
-            await book.put_pieces(_path_of(file), pieces)
+            await archive.put_pieces(_path_of(file), pieces)
         except ObjectMissing:
             log.warning("export.file_gone", file=file.id)
 
@@ -225,7 +229,7 @@ class ExportWorker:
         over = await jobs.list_kept_before(int(self._parts.clock.time()))
         for id_, expires_at in over:
             await self._private.exports.remove(id_)
-            await jobs.drop(id_, expires_at)
+            await jobs.delete(id_, expires_at)
         return len(over)
 
 
@@ -253,7 +257,7 @@ async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
     yield lines
 
 
-def exporter_of(parts: WorkerContainer, owner: str) -> JobWorker:
+def make_export_worker(parts: WorkerContainer, owner: str) -> JobWorker:
     """Return the job worker for exports."""
     tries_max = parts.settings.privacy.export_tries_max
     return JobWorker(parts, owner, "export", ExportWorker(parts).make, tries_max)
@@ -274,7 +278,7 @@ async def run_exports(parts: WorkerContainer, owner: str) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(exporter_of(parts, owner).run(), name="exports")
+            group.create_task(make_export_worker(parts, owner).run(), name="exports")
             group.create_task(remove_old(), name="old-exports")
     except* ChatError as failures:
         raise failures.exceptions[0] from failures

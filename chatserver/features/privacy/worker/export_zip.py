@@ -79,8 +79,8 @@ class ExportZip:
 async def open_zip(bytes_max: int) -> AsyncIterator[ExportZip]:
     """Open a new ZIP, which is deleted at the end of the block."""
     with tempfile.TemporaryFile() as file:
-        book = ExportZip(file, bytes_max)
+        archive = ExportZip(file, bytes_max)
         try:
-            yield book
+            yield archive
         finally:
-            book.close()
+            archive.close()

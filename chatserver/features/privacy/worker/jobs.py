@@ -50,18 +50,18 @@ class ClaimedJob:
         """Return the current time."""
         return int(self._parts.clock.time() * 1000)
 
-    async def note(self, **changes: Any) -> None:
+    async def update(self, **changes: Any) -> None:
         """Update the job and renew its lease. Raises JobLost."""
         now_ms = self.now_ms()
         changes |= {"until_ms": now_ms + self._hold_ms, "changed_ms": now_ms}
-        if not await self._rows.note(self.job, **changes):
+        if not await self._rows.update(self.job, **changes):
             raise JobLost(f"job {self.job.id}: another worker has it")
 
-    async def keep(self) -> None:
+    async def renew_lease(self) -> None:
         """Renew the lease until cancelled. Raises JobLost."""
         while True:
             await asyncio.sleep(self._hold_ms / 3000)
-            await self.note()
+            await self.update()
 
     async def finish(self, **changes: Any) -> None:
         """Store the final state of the job. Raises JobLost."""
@@ -73,15 +73,15 @@ class ClaimedJob:
         expires_at = self.now_ms() // 1000 + FAILED_KEPT_S
         await self.finish(state="failed", why=why[:500], expires_at=expires_at)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Release the job, so that another worker can claim it at once."""
-        await self._rows.note(self.job, until_ms=0)
+        await self._rows.update(self.job, until_ms=0)
 
-    async def put_back(self, why: str) -> None:
+    async def postpone(self, why: str) -> None:
         """Release the job for a retry after a delay that grows with the number of tries."""
         pause_s = jittered(min(BACKOFF_S_MAX, 0.5 * 2 ** min(self.job.tries, 10)))
         until_ms = self.now_ms() + int(pause_s * 1000)
-        await self._rows.note(self.job, until_ms=until_ms, why=why[:500])
+        await self._rows.update(self.job, until_ms=until_ms, why=why[:500])
 
 
 class JobWorker:
@@ -118,47 +118,47 @@ class JobWorker:
             now_ms = int(self._parts.clock.time() * 1000)
             job = await rows.claim(id_, self._owner, now_ms, int(settings.lease_s * 1000))
             if job is not None:
-                await self._do(ClaimedJob(self._parts, job))
+                await self._run_job(ClaimedJob(self._parts, job))
                 return True
         return False
 
-    async def _do(self, held: ClaimedJob) -> None:
-        job = held.job
-        log.info("job.begun", kind=job.kind, user=job.user, tries=job.tries)
+    async def _run_job(self, claimed: ClaimedJob) -> None:
+        job = claimed.job
+        log.info("job.started", kind=job.kind, user=job.user, tries=job.tries)
         if self._tries_max is not None and job.tries > self._tries_max:
             why = job.why or "it could not be made"
-            await held.fail(f"{why}; ask again, or tell who runs this")
+            await claimed.fail(f"{why}; ask again, or tell who runs this")
             return
         try:
-            async with _kept(held):
-                await self._work(held)
+            async with _lease_renewed(claimed):
+                await self._work(claimed)
         except asyncio.CancelledError:
             with contextlib.suppress(ChatError):  # the lease expires by itself
-                await held.let_go()
+                await claimed.release()
             raise
         except JobLost as exc:
             log.warning("job.lost", kind=job.kind, user=job.user, why=exc.message)
         except ClientError as exc:
             if self._tries_max is None:
-                await held.put_back(exc.message)
+                await claimed.postpone(exc.message)
             else:
-                await held.fail(exc.message)
+                await claimed.fail(exc.message)
             log.warning("job.failed", kind=job.kind, user=job.user, why=exc.message)
         except ChatError as exc:
-            await held.put_back(exc.message)
-            log.warning("job.put_back", kind=job.kind, user=job.user, why=exc.message)
+            await claimed.postpone(exc.message)
+            log.warning("job.postponed", kind=job.kind, user=job.user, why=exc.message)
         else:
-            log.info("job.done", kind=job.kind, user=job.user)
+            log.info("job.finished", kind=job.kind, user=job.user)
 
 
 @contextlib.asynccontextmanager
-async def _kept(held: ClaimedJob) -> AsyncIterator[None]:
+async def _lease_renewed(claimed: ClaimedJob) -> AsyncIterator[None]:
     """Renew the lease of a job during the block; cancel the block if the lease is lost."""
     try:
         async with asyncio.TaskGroup() as group:
-            keeper = group.create_task(held.keep(), name=f"keep-{held.job.id}")
+            renewal = group.create_task(claimed.renew_lease(), name=f"keep-{claimed.job.id}")
             yield
-            keeper.cancel()
+            renewal.cancel()
     except* ChatError as failures:
         raise failures.exceptions[0] from None
 

@@ -73,7 +73,7 @@ class SocialFiles:
         self._settings = settings
         self._clock = clock
 
-    async def take(self, owner: UserId, file: str, use: str) -> None:
+    async def add_use(self, owner: UserId, file: str, use: str) -> None:
         """Record a use of a user's picture. Idempotent.
 
         Raises:
@@ -90,7 +90,7 @@ class SocialFiles:
             raise BadRequest(f"image: must be one of {', '.join(sorted(RASTER_TYPES))}")
         await self._change(file, lambda each: with_message(each, number_of(use), None))
 
-    async def release(self, file: str | None, use: str) -> None:
+    async def remove_use(self, file: str | None, use: str) -> None:
         """Remove a use of a picture. Idempotent."""
         if file is not None:
             now_s = self._clock.time()

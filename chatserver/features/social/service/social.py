@@ -25,10 +25,10 @@ from chatserver.features.social.model import (
     Counts,
     GraphEdge,
     Info,
-    Line,
     Post,
     PostId,
     PostIds,
+    PostRef,
     check_other,
     parse_content,
 )
@@ -99,22 +99,22 @@ class PostViewPage:
 
 
 class Social:
-    """Use cases of the social graph. `announce` wakes up the timeline workers."""
+    """Use cases of the social graph. `wake_workers` wakes up the timeline workers."""
 
     def __init__(
         self,
         rows: Rows,
         queue: LikeQueue,
-        apart: BlockPolicy,
-        files: SocialFiles,
-        announce: Callable[[], Awaitable[None]],
+        block_policy: BlockPolicy,
+        pictures: SocialFiles,
+        wake_workers: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._rows = rows
         self._queue = queue
-        self._apart = apart
-        self._files = files
-        self._announce = announce
+        self._block_policy = block_policy
+        self._pictures = pictures
+        self._wake_workers = wake_workers
         self._clock = clock
         self._ids = PostIds(clock)
 
@@ -165,7 +165,7 @@ class Social:
         """Return a page of a user's followers, by id. Raises as `get_profile`."""
         await self._require(viewer, user)
         page = await self._rows.graph.list_followers(user, start, limit)
-        return await self._people(page.items, page.next)
+        return await self._build_follow_page(page.items, page.next)
 
     async def list_following(
         self, viewer: UserId, user: UserId, start: Start | None, limit: int
@@ -173,9 +173,11 @@ class Social:
         """Return a page of the users that a user follows, by id. Raises as `get_profile`."""
         await self._require(viewer, user)
         page = await self._rows.graph.list_following(user, start, limit)
-        return await self._people(page.items, page.next)
+        return await self._build_follow_page(page.items, page.next)
 
-    async def _people(self, edges: Sequence[GraphEdge], following: Start | None) -> FollowPage:
+    async def _build_follow_page(
+        self, edges: Sequence[GraphEdge], following: Start | None
+    ) -> FollowPage:
         infos = await self._rows.profiles.list_infos([edge.user for edge in edges])
         items = [
             FollowEntry(
@@ -200,9 +202,9 @@ class Social:
         """
         post = Post(self._ids.next(), author, parse_content(content), self._now_ms(), image)
         if image is not None:
-            await self._files.take(author, image, post.id)
+            await self._pictures.add_use(author, image, post.id)
         await self._rows.posts.create_post(post)
-        await self._tell()
+        await self._notify_workers()
         return (await self.see(author, [post]))[0]
 
     async def edit_post(
@@ -220,10 +222,10 @@ class Social:
         image = wanted.get("image")
         if image is not None:
             await self._rows.posts.get_post(author, id_)
-            await self._files.take(author, image, id_)
+            await self._pictures.add_use(author, image, id_)
         before, after = await self._rows.posts.edit_post(author, id_, wanted, self._now_ms())
         if before.image != after.image:
-            await self._files.release(before.image, id_)
+            await self._pictures.remove_use(before.image, id_)
         return (await self.see(author, [after]))[0]
 
     async def delete_post(self, author: UserId, id_: PostId) -> None:
@@ -236,8 +238,8 @@ class Social:
         post = await self._rows.posts.get_post(author, id_)
         if not await self._rows.posts.delete_post(author, id_, self._now_ms()):
             raise NotFound(NO_POST)
-        await self._files.release(post.image, id_)
-        await self._tell()
+        await self._pictures.remove_use(post.image, id_)
+        await self._notify_workers()
 
     async def get_post(self, viewer: UserId, author: UserId, id_: PostId) -> PostView:
         """Return a post.
@@ -288,15 +290,15 @@ class Social:
         """
         await self._require_user(user)
         if file is not None:
-            await self._files.take(user, file, AVATAR)
+            await self._pictures.add_use(user, file, AVATAR)
         before = await self._rows.profiles.put_avatar(user, file)
         if before != file:
-            await self._files.release(before, AVATAR)
+            await self._pictures.remove_use(before, AVATAR)
 
     async def get_avatar_link(self, viewer: UserId, user: UserId, *, is_thumb: bool) -> Link:
         """Return a URL of a user's avatar. Raises as `get_profile`; NotFound if there is none."""
         profile = await self.get_profile(viewer, user)
-        return await self._files.get_link(profile.info.avatar, is_thumb=is_thumb)
+        return await self._pictures.get_link(profile.info.avatar, is_thumb=is_thumb)
 
     async def get_image_link(
         self, viewer: UserId, author: UserId, id_: PostId, *, is_thumb: bool
@@ -304,11 +306,11 @@ class Social:
         """Return a URL of a post's picture. Raises as `get_post`; NotFound if there is none."""
         await self._require_together(viewer, author)
         post = await self._rows.posts.get_post(author, id_)
-        return await self._files.get_link(post.image, is_thumb=is_thumb)
+        return await self._pictures.get_link(post.image, is_thumb=is_thumb)
 
     # Likes
 
-    async def like(self, user: UserId, line: Line) -> None:
+    async def like(self, user: UserId, post_ref: PostRef) -> None:
         """Like a post. The count follows within `counters.flush_s`.
 
         Guarantees:
@@ -321,38 +323,38 @@ class Social:
             Overloaded: the queue of uncounted likes is full.
             Unavailable: the like may or may not have been written.
         """
-        await self._require_together(user, UserId(line.author))
-        await self._rows.posts.get_post(line.author, line.post)
-        await self._queue.check_room(line.post)
-        if not await self._rows.likes.like(user, line, self._now_ms()):
+        await self._require_together(user, UserId(post_ref.author))
+        await self._rows.posts.get_post(post_ref.author, post_ref.post)
+        await self._queue.check_room(post_ref.post)
+        if not await self._rows.likes.like(user, post_ref, self._now_ms()):
             return
         try:
             # A concurrent deletion removes only the likes that exist then, possibly not this one.
-            await self._rows.posts.get_post(line.author, line.post)
-            await self._queue.add(line.post, 1)
+            await self._rows.posts.get_post(post_ref.author, post_ref.post)
+            await self._queue.add(post_ref.post, 1)
         except ChatError:
-            await self._rows.likes.unlike(user, line)
+            await self._rows.likes.unlike(user, post_ref)
             raise
 
-    async def unlike(self, user: UserId, line: Line) -> None:
+    async def unlike(self, user: UserId, post_ref: PostRef) -> None:
         """Remove a like; also from a deleted post. Guarantees and errors as `like`."""
-        await self._queue.check_room(line.post)
-        if not await self._rows.likes.unlike(user, line):
+        await self._queue.check_room(post_ref.post)
+        if not await self._rows.likes.unlike(user, post_ref):
             return
         try:
-            await self._queue.add(line.post, -1)
+            await self._queue.add(post_ref.post, -1)
         except ChatError:
-            await self._rows.likes.like(user, line, self._now_ms())
+            await self._rows.likes.like(user, post_ref, self._now_ms())
             raise
 
     async def list_likes(
-        self, viewer: UserId, line: Line, start: Start | None, limit: int
+        self, viewer: UserId, post_ref: PostRef, start: Start | None, limit: int
     ) -> FollowPage:
         """Return a page of the users who like a post, by id. Raises as `get_post`."""
-        await self._require_together(viewer, UserId(line.author))
-        await self._rows.posts.get_post(line.author, line.post)
-        page = await self._rows.likes.list_likes(line.post, start, limit)
-        return await self._people(page.items, page.next)
+        await self._require_together(viewer, UserId(post_ref.author))
+        await self._rows.posts.get_post(post_ref.author, post_ref.post)
+        page = await self._rows.likes.list_likes(post_ref.post, start, limit)
+        return await self._build_follow_page(page.items, page.next)
 
     # Shared checks
 
@@ -363,16 +365,16 @@ class Social:
 
     async def _require_together(self, viewer: UserId, user: UserId) -> None:
         if viewer != user:
-            await self._apart.require_together(viewer, [user])
+            await self._block_policy.require_together(viewer, [user])
 
     async def _require_user(self, user: UserId) -> None:
         info, _ = await self._rows.profiles.find_profile(user)
         if info is None:
             await self._rows.profiles.make_info(user)
 
-    async def _tell(self) -> None:
+    async def _notify_workers(self) -> None:
         try:
-            await self._announce()
+            await self._wake_workers()
         except ChatError:
             return  # workers poll a little later
 

@@ -18,7 +18,7 @@ from typing import Final
 from chatserver.config import Timeline as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.model import Line, Post, PostId, first_post_id
+from chatserver.features.social.model import Post, PostId, PostRef, first_post_id
 from chatserver.features.social.service.social import PostView, Social
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
@@ -40,7 +40,7 @@ class Timelines:
         posts: SocialPosts,
         graph: SocialGraph,
         merged: Fanouts,
-        eyes: Social,
+        social: Social,
         settings: Settings,
         clock: Clock,
     ) -> None:
@@ -48,14 +48,14 @@ class Timelines:
         self._posts = posts
         self._graph = graph
         self._merged = merged
-        self._eyes = eyes
+        self._social = social
         self._settings = settings
         self._clock = clock
         self._known: tuple[float, list[str]] = (float("-inf"), [])
 
     async def read(
-        self, user: UserId, before: Line | None, limit: int
-    ) -> tuple[list[PostView], Line | None]:
+        self, user: UserId, before: PostRef | None, limit: int
+    ) -> tuple[list[PostView], PostRef | None]:
         """Return a page of a user's timeline, newest first, and the start of the next page.
 
         It contains the posts of the users they follow, and their own.
@@ -72,38 +72,42 @@ class Timelines:
             lines, is_more = await self._list_lines(user, merged, before, size)
             for post in await self._load(user, lines):
                 if len(found) == limit:
-                    return await self._eyes.see(user, found), Line(found[-1].id, found[-1].author)
+                    return await self._social.see(user, found), PostRef(
+                        found[-1].id, found[-1].author
+                    )
                 found.append(post)
             if not is_more:
-                return await self._eyes.see(user, found), None
+                return await self._social.see(user, found), None
             before = lines[-1] if lines else before
-        return await self._eyes.see(user, found), before
+        return await self._social.see(user, found), before
 
-    async def _load(self, user: UserId, lines: list[Line]) -> list[Post]:
+    async def _load(self, user: UserId, lines: list[PostRef]) -> list[Post]:
         """Return the posts of timeline entries, in order, without deleted and unfollowed ones."""
         if not lines:
             return []
         posts, followed = await asyncio.gather(
             self._posts.find_posts(lines),
-            self._graph.find_followed(user, {line.author for line in lines}),
+            self._graph.find_followed(user, {post_ref.author for post_ref in lines}),
         )
-        gone = [line for line in lines if line not in posts]
+        gone = [post_ref for post_ref in lines if post_ref not in posts]
         if gone:
-            await self._lines.remove_lines(user, gone)
+            await self._lines.remove_entries(user, gone)
         seen = followed | {user}
-        return [posts[line] for line in lines if line in posts and line.author in seen]
+        return [
+            posts[post_ref] for post_ref in lines if post_ref in posts and post_ref.author in seen
+        ]
 
     async def _list_lines(
-        self, user: UserId, merged: list[str], before: Line | None, size: int
-    ) -> tuple[list[Line], bool]:
+        self, user: UserId, merged: list[str], before: PostRef | None, size: int
+    ) -> tuple[list[PostRef], bool]:
         """Return the next entries of all sources, newest first, and whether there may be more."""
         after = self._oldest()
         own, *others = await asyncio.gather(
-            self._lines.list_lines(user, before, self._clock.time(), size),
+            self._lines.list_entries(user, before, self._clock.time(), size),
             *(self._list_of(author, before, after, size) for author in merged),
         )
-        sources: list[tuple[list[Line], bool]] = [own, *others]
-        found = {line for lines, _ in sources for line in lines}
+        sources: list[tuple[list[PostRef], bool]] = [own, *others]
+        found = {post_ref for lines, _ in sources for post_ref in lines}
         # Entries below the end of an unfinished page may not be the next ones.
         ends = [lines[-1] for lines, is_more in sources if is_more and lines]
         if not ends and any(is_more for _, is_more in sources):
@@ -113,12 +117,12 @@ class Timelines:
         return lines, bool(ends)
 
     async def _list_of(
-        self, author: str, before: Line | None, after: PostId, size: int
-    ) -> tuple[list[Line], bool]:
+        self, author: str, before: PostRef | None, after: PostId, size: int
+    ) -> tuple[list[PostRef], bool]:
         # Posts of the same instant sort by author: this author's may be before or after `before`.
         upto = None if before is None else before.post
         ids = await self._posts.list_before(author, upto, after, size)
-        return [Line(id_, author) for id_ in ids], len(ids) == size
+        return [PostRef(id_, author) for id_ in ids], len(ids) == size
 
     async def _list_merged(self, user: UserId) -> list[str]:
         """Return the followed authors whose posts are merged, at most `merged_max`."""

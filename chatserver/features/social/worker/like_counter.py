@@ -21,7 +21,7 @@ import structlog
 
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
-from chatserver.features.social.hot import LikeBatches, LikeEntry, waited_s
+from chatserver.features.social.hot import LikeBatches, LikeEntry, get_age_s
 from chatserver.features.social.model import PostId
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
@@ -66,19 +66,19 @@ class CountersWorker:
             Repeatable: entries that are already counted are not counted again.
         """
         waiting = await self._queue.list_waiting(self._settings.batch_max)
-        self._lag.set(waited_s(waiting[0], self._clock.time()) if waiting else 0.0)
+        self._lag.set(get_age_s(waiting[0], self._clock.time()) if waiting else 0.0)
         if not waiting:
             return False
         slots = asyncio.Semaphore(self._settings.writes_in_flight_max)
 
-        async def fold(post: PostId, entries: list[LikeEntry]) -> None:
+        async def count(post: PostId, entries: list[LikeEntry]) -> None:
             async with slots:
-                await self._fold(post, entries)
+                await self._count_post(post, entries)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for post, entries in by_post(waiting).items():
-                    group.create_task(fold(post, entries), name="fold")
+                for post, entries in group_by_post(waiting).items():
+                    group.create_task(count(post, entries), name="count-likes")
         except* ChatError as failures:
             raise failures.exceptions[0] from failures
         failpoint("counters.before_trim")
@@ -86,19 +86,19 @@ class CountersWorker:
         metrics.LIKES_COUNTED.inc(len(waiting))
         return len(waiting) == self._settings.batch_max
 
-    async def _fold(self, post: PostId, entries: list[LikeEntry]) -> None:
+    async def _count_post(self, post: PostId, entries: list[LikeEntry]) -> None:
         while entries:
             failpoint("counters.before_write")
             change = sum(entry.change for entry in entries)
             metrics.LIKE_WRITES.inc()
-            done = await self._likes.fold(post, change, entries[0].place, entries[-1].place)
+            done = await self._likes.add_likes(post, change, entries[0].place, entries[-1].place)
             failpoint("counters.after_write")
             if done.outcome != "known":
                 return  # counted, or the post was deleted
             entries = [entry for entry in entries if entry.place > done.upto]
 
 
-def by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]:
+def group_by_post(entries: Sequence[LikeEntry]) -> dict[PostId, list[LikeEntry]]:
     """Group entries by post, in order."""
     found: dict[PostId, list[LikeEntry]] = {}
     for entry in entries:

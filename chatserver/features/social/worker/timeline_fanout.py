@@ -53,8 +53,8 @@ class TimelineWorker:
         partition = shard % parts.hot.keys.partitions
         work, lease_s = f"timeline-{shard}", self._settings.lease_s
         self._lease = Lease(parts.hot, partition, work, owner, lease_s, parts.clock)
-        self._bell, self._seen = PostWakeUp(parts.hot), -1
-        self._look_at = 0.0
+        self._wake_up, self._seen = PostWakeUp(parts.hot), -1
+        self._poll_at = 0.0
 
     async def run(self) -> None:
         """Process jobs until cancelled.
@@ -68,17 +68,17 @@ class TimelineWorker:
                     await asyncio.sleep(jittered(self._settings.lease_s / 5))
                     continue
                 if await self._is_due() and await self.step():
-                    self._look_at = 0.0
+                    self._poll_at = 0.0
                 else:
                     await asyncio.sleep(self._settings.poll_s)
 
     async def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up or when a poll is due."""
-        told = await self._bell.read()
+        version = await self._wake_up.read()
         now = self._clock.monotonic()
-        if told == self._seen and now < self._look_at:
+        if version == self._seen and now < self._poll_at:
             return False
-        self._seen, self._look_at = told, now + self._settings.look_s
+        self._seen, self._poll_at = version, now + self._settings.look_s
         return True
 
     async def step(self) -> bool:
@@ -89,18 +89,18 @@ class TimelineWorker:
             if job.kind == "gone":
                 await self._remove_likes(job)
             else:
-                await self._bring(job)
+                await self._fan_out(job)
             await self._social.fanouts.finish(job)
         return bool(jobs)
 
     async def _remove_likes(self, job: Job) -> None:
-        while await self._social.likes.remove_some(job.line, LIKES_PAGE) == LIKES_PAGE:
+        while await self._social.likes.remove_some(job.post_ref, LIKES_PAGE) == LIKES_PAGE:
             await self._lease.hold()
 
-    async def _bring(self, job: Job) -> None:
-        author = job.line.author
+    async def _fan_out(self, job: Job) -> None:
+        author = job.post_ref.author
         try:
-            await self._social.posts.get_post(author, job.line.post)
+            await self._social.posts.get_post(author, job.post_ref.post)
         except NotFound:
             return  # the post or its author was deleted
         _, counts = await self._social.profiles.find_profile(author)
@@ -108,21 +108,21 @@ class TimelineWorker:
         # A started fan-out continues as it began, because some followers have the post.
         is_merged = job.place is None and counts.followers > followers_max
         if is_merged:
-            await self._social.fanouts.put_merged(job.line)
+            await self._social.fanouts.put_merged(job.post_ref)
         if job.place is None:
             await self._write(job, [author])  # users see their own posts in their timeline
-        told, place = 0, job.place
-        while not is_merged or told < followers_max:
+        version, place = 0, job.place
+        while not is_merged or version < followers_max:
             page = await self._social.graph.list_followers_after(author, place, self._settings.page)
             if page:
                 failpoint("timeline.before_page")
                 if not is_merged:
                     await self._write(job, page)
                 failpoint("timeline.after_page")
-                await self._tell(job, page)
-                told, place = told + len(page), page[-1]
+                await self._signal_online(job, page)
+                version, place = version + len(page), page[-1]
                 if not is_merged:
-                    await self._social.fanouts.note(job, place)
+                    await self._social.fanouts.save_checkpoint(job, place)
                 failpoint("timeline.after_note")
                 await self._lease.hold()
             if len(page) < self._settings.page:
@@ -132,14 +132,14 @@ class TimelineWorker:
     async def _write(self, job: Job, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * 86_400
         in_flight_max = self._settings.writes_in_flight_max
-        await self._social.timelines.put_lines(users, job.line, ttl, in_flight_max)
+        await self._social.timelines.put_entries(users, job.post_ref, ttl, in_flight_max)
         metrics.TIMELINE_LINES.inc(len(users))
 
-    async def _tell(self, job: Job, users: Sequence[str]) -> None:
+    async def _signal_online(self, job: Job, users: Sequence[str]) -> None:
         """Signal followers who are online; best effort."""
         if self._clock.time() - job.created_ms / 1000 > SIGNALS_S_MAX:
             return
-        frame = codec.encode(frames.PostSignal("post", job.line.author, job.line.post))
+        frame = codec.encode(frames.PostSignal("post", job.post_ref.author, job.post_ref.post))
         names = [UserId(user) for user in users]
         for user, gateways in zip(
             names, await self._parts.inboxes.list_gateways(names), strict=True

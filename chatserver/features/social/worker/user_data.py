@@ -75,10 +75,10 @@ class SocialData:
     async def _end_likes(self) -> int:
         queue, count = LikeQueue(self._parts.hot, self._parts.settings.counters.queue_max), 0
         for name in await self._parts.private.rows.list_names(self._user, LIKED_PREFIX):
-            line = parse_link(name)
-            await queue.check_room(line.post)
-            if await self._social.likes.unlike(self._user, line):
-                await queue.add(line.post, -1)
+            post_ref = parse_link(name)
+            await queue.check_room(post_ref.post)
+            if await self._social.likes.unlike(self._user, post_ref):
+                await queue.add(post_ref.post, -1)
                 count += 1
         return count
 
@@ -118,7 +118,7 @@ class SocialData:
         """Yield the posts that the user likes."""
         names = await self._parts.private.rows.list_names(self._user, LIKED_PREFIX)
         lines = [parse_link(name) for name in names]
-        yield [{"post": line.post, "of": line.author} for line in lines]
+        yield [{"post": post_ref.post, "of": post_ref.author} for post_ref in lines]
 
     async def _iter_posts(self) -> AsyncIterator[list[Post]]:
         start = None

@@ -38,8 +38,8 @@ async def test_export_that_would_be_too_large_fails_in_words(parts: WorkerContai
     id_ = await ask(parts)
 
     async def work(_: ClaimedJob) -> None:
-        async with open_zip(bytes_max=100) as book:
-            await book.put_text("a.txt", bytes(range(256)))
+        async with open_zip(bytes_max=100) as archive:
+            await archive.put_text("a.txt", bytes(range(256)))
 
     worker = JobWorker(parts, "w1", "export", work, 5)
     assert await worker.step()
@@ -64,7 +64,7 @@ async def test_export_that_fails_again_and_again_is_given_up_in_words(
     waiting = await found(parts, id_)
     assert waiting.until_ms > waiting.changed_ms
     assert not await worker.step()
-    assert await parts.private.jobs.note(waiting, until_ms=0)
+    assert await parts.private.jobs.update(waiting, until_ms=0)
     assert await worker.step()
 
     job = await found(parts, id_)
@@ -85,7 +85,7 @@ async def test_job_that_another_worker_took_is_lost_for_the_first(parts: WorkerC
     assert second is not None
     assert second.tries == 2
     with pytest.raises(JobLost):
-        await ClaimedJob(parts, first).note(progress=50)
+        await ClaimedJob(parts, first).update(progress=50)
     with pytest.raises(JobLost):
         await ClaimedJob(parts, first).finish(state="ready", expires_at=1)
     assert (await found(parts, id_)).holder == "w2"

@@ -8,7 +8,7 @@ import itertools
 from chatserver.api.social_container import SocialApi, make_social
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.model import Line, Post, PostId, PostIds
+from chatserver.features.social.model import Post, PostId, PostIds, PostRef
 from chatserver.features.social.warm.fanouts import Fanouts
 from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.likes import SocialLikes
@@ -103,9 +103,9 @@ def social_rows_of(tables: Tables) -> SocialRows:
     )
 
 
-def line_of(post: Post) -> Line:
+def line_of(post: Post) -> PostRef:
     """The line of a post."""
-    return Line(post.id, post.author)
+    return PostRef(post.id, post.author)
 
 
 def social_of(hot: HotClient, dynamodb: DynamoClient, parts: WorkerContainer) -> SocialApi:
