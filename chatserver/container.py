@@ -116,7 +116,13 @@ async def open_gateway_parts(
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
         before_send = None
         if settings.webhooks.before_send_url is not None:
-            before_send = BeforeSendCheck(warm, HotMembership(hot), settings.webhooks, clock, body)
+            before_send = BeforeSendCheck(
+                verdicts=warm,
+                references=HotMembership(hot),
+                settings=settings.webhooks,
+                clock=clock,
+                body_bounds=body,
+            )
         apart = Blocks(hot)
         messaging = make_messaging(
             before_send,
@@ -203,12 +209,15 @@ async def open_gateway_parts(
             ),
             before_send=before_send,
             companion_requests=CompanionRequests(
-                TokenBudgets(hot, settings.assistant),
-                HotMembership(hot),
-                Deltas(hot),
-                members,
+                budgets=TokenBudgets(hot, settings.assistant),
+                references=HotMembership(hot),
+                streams=Deltas(hot),
+                members=members,
             ),
             sendable=AttachmentResolver(
-                SendableFiles(hot), warm.load_file, settings.attachments, clock
+                files=SendableFiles(hot),
+                load_file=warm.load_file,
+                settings=settings.attachments,
+                clock=clock,
             ),
         )

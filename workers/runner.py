@@ -122,7 +122,9 @@ async def _publish_figures(parts: WorkerContainer, names: list[str]) -> None:
 
     has_most = len(names) > len(WORKERS) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
-    await Publisher(who, ProcessStatsLog(parts.hot), parts.clock, find_chats).run()
+    await Publisher(
+        who=who, figures=ProcessStatsLog(parts.hot), clock=parts.clock, find_more=find_chats
+    ).run()
 
 
 async def _keep_running(name: str, parts: WorkerContainer, owner: str) -> None:

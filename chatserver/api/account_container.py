@@ -79,7 +79,15 @@ def make_people(
         clock,
     )
     host_keys = KeyRing(auth, key_sets, fetcher.get, tokens.use_key_set, clock)
-    logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
+    logins = Logins(
+        rows=rows,
+        tokens=tokens,
+        refresh_tokens=RefreshTokens(auth),
+        parse=parse_refresh_token,
+        revocation=revoking,
+        settings=auth,
+        clock=clock,
+    )
     # Otherwise anyone could register the name of an admin who has no account yet.
     reserved = frozenset({*settings.api.demo_users, settings.api.system_user, *auth.admins})
     return AccountContainer(
@@ -87,20 +95,26 @@ def make_people(
         entrance=TokenAuthentication(tokens, revocations, host_keys),
         host_keys=host_keys,
         accounts=Accounts(
-            rows,
-            Passwords(auth),
-            logins,
-            revoking,
-            LoginAttempts(hot, settings.limits),
-            DeviceTokens(auth, clock),
-            auth,
-            clock,
-            ReservedNames([*reserved, *auth.reserved_names]),
+            rows=rows,
+            passwords=Passwords(auth),
+            logins=logins,
+            revocation=revoking,
+            attempts=LoginAttempts(hot, settings.limits),
+            devices=DeviceTokens(auth, clock),
+            settings=auth,
+            clock=clock,
+            reserved=ReservedNames([*reserved, *auth.reserved_names]),
         ),
         logins=logins,
         revoking=revoking,
         keys=make_api_keys(dynamodb, settings, clock),
-        closing=Lockout(rows, revocations, SessionEnder(hot, postman), RedisUserData(hot), clock),
+        closing=Lockout(
+            rows=rows,
+            revocations=revocations,
+            ender=SessionEnder(hot, postman),
+            redis_data=RedisUserData(hot),
+            clock=clock,
+        ),
         reserved=reserved,
     )
 

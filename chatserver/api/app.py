@@ -177,7 +177,10 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 return {"backlog": await look.look()}
 
             figures = Publisher(
-                ProcessIdentity("api"), ProcessStatsLog(parts.hot), clock, find_backlog
+                who=ProcessIdentity("api"),
+                figures=ProcessStatsLog(parts.hot),
+                clock=clock,
+                find_more=find_backlog,
             )
             helpers = [
                 asyncio.create_task(figures.run(), name="figures"),

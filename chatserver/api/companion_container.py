@@ -31,7 +31,9 @@ def build_companions(
     """Build the use cases of companions."""
     companion_rows, session_rows = CompanionRows(client, settings), SessionRows(client, settings)
     catalog = CompanionCatalog(companion_rows, session_rows, directory)
-    session_opener = SessionOpener(catalog, companion_rows, directory, clock)
+    session_opener = SessionOpener(
+        catalog=catalog, companions=companion_rows, directory=directory, clock=clock
+    )
     return CompanionRepositories(
         companion_rows, session_rows, Companions(companion_rows, clock), catalog, session_opener
     )

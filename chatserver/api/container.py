@@ -414,15 +414,15 @@ def _put_together(
         ),
         companions=companions.companions,
         companion_sessions=CompanionSessions(
-            companions.session_rows,
-            companions.companion_rows,
-            companions.catalog,
-            opener,
-            hot_membership,
-            turnover,
-            inboxes,
-            poster,
-            clock,
+            rows=companions.session_rows,
+            companions=companions.companion_rows,
+            catalog=companions.catalog,
+            chat_loader=opener,
+            change_records=hot_membership,
+            propagation=turnover,
+            inboxes=inboxes,
+            delivery=poster,
+            clock=clock,
         ),
         before_send=before_send,
         log=log,
@@ -442,26 +442,31 @@ def _put_together(
             DirectChats(hot, audiences.get),
         ),
         companion_requests=CompanionRequests(
-            TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members
+            budgets=TokenBudgets(hot, settings.assistant),
+            references=hot_membership,
+            streams=Deltas(hot),
+            members=members,
         ),
-        sendable=AttachmentResolver(sendable, files.find_file, settings.attachments, clock),
+        sendable=AttachmentResolver(
+            files=sendable, load_file=files.find_file, settings=settings.attachments, clock=clock
+        ),
         uploads=Uploads(
-            files,
-            Files(store),
-            sendable,
-            MediaJobs(hot),
-            SpaceReaders(members),
-            history,
-            settings.attachments,
-            clock,
+            rows=files,
+            objects=Files(store),
+            files=sendable,
+            jobs=MediaJobs(hot),
+            readers=SpaceReaders(members),
+            pages=history,
+            settings=settings.attachments,
+            clock=clock,
         ),
         privacy=Privacy(
-            JobRows(dynamodb.for_feature("privacy"), settings.warm),
-            people.closing,
-            ExportFiles(store).sign_link,
-            settings.privacy,
-            clock,
-            people.reserved,
+            jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
+            lockout=people.closing,
+            sign=ExportFiles(store).sign_link,
+            settings=settings.privacy,
+            clock=clock,
+            reserved=people.reserved,
         ),
         social=make_social(
             settings,
@@ -487,5 +492,17 @@ def _make_before_send(
     if hooks.before_send_url is None:
         return None
     secret, timeout_s = hooks.secret.get_secret_value(), hooks.before_send_timeout_s
-    webhook = Webhook(outbound, hooks.before_send_url, secret, timeout_s, clock)
-    return BeforeSendCheck(webhook, references, hooks, clock, settings.chats.body_bounds)
+    webhook = Webhook(
+        outbound=outbound,
+        url=hooks.before_send_url,
+        secret=secret,
+        timeout_s=timeout_s,
+        clock=clock,
+    )
+    return BeforeSendCheck(
+        verdicts=webhook,
+        references=references,
+        settings=hooks,
+        clock=clock,
+        body_bounds=settings.chats.body_bounds,
+    )

@@ -47,20 +47,26 @@ def make_social(
     posts = SocialPosts(client, warm)
 
     social = Social(
-        Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
-        LikeQueue(hot, settings.counters.queue_max),
-        block_policy,
-        SocialFiles(Attachments(client, warm), sendable, objects, settings.attachments, clock),
-        PostWakeUp(hot).notify,
-        clock,
+        rows=Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
+        queue=LikeQueue(hot, settings.counters.queue_max),
+        block_policy=block_policy,
+        pictures=SocialFiles(
+            rows=Attachments(client, warm),
+            sendable=sendable,
+            objects=objects,
+            settings=settings.attachments,
+            clock=clock,
+        ),
+        wake_workers=PostWakeUp(hot).notify,
+        clock=clock,
     )
     timelines = Timelines(
-        SocialTimelines(client, warm),
-        posts,
-        graph,
-        Fanouts(client, warm),
-        social,
-        settings.timeline,
-        clock,
+        lines=SocialTimelines(client, warm),
+        posts=posts,
+        graph=graph,
+        merged=Fanouts(client, warm),
+        social=social,
+        settings=settings.timeline,
+        clock=clock,
     )
     return SocialApi(social, timelines)

@@ -86,7 +86,9 @@ async def answer(notes: Path) -> None:
     async with open_worker_parts(settings) as parts:
         desk = assistant.build_context(parts, provider)  # type: ignore[arg-type]  # as much as is used
         running = assistant.Running(settings.assistant.turns_max)
-        await assistant.AssistantWorker(parts, desk, running, 0, "load").run()
+        await assistant.AssistantWorker(
+            parts=parts, context=desk, running=running, partition=0, owner="load"
+        ).run()
 
 
 @contextlib.contextmanager

@@ -108,13 +108,13 @@ class MediaJobs:
         """Return a reader of one lane, for one worker."""
         keys = self._hot.keys
         key = keys.slow_media_jobs() if is_slow else keys.media_jobs()
-        return JobReader(self._hot, key, consumer, lease_s)
+        return JobReader(hot=self._hot, key=key, consumer=consumer, lease_s=lease_s)
 
 
 class JobReader:
     """Claims jobs: new ones, and those of workers that crashed."""
 
-    def __init__(self, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
+    def __init__(self, *, hot: HotClient, key: str, consumer: str, lease_s: float) -> None:
         self._hot = hot
         self._key = key
         self._consumer = consumer

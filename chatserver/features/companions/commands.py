@@ -26,6 +26,7 @@ class CompanionRequests:
 
     def __init__(
         self,
+        *,
         budgets: TokenBudgets,
         references: HotMembership,
         streams: Deltas,

@@ -32,6 +32,7 @@ class Lockout:
 
     def __init__(
         self,
+        *,
         rows: AccountRows,
         revocations: MarkWriter,
         ender: SessionEnder,
@@ -71,6 +72,7 @@ class Privacy:
 
     def __init__(
         self,
+        *,
         jobs: JobRows,
         lockout: Lockout,
         sign: Callable[[Job, int], Awaitable[str]],

@@ -54,6 +54,7 @@ class BeforeSendCheck:
 
     def __init__(
         self,
+        *,
         verdicts: VerdictSource,
         references: HotMembership,
         settings: Webhooks,

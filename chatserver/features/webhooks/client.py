@@ -24,7 +24,7 @@ class Webhook:
     """One webhook URL of the host application."""
 
     def __init__(
-        self, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
+        self, *, outbound: Outbound, url: str, secret: str, timeout_s: float, clock: Clock
     ) -> None:
         self._outbound = outbound
         self._url = url

@@ -55,11 +55,11 @@ class BeforeSendCaller(RpcWorker):
         super().__init__(parts, name, queue, CALLS_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(
-            parts.outbound,
-            url,
-            settings.secret.get_secret_value(),
-            settings.before_send_timeout_s,
-            parts.clock,
+            outbound=parts.outbound,
+            url=url,
+            secret=settings.secret.get_secret_value(),
+            timeout_s=settings.before_send_timeout_s,
+            clock=parts.clock,
         )
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
@@ -75,17 +75,17 @@ class BeforeSendCaller(RpcWorker):
 class EventDeliverer:
     """Delivers the events of one partition."""
 
-    def __init__(self, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
+    def __init__(self, *, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
         settings = parts.settings.webhooks
         self._settings = settings
         self._events = EventQueue(parts.hot, partition, settings.pending_max)
         self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
         self._webhook = Webhook(
-            parts.outbound,
-            url,
-            settings.secret.get_secret_value(),
-            settings.timeout_s,
-            parts.clock,
+            outbound=parts.outbound,
+            url=url,
+            secret=settings.secret.get_secret_value(),
+            timeout_s=settings.timeout_s,
+            clock=parts.clock,
         )
         self._pause_s = 0.0  # while the endpoint is down
 
@@ -203,7 +203,7 @@ async def _run_all(parts: WorkerContainer, owner: str) -> None:
             url = settings.events_url
 
             async def deliver(partition: int) -> None:
-                await EventDeliverer(parts, partition, owner, url).run()
+                await EventDeliverer(parts=parts, partition=partition, owner=owner, url=url).run()
 
             group.create_task(run_partitions(parts.hot, "webhooks", deliver), name="events")
         group.create_task(asyncio.Event().wait(), name="idle")

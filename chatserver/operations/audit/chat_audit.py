@@ -73,6 +73,7 @@ class Auditor:
 
     def __init__(
         self,
+        *,
         log: ChatLog,
         aged: ArchivableMessages,
         manifests: Manifests,

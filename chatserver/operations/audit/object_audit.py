@@ -28,6 +28,7 @@ class ObjectAuditor:
 
     def __init__(
         self,
+        *,
         store: ObjectStore,
         manifests: Manifests,
         age_s: float,

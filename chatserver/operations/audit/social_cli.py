@@ -41,10 +41,10 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
         queue = LikeQueue(hot, settings.counters.queue_max)
         audit = SocialAudit(
-            dynamodb.for_feature("audit"),
-            settings.warm,
-            queue.is_waiting,
-            SETTLE_S,
+            client=dynamodb.for_feature("audit"),
+            settings=settings.warm,
+            is_waiting=queue.is_waiting,
+            settle_s=SETTLE_S,
             is_repairing=is_repairing,
         )
         async for found in audit.iter_findings():

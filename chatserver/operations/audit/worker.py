@@ -106,15 +106,27 @@ def make_audit(
     return Audit(
         settings,
         paced,
-        Auditor(ChatLog(hot), aged, manifests, objects, audit.confirm_s),
-        ObjectAuditor(store, manifests, audit.orphan_age_s, audit.confirm_s, clock),
+        Auditor(
+            log=ChatLog(hot),
+            aged=aged,
+            manifests=manifests,
+            objects=objects,
+            confirm_s=audit.confirm_s,
+        ),
+        ObjectAuditor(
+            store=store,
+            manifests=manifests,
+            age_s=audit.orphan_age_s,
+            confirm_s=audit.confirm_s,
+            clock=clock,
+        ),
     )
 
 
 class AuditWorker:
     """The auditor of one partition."""
 
-    def __init__(self, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
+    def __init__(self, *, parts: WorkerContainer, audit: Audit, partition: int, owner: str) -> None:
         self._parts = parts
         self._audit = audit
         self._settings = parts.settings.audit
@@ -226,6 +238,6 @@ async def run_audit(parts: WorkerContainer, owner: str) -> None:
     async with open_audit(parts.settings, parts.hot, parts.clock, rate) as audit:
 
         async def work(partition: int) -> None:
-            await AuditWorker(parts, audit, partition, owner).run()
+            await AuditWorker(parts=parts, audit=audit, partition=partition, owner=owner).run()
 
         await run_partitions(parts.hot, "audit", work)

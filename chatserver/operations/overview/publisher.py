@@ -44,6 +44,7 @@ class Publisher:
 
     def __init__(
         self,
+        *,
         who: ProcessIdentity,
         figures: ProcessStatsLog,
         clock: Clock,

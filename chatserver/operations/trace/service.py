@@ -49,6 +49,7 @@ class MessageTrace:
 
     def __init__(
         self,
+        *,
         hot: HotTrace | None,
         older: WarmPlaces,
         clock: Clock,

@@ -41,7 +41,7 @@ class WarmPlaces:
     """Reads the warm and the cold tier for `chatserver.operations.trace.service`."""
 
     def __init__(
-        self, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
+        self, *, client: DynamoClient, settings: Warm, bodies: LongBodies, segments: SegmentObjects
     ) -> None:
         self._client = client
         self._settings = settings

@@ -52,6 +52,7 @@ class Accounts:
 
     def __init__(
         self,
+        *,
         rows: AccountRows,
         passwords: Passwords,
         logins: Logins,

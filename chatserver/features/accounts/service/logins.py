@@ -59,6 +59,7 @@ class Logins:
 
     def __init__(
         self,
+        *,
         rows: AccountRows,
         tokens: Tokens,
         refresh_tokens: RefreshTokens,

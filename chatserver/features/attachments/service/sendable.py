@@ -25,6 +25,7 @@ class AttachmentResolver:
 
     def __init__(
         self,
+        *,
         files: SendableFiles,
         load_file: Callable[[str], Awaitable[File | None]],
         settings: Settings,

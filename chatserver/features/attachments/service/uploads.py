@@ -80,6 +80,7 @@ class Uploads:
 
     def __init__(
         self,
+        *,
         rows: Attachments,
         objects: Files,
         files: SendableFiles,

@@ -95,7 +95,7 @@ class MediaWorker:
     """A consumer of one lane."""
 
     def __init__(
-        self, parts: WorkerContainer, name: str, usage: UsageByUser, *, is_slow: bool = False
+        self, *, parts: WorkerContainer, name: str, usage: UsageByUser, is_slow: bool = False
     ) -> None:
         self._parts = parts
         self._settings = parts.settings.attachments
@@ -262,8 +262,10 @@ async def run_media(parts: WorkerContainer, owner: str) -> None:
     """
     count = parts.settings.attachments.thumbs_in_flight_max
     usage = UsageByUser(parts.clock)
-    workers = [MediaWorker(parts, f"{owner}-{number}", usage) for number in range(count)]
-    workers.append(MediaWorker(parts, f"{owner}-slow", usage, is_slow=True))
+    workers = [
+        MediaWorker(parts=parts, name=f"{owner}-{number}", usage=usage) for number in range(count)
+    ]
+    workers.append(MediaWorker(parts=parts, name=f"{owner}-slow", usage=usage, is_slow=True))
     try:
         async with asyncio.TaskGroup() as group:
             for number, worker in enumerate(workers):

@@ -64,6 +64,7 @@ class CompanionSessions:
 
     def __init__(
         self,
+        *,
         rows: SessionRows,
         companions: CompanionRows,
         catalog: CompanionCatalog,
@@ -283,6 +284,7 @@ class SessionOpener:
 
     def __init__(
         self,
+        *,
         catalog: CompanionCatalog,
         companions: CompanionRows,
         directory: Directory,

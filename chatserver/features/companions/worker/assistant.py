@@ -81,6 +81,7 @@ class AssistantWorker:
 
     def __init__(
         self,
+        *,
         parts: WorkerContainer,
         context: ResponderContext,
         running: ResponseSlots,
@@ -189,7 +190,11 @@ class AssistantWorker:
 
     def _responder_for(self, session: CompanionSession, started: StartedResponse) -> Responder:
         return Responder(
-            self._context, self._pending, session, started, lambda: self._lease.left_s() > 0
+            context=self._context,
+            pending=self._pending,
+            session=session,
+            started=started,
+            is_held=lambda: self._lease.left_s() > 0,
         )
 
     async def _postpone(self, started: StartedResponse, wait_s: float) -> None:
@@ -260,7 +265,13 @@ def build_context(parts: WorkerContainer, providers: Providers) -> ResponderCont
         inboxes=parts.inboxes,
         poster=poster,
         session_memory=SessionMemory(
-            settings, clock, get_pace(settings), providers, parts.summaries, history, budgets
+            settings=settings,
+            clock=clock,
+            pace=get_pace(settings),
+            providers=providers,
+            summaries=parts.summaries,
+            history=history,
+            budgets=budgets,
         ),
     )
 
@@ -276,6 +287,8 @@ async def run_assistant(parts: WorkerContainer, owner: str) -> None:
         context = build_context(parts, providers)
 
         async def answer(partition: int) -> None:
-            await AssistantWorker(parts, context, running, partition, owner).run()
+            await AssistantWorker(
+                parts=parts, context=context, running=running, partition=partition, owner=owner
+            ).run()
 
         await run_partitions(parts.hot, "assistant", answer)

@@ -63,6 +63,7 @@ class SessionMemory:
 
     def __init__(
         self,
+        *,
         settings: Settings,
         clock: Clock,
         pace: Pace,

@@ -128,6 +128,7 @@ class Responder:
 
     def __init__(
         self,
+        *,
         context: ResponderContext,
         pending: PendingResponses,
         session: CompanionSession,
@@ -220,13 +221,13 @@ class Responder:
         """Stream the model's response and commit it; return the number of tokens used."""
         settings = self._settings
         publisher = ResponsePublisher(
-            self._context.deltas,
-            self._context.inboxes,
-            self._context.poster,
-            self._session,
-            self._started.seq,
-            self._response_id,
-            settings.flush_ms / 1000,
+            deltas=self._context.deltas,
+            inboxes=self._context.inboxes,
+            delivery=self._context.poster,
+            session=self._session,
+            seq=self._started.seq,
+            response_id=self._response_id,
+            flush_s=settings.flush_ms / 1000,
         )
         said = await self._find_streamed_text() if self._started.is_stopped else ""
         await publisher.start(settings.answer_s + TTL_SPARE_S)

@@ -31,6 +31,7 @@ class ResponsePublisher:
 
     def __init__(
         self,
+        *,
         deltas: Deltas,
         inboxes: Inboxes,
         delivery: RemoteDelivery,

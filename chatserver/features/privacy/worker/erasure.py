@@ -308,7 +308,7 @@ def make_erasure_worker(parts: WorkerContainer, owner: str) -> JobWorker:
     async def erase(claimed: ClaimedJob) -> None:
         await Erasure(parts, claimed).run()
 
-    return JobWorker(parts, owner, "erasure", erase, None)
+    return JobWorker(parts=parts, owner=owner, kind="erasure", work=erase, tries_max=None)
 
 
 async def run_erasures(parts: WorkerContainer, owner: str) -> None:

@@ -260,7 +260,9 @@ async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
 def make_export_worker(parts: WorkerContainer, owner: str) -> JobWorker:
     """Return the job worker for exports."""
     tries_max = parts.settings.privacy.export_tries_max
-    return JobWorker(parts, owner, "export", ExportWorker(parts).make, tries_max)
+    return JobWorker(
+        parts=parts, owner=owner, kind="export", work=ExportWorker(parts).make, tries_max=tries_max
+    )
 
 
 async def run_exports(parts: WorkerContainer, owner: str) -> None:

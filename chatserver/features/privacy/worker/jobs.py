@@ -89,6 +89,7 @@ class JobWorker:
 
     def __init__(
         self,
+        *,
         parts: WorkerContainer,
         owner: str,
         kind: Kind,

@@ -136,7 +136,7 @@ class ProviderToken:
     """Provider token: a signed token that identifies this server to Apple, used for `RENEW_S`."""
 
     def __init__(
-        self, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
+        self, *, key: ec.EllipticCurvePrivateKey, key_id: str, team_id: str, clock: Clock
     ) -> None:
         self._key = key
         self._key_id = key_id
@@ -177,10 +177,10 @@ class Apns:
         self._server = server
         self._clock = clock
         self._token = ProviderToken(
-            load_apns_key(settings.apns_key.get_secret_value()),
-            settings.apns_key_id,
-            settings.apns_team_id,
-            clock,
+            key=load_apns_key(settings.apns_key.get_secret_value()),
+            key_id=settings.apns_key_id,
+            team_id=settings.apns_team_id,
+            clock=clock,
         )
         self._lane = parse_origin(settings.apns_url).authority
         self._topic = settings.apns_topic

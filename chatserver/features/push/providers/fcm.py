@@ -66,10 +66,10 @@ class Fcm:
 
     def __init__(
         self,
+        *,
         outbound: Outbound,
         account: ServiceAccount,
         clock: Clock,
-        *,
         url: str,
         timeout_s: float,
         ttl_s: int,

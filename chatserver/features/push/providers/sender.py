@@ -83,6 +83,7 @@ class PushSender:
 
     def __init__(
         self,
+        *,
         providers: Mapping[Kind, Provider],
         settings: Notify,
         clock: Clock,

@@ -75,7 +75,7 @@ class WebPush:
     """Push provider for browsers. A `Provider`."""
 
     def __init__(
-        self, outbound: Outbound, signer: VapidSigner, *, timeout_s: float, ttl_s: int
+        self, *, outbound: Outbound, signer: VapidSigner, timeout_s: float, ttl_s: int
     ) -> None:
         self._outbound = outbound
         self._signer = signer

@@ -72,6 +72,7 @@ class PushDispatcher:
 
     def __init__(
         self,
+        *,
         parts: WorkerContainer,
         push_state: PushState,
         subscriptions: PushSubscriptions,

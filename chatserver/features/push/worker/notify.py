@@ -49,7 +49,7 @@ class NotifyWorker:
     """Push worker of one partition."""
 
     def __init__(
-        self, parts: WorkerContainer, dispatcher: PushDispatcher, partition: int, owner: str
+        self, *, parts: WorkerContainer, dispatcher: PushDispatcher, partition: int, owner: str
     ) -> None:
         self._parts = parts
         self._settings = parts.settings.notify
@@ -161,11 +161,25 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
         if not providers:
             log.info("notify.off")
             await asyncio.Event().wait()
-        sender = PushSender(providers, settings.notify, parts.clock, claim, forget)
-        dispatcher = PushDispatcher(parts, push_state, subscriptions, parts.muted_chats, sender)
+        sender = PushSender(
+            providers=providers,
+            settings=settings.notify,
+            clock=parts.clock,
+            claim=claim,
+            gone=forget,
+        )
+        dispatcher = PushDispatcher(
+            parts=parts,
+            push_state=push_state,
+            subscriptions=subscriptions,
+            quiet=parts.muted_chats,
+            sender=sender,
+        )
 
         async def notify(partition: int) -> None:
-            await NotifyWorker(parts, dispatcher, partition, owner).run()
+            await NotifyWorker(
+                parts=parts, dispatcher=dispatcher, partition=partition, owner=owner
+            ).run()
 
         try:
             await run_partitions(parts.hot, "notify", notify)

@@ -61,6 +61,7 @@ class SocialFiles:
 
     def __init__(
         self,
+        *,
         rows: Attachments,
         sendable: SendableFiles,
         objects: Files,

@@ -103,6 +103,7 @@ class Social:
 
     def __init__(
         self,
+        *,
         rows: Rows,
         queue: LikeQueue,
         block_policy: BlockPolicy,

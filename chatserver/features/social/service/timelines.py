@@ -36,6 +36,7 @@ class Timelines:
 
     def __init__(
         self,
+        *,
         lines: SocialTimelines,
         posts: SocialPosts,
         graph: SocialGraph,

@@ -51,11 +51,11 @@ class SocialAudit:
 
     def __init__(
         self,
+        *,
         client: DynamoClient,
         settings: Warm,
         is_waiting: Callable[[PostId], Awaitable[bool]],
         settle_s: float,
-        *,
         is_repairing: bool,
     ) -> None:
         self._table = SocialTable(client, settings)

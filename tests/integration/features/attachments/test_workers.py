@@ -196,10 +196,12 @@ async def test_images_of_a_user_who_used_much_time_wait_for_those_of_others(
     hers = await store.upload(alice, chat, picture(), "a.png", "image/png")
     other = await store.upload(bob, chat, picture(), "b.png", "image/png")
 
-    async with running(MediaWorker(store.worker, "fast", usage).run()):
+    async with running(MediaWorker(parts=store.worker, name="fast", usage=usage).run()):
         await store.until_looked_at(other.id)
         before = await store.worker.files.find_file(hers.id)
-    async with running(MediaWorker(store.worker, "slow", usage, is_slow=True).run()):
+    async with running(
+        MediaWorker(parts=store.worker, name="slow", usage=usage, is_slow=True).run()
+    ):
         after = await store.until_looked_at(hers.id)
 
     assert before is not None and not before.is_processed

@@ -41,7 +41,7 @@ async def test_export_that_would_be_too_large_fails_in_words(parts: WorkerContai
         async with open_zip(bytes_max=100) as archive:
             await archive.put_text("a.txt", bytes(range(256)))
 
-    worker = JobWorker(parts, "w1", "export", work, 5)
+    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=5)
     assert await worker.step()
 
     job = await found(parts, id_)
@@ -59,7 +59,7 @@ async def test_export_that_fails_again_and_again_is_given_up_in_words(
     async def work(_: ClaimedJob) -> None:
         raise Unavailable("the bucket is away")
 
-    worker = JobWorker(parts, "w1", "export", work, 1)
+    worker = JobWorker(parts=parts, owner="w1", kind="export", work=work, tries_max=1)
     assert await worker.step()
     waiting = await found(parts, id_)
     assert waiting.until_ms > waiting.changed_ms

@@ -152,7 +152,7 @@ async def test_worker_goes_round_all_chats_and_counts_what_it_finds(aging: World
         return [REGISTRY.get_sample_value(f"chat_audit_{name}_total") or 0.0 for name in names]
 
     before = counted()
-    worker = AuditWorker(parts, audit_of(aging), 0, "w1")
+    worker = AuditWorker(parts=parts, audit=audit_of(aging), partition=0, owner="w1")
     whole = await worker.go_round()
     await worker._lease.release()
     risen = [after - base for after, base in zip(counted(), before, strict=True)]

@@ -29,8 +29,13 @@ async def audit(
     rows: SocialRows, parts: WorkerContainer, *, is_repairing: bool = False
 ) -> list[SocialFinding]:
     """Go through the table once."""
-    how = rows.tables.client, rows.tables.settings, LikeQueue(parts.hot, 1000).is_waiting
-    made = SocialAudit(*how, 0.5, is_repairing=is_repairing)
+    made = SocialAudit(
+        client=rows.tables.client,
+        settings=rows.tables.settings,
+        is_waiting=LikeQueue(parts.hot, 1000).is_waiting,
+        settle_s=0.5,
+        is_repairing=is_repairing,
+    )
     return [found async for found in made.iter_findings()]
 
 

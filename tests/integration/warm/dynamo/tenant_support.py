@@ -67,7 +67,7 @@ class World:
         self.keys = KeyRows(*at)
         self.uploads = Attachments(*at)
         self.moderation = Moderation(*at)
-        self.personal = PersonalRows(*at)
+        self.personal = PersonalRows(client=at[0], settings=at[1])
         self.pins = Pins(*at, clock)
         self.pushes = PushSubscriptions(*at, 3)
         self.quiet = MutedChats(*at)

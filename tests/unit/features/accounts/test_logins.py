@@ -38,7 +38,13 @@ class World:
         self.lost_races = 0
         self.lost_creations = 0
         self.logins = Logins(
-            self, Tokens(auth, self), RefreshTokens(auth), parse_refresh_token, self, auth, self
+            rows=self,
+            tokens=Tokens(auth, self),
+            refresh_tokens=RefreshTokens(auth),
+            parse=parse_refresh_token,
+            revocation=self,
+            settings=auth,
+            clock=self,
         )
 
     # the clock

@@ -77,7 +77,16 @@ class _World:
         raise NotImplementedError
 
     def uploads(self) -> Uploads:
-        return Uploads(self, self, self, self, self, self, Settings(), SystemClock())
+        return Uploads(
+            rows=self,
+            objects=self,
+            files=self,
+            jobs=self,
+            readers=self,
+            pages=self,
+            settings=Settings(),
+            clock=SystemClock(),
+        )
 
 
 async def _until_idle() -> None:

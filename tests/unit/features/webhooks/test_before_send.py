@@ -125,7 +125,9 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 ) -> None:
     """What is sent is what was not refused, in the order of `send`, chat by chat (promise P3)."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+    )
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
@@ -155,7 +157,9 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
 async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
     """A verdict that does not come holds up one sender in one chat alone."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()))
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock())
+    )
     messaging.send(ALICE, send("r1", chat="c1"), answers)
     messaging.send(ALICE, send("r2", chat="c2"), answers)
     messaging.send(UserId("bob"), send("r3", chat="c1"), answers)
@@ -173,7 +177,10 @@ async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
 async def test_screened_messages_beyond_the_bound_are_refused() -> None:
     """A hook that is slow costs memory for so many messages and no more."""
     hook, answers = Hook(), Answers()
-    messaging = Recorder(BeforeSendCheck(hook, References(), Webhooks(), Clock()), in_flight_max=2)
+    messaging = Recorder(
+        BeforeSendCheck(verdicts=hook, references=References(), settings=Webhooks(), clock=Clock()),
+        in_flight_max=2,
+    )
     messaging.send(ALICE, send("r1"), answers)
     messaging.send(ALICE, send("r2"), answers)
 
@@ -196,8 +203,15 @@ async def test_screened_messages_beyond_the_bound_are_refused() -> None:
 
 async def test_check_without_an_answer_follows_the_policy() -> None:
     """Open lets it pass, closed refuses it for now."""
-    opened = BeforeSendCheck(Dead(), References(), Webhooks(), Clock())
-    closed = BeforeSendCheck(Dead(), References(), Webhooks(before_send_policy="closed"), Clock())
+    opened = BeforeSendCheck(
+        verdicts=Dead(), references=References(), settings=Webhooks(), clock=Clock()
+    )
+    closed = BeforeSendCheck(
+        verdicts=Dead(),
+        references=References(),
+        settings=Webhooks(before_send_policy="closed"),
+        clock=Clock(),
+    )
 
     assert await opened.check(question()) == "hello"
     with pytest.raises(Unavailable):
@@ -208,7 +222,10 @@ async def test_check_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
     before_send = BeforeSendCheck(
-        hook, References(), Webhooks(breaker_failures=3, breaker_s=10), clock
+        verdicts=hook,
+        references=References(),
+        settings=Webhooks(breaker_failures=3, breaker_s=10),
+        clock=clock,
     )
 
     for _ in range(10):
@@ -226,7 +243,9 @@ async def test_check_that_refuses_what_was_sent_before_lets_it_pass() -> None:
         async def ask(self, question: messages.BeforeSend) -> messages.Verdict:
             return messages.Verdict("refuse", why="no")
 
-    before_send = BeforeSendCheck(Refusing(), References("r1"), Webhooks(), Clock())
+    before_send = BeforeSendCheck(
+        verdicts=Refusing(), references=References("r1"), settings=Webhooks(), clock=Clock()
+    )
 
     assert await before_send.check(question("r1")) == "hello"
     with pytest.raises(Forbidden, match="body: no"):

@@ -196,7 +196,12 @@ async def test_publisher_says_who_it_is_and_what_else_there_is() -> None:
     async def find_more() -> dict[str, Any]:
         return {"queues": [Queue("u", "d", 1)]}
 
-    publisher = Publisher(ProcessIdentity("worker", "persist"), figures, Clock(), find_more)
+    publisher = Publisher(
+        who=ProcessIdentity("worker", "persist"),
+        figures=figures,
+        clock=Clock(),
+        find_more=find_more,
+    )
     await publisher.say()
     await publisher.say()
 

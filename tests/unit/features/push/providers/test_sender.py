@@ -39,7 +39,13 @@ class Services:
         self.gone: list[str] = []
         self.until: list[tuple[str, int]] = []
         settings = Notify(attempts_max=3, give_up_s=60, in_flight_max=2)
-        self.sender = PushSender({"web": self}, settings, SystemClock(), self.claim, self.forget)
+        self.sender = PushSender(
+            providers={"web": self},
+            settings=settings,
+            clock=SystemClock(),
+            claim=self.claim,
+            gone=self.forget,
+        )
 
     def lane_of(self, subscription: Subscription) -> str:
         return subscription.target.split("/")[0]
