@@ -56,8 +56,8 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.revocations import Revocations, SessionEnder
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.cost.recorder import keep_account
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
 from chatserver.operations.doctor.dynamodb_checks import require_tables
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound, open_outbound
@@ -188,7 +188,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
-        keep_account(dynamodb.meter.purse, Spendings(hot), clock),
+        record_usage(dynamodb.meter.purse, UsageTotals(hot), clock),
         watch_schema(dynamodb.for_feature("schema"), settings.warm, "worker", clock),
         open_s3(settings.cold) as store,
         open_outbound(settings.outbound) as outbound,

@@ -123,7 +123,7 @@ async def _publish_figures(parts: WorkerContainer, names: list[str]) -> None:
     has_most = len(names) > len(WORKERS) / 2 and "persist" in names
     who = ProcessIdentity("worker", "all" if has_most else ", ".join(names))
     await Publisher(
-        who=who, figures=ProcessStatsLog(parts.hot), clock=parts.clock, find_more=find_chats
+        identity=who, stats_log=ProcessStatsLog(parts.hot), clock=parts.clock, find_more=find_chats
     ).run()
 
 

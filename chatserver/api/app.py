@@ -49,7 +49,7 @@ from chatserver.features.companions.routes import companion_sessions_routes, com
 from chatserver.features.privacy.routes import privacy_routes
 from chatserver.features.push.routes import push_routes
 from chatserver.features.social.routes import social_people_routes, social_posts_routes
-from chatserver.operations.overview.hot import BacklogLook, ProcessStatsLog
+from chatserver.operations.overview.hot import BacklogStats, ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.operations.overview.routes import operations_routes
 from chatserver.process_runtime import raise_file_limit, tune_garbage_collector
@@ -171,14 +171,14 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
             tune_garbage_collector()
             log.info("api.ready", address=f"{api.host}:{listener.getsockname()[1]}")
             warn_of_open_registration(settings)
-            look = BacklogLook(parts.hot, clock)
+            look = BacklogStats(parts.hot, clock)
 
             async def find_backlog() -> dict[str, Any]:
-                return {"backlog": await look.look()}
+                return {"backlog": await look.measure()}
 
             figures = Publisher(
-                who=ProcessIdentity("api"),
-                figures=ProcessStatsLog(parts.hot),
+                identity=ProcessIdentity("api"),
+                stats_log=ProcessStatsLog(parts.hot),
                 clock=clock,
                 find_more=find_backlog,
             )

@@ -66,8 +66,8 @@ from chatserver.hot.users.blocks import Blocks
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import ALL_KINDS, Limits
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.cost.recorder import keep_account
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.cost.recorder import record_usage
 from chatserver.outbound.http_client import Outbound, open_outbound
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.service import Chats
@@ -180,7 +180,7 @@ async def open_api_parts(
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         if needs_schema:
-            account = keep_account(dynamodb.meter.purse, Spendings(hot), clock)
+            account = record_usage(dynamodb.meter.purse, UsageTotals(hot), clock)
             await stack.enter_async_context(account)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, "api", clock))

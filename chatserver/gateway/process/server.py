@@ -342,8 +342,8 @@ class GatewayServer:
         self._self_mail = MailboxCheck(self.parts.mailbox, SystemClock())
         self._router.on_echo = self._self_mail.heard
         figures = Publisher(
-            who=ProcessIdentity("gateway"),
-            figures=ProcessStatsLog(self.parts.hot),
+            identity=ProcessIdentity("gateway"),
+            stats_log=ProcessStatsLog(self.parts.hot),
             clock=SystemClock(),
             find_more=self.slow_clients.find_figures,
         )

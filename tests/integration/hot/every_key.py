@@ -53,9 +53,9 @@ from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.hot.users.rate_limits import Limits
 from chatserver.hot.users.revocations import Revocations
 from chatserver.hot.users.session_directory import Claim, Sessions
-from chatserver.operations.audit.hot import AuditNotes, Found, Round
-from chatserver.operations.cost.hot import Spendings
-from chatserver.operations.overview.hot import LOOKED_MAX, BacklogLook, ProcessStatsLog
+from chatserver.operations.audit.hot import AuditResults, Found, Round
+from chatserver.operations.cost.hot import UsageTotals
+from chatserver.operations.overview.hot import MEASURED_MAX, BacklogStats, ProcessStatsLog
 from chatserver.protocol import codec
 from chatserver.protocol.webhook_messages import BeforeSend
 from chatserver.telemetry.dynamodb_usage import KINDS, Part, UsageAccumulator
@@ -284,8 +284,8 @@ async def use_spending(hot: HotClient) -> None:
     for kind in KINDS:
         purse.spend_on_chats(kind, {"chat-1": 1.0, "chat-2": 2.0}, 4.5)
     purse.count_messages(1)
-    await Spendings(hot).add(Part("process", 1, "2026-01-31", purse.take()))
-    found = await Spendings(hot).get_day("2026-01-31")
+    await UsageTotals(hot).add(Part("process", 1, "2026-01-31", purse.take()))
+    found = await UsageTotals(hot).get_day("2026-01-31")
     assert found.chats["write"] == {"chat-1": 1.5, "chat-2": 3.0}
     servers = await list_memory(hot)
     assert sum(server.keys for server in servers) > 100
@@ -297,8 +297,8 @@ async def use_figures(hot: HotClient) -> None:
     snapshot = Snapshot("api", "", "host", 1, 1, 2.0, backlog=await look(hot))
     await ProcessStatsLog(hot).append("process", snapshot)
     page = await ProcessStatsLog(hot).list_after("0-0", 10)
-    assert [(said.process, said.snapshot) for said in page.said] == [("process", snapshot)]
-    notes = AuditNotes(hot)
+    assert [(each.process, each.snapshot) for each in page.snapshots] == [("process", snapshot)]
+    notes = AuditResults(hot)
     await notes.put_round(Round(3, 1, 2, 4, 5, 0, 0, 1))
     await notes.add_findings([Found(2, "orphan", "chat-1", 1, 2)])
     assert [each.chats for each in await notes.list_rounds()] == [4]
@@ -307,9 +307,9 @@ async def use_figures(hot: HotClient) -> None:
 
 async def look(hot: HotClient) -> FullBacklog:
     """How long the backlogs of all partitions are, some partitions at a time."""
-    found, looker = None, BacklogLook(hot, SystemClock())
-    for _ in range(0, PARTITIONS, LOOKED_MAX):
-        found = await looker.look()
+    found, looker = None, BacklogStats(hot, SystemClock())
+    for _ in range(0, PARTITIONS, MEASURED_MAX):
+        found = await looker.measure()
     assert found is not None
     counts = [await Backlog(hot, partition).count_waiting() for partition in range(PARTITIONS)]
     assert found.entries == sum(counts)
