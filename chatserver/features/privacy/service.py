@@ -20,7 +20,7 @@ from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.model import Job, new_job_id
 from chatserver.features.privacy.warm.jobs import JobRows
-from chatserver.service.access.revocation import MarkWriter, SessionEnder
+from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class Lockout:
         self,
         *,
         rows: AccountRows,
-        revocations: MarkWriter,
+        revocations: Revocations,
         ender: SessionEnder,
         redis_data: RedisUserData,
         clock: Clock,

@@ -366,7 +366,7 @@ class Social:
 
     async def _require_together(self, viewer: UserId, user: UserId) -> None:
         if viewer != user:
-            await self._block_policy.require_together(viewer, [user])
+            await self._block_policy.require_unblocked(viewer, [user])
 
     async def _require_user(self, user: UserId) -> None:
         info, _ = await self._rows.profiles.find_profile(user)
