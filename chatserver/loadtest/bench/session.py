@@ -1,10 +1,9 @@
-"""One chat session of the load generator: set up with care, then read as cheaply as it goes.
+"""Chat session of the benchmarks: checks every frame without decoding it.
 
-On the hot path nothing is parsed. What the next `ack` and the next `event` must look like is known
-(the places in the chat and in the inbox are contiguous, the references are counted), so each frame
-is compared with the bytes it has to be. A frame that is not the expected one goes to the slow path,
-which decodes it and says what is wrong: lost, repeated, out of order, or another kind of frame.
-Every frame is therefore checked, and a clean run decodes no JSON but a sample.
+The next `ack` and the next `event` are known in advance: seqs are contiguous and references are
+counted. Each frame is therefore compared with its expected bytes. A frame that differs is decoded
+and classified: lost, duplicate, out of order, or of another type. A run without errors decodes only
+a sample.
 """
 
 from __future__ import annotations
@@ -13,12 +12,21 @@ import asyncio
 import json
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
-from chatserver.loadtest import wire
-from tests.load.connection import Connection, Tally
+from pydantic import SecretStr
 
-# Numbers of messages, used as request id and as `ref`: fixed in width, so offsets are known.
+from chatserver.auth.tokens import Tokens
+from chatserver.config import Auth
+from chatserver.dev.servers import HOST
+from chatserver.domain.clock import SystemClock
+from chatserver.domain.ids import UserId
+from chatserver.loadtest import connection, wire
+from chatserver.loadtest.bench.server_stack import Stack
+from chatserver.loadtest.checker import Findings
+from chatserver.protocol.frames import SUBPROTOCOL
+
+# Message numbers, used as request id and as `ref`: of fixed width, so that offsets are known.
 FIRST_NUMBER = 1_000_000_000
 ANSWER_TIMEOUT_S = 30
 _DIGITS = 10
@@ -26,19 +34,55 @@ _MID_CHARS = 26  # a ULID
 _TS_CHARS = 16  # microseconds since 1970, until the year 2286
 _ACK_FORM = b'{"type":"ack","id":%d,"ref":"%d","mid":"'
 _ACK_TAIL = b',"dup":false,"durability":"hot"}'
-_SAMPLE_MASK = 1023  # one event in so many is decoded and looked at as a whole
-_E, _A = ord("e"), ord("a")  # how the `type` of an event and of an ack begins
+_SAMPLE_MASK = 1023  # one event in 1,024 is decoded and checked as a whole
+_E, _A = ord("e"), ord("a")  # first byte of the `type` of an event and of an ack
+_SETUPS_IN_FLIGHT = 32  # opening a chat costs the warm tier several calls
+_TOKEN_LIFETIME_S = 3000
+
+
+class RunFindings(Findings):
+    """Violations of a benchmark run, and counts that qualify them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow_frames = 0  # not an error, but the fast path does not know the server's format
+        self.refused = 0  # sends answered with an error; later messages have other numbers
+
+    def violations(self) -> dict[str, int]:
+        """Return the counts by kind.
+
+        If sends were refused, loss and order cannot be checked, and only that is reported.
+        """
+        if self.refused:
+            return {"refused": self.refused}
+        return {kind: count for kind, count in self.counts.items() if count}
+
+
+class Connection(connection.Connection):
+    """A connection to a server on this machine; an unexpected disconnect is a violation."""
+
+    def __init__(self, name: str, findings: RunFindings) -> None:
+        super().__init__(name)
+        self.findings = findings
+
+    async def connect(self, port: int, subprotocol: str | None = None) -> None:
+        """Open the connection and upgrade it. Raises BadHandshake."""
+        await self.open_to(wire.Address(HOST, port), subprotocol)
+
+    def ended(self, failure: ConnectionError, *, is_wanted: bool) -> None:
+        if not is_wanted:
+            self.findings.note("closed", str(failure))
 
 
 class Session(Connection):
     """A user's session.
 
-    `acked` and `evented` count the messages of the chat that were acked, and whose event came,
-    in order. `on_progress` runs after each read that moved one of them.
+    `acked` and `evented` count the messages of the chat whose ack and whose event was received in
+    order. `on_progress` runs after each read that advanced one of them.
     """
 
-    def __init__(self, user: str, tally: Tally) -> None:
-        super().__init__(user, tally)
+    def __init__(self, user: str, findings: RunFindings) -> None:
+        super().__init__(user, findings)
         self.user = user
         self.acked = 0
         self.evented = 0
@@ -57,12 +101,12 @@ class Session(Connection):
         self._event_form = self._event_tail = b""
         self._number_at = 0
 
-    # set-up
+    # setup
 
     async def hello(self, token: str) -> dict[str, Any]:
-        """Authenticate; the inbox is followed from where the server says it stands."""
-        frame = {"type": "hello", "v": 1, "token": token, "device": f"dev-{self.user}"}
-        welcome = await self._ask("welcome", frame)
+        """Authenticate; the inbox is followed from the position in `welcome`."""
+        frame = {"type": "hello", "v": 1, "token": token, "device": f"{self.user}-d"}
+        welcome = await self._request("welcome", frame)
         if welcome["type"] != "welcome":
             raise ConnectionRefusedError(f"{self.user}: {welcome}")
         self._epoch = welcome["epoch"]
@@ -72,13 +116,13 @@ class Session(Connection):
     async def request(self, type_: str, **fields: Any) -> dict[str, Any]:
         """Send a request and return its answer; an `error` is counted as a violation too."""
         self._next_id += 1
-        return await self._ask(self._next_id, {"type": type_, "id": self._next_id, **fields})
+        return await self._request(self._next_id, {"type": type_, "id": self._next_id, **fields})
 
     async def ping(self) -> None:
-        """Wait for a pong: all that the server had written before it has then been read."""
+        """Wait for a pong: everything that the server wrote before has then been read."""
         await self._wait("pong", wire.client_frame(b"load", wire.PING))
 
-    async def _ask(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
+    async def _request(self, key: int | str, frame: dict[str, Any]) -> dict[str, Any]:
         payload = json.dumps(frame, separators=(",", ":")).encode()
         return await self._wait(key, wire.client_frame(payload))
 
@@ -89,7 +133,7 @@ class Session(Connection):
         return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
 
     def expect(self, chat: str, sender: str, body: str) -> None:
-        """Follow the messages that `sender` will write to `chat`, which has none yet."""
+        """Expect messages of `sender` in `chat`, which has none yet."""
         self._chat, self._sender, self._body = chat, sender, body
         self._event_form = (
             f'{{"type":"event","epoch":"{self._epoch}","seq":%d,"kind":"message","chat":"{chat}",'
@@ -147,16 +191,16 @@ class Session(Connection):
                 if found is None or found[1] > end:
                     return pos
                 start, stop = found
-            self._take_slowly(data[pos], data[start:stop])
+            self._handle_slowly(data[pos], data[start:stop])
             pos = stop
         # Only control frames are shorter than four bytes.
         while (found := wire.find_payload(data, pos)) is not None and found[1] <= end:
-            self._take_slowly(data[pos], data[found[0] : found[1]])
+            self._handle_slowly(data[pos], data[found[0] : found[1]])
             pos = found[1]
         return pos
 
     def _is_next_event(self, data: bytes, start: int, stop: int) -> bool:
-        """Compare all of a frame but its timestamp and message id with what has to come."""
+        """Compare a frame, except its timestamp and message id, with the expected event."""
         cs = self.evented + 1
         form = self._event_form % (self._inbox_seq + 1, cs, cs)
         at = start + len(form) + self._number_at
@@ -170,98 +214,119 @@ class Session(Connection):
     def _is_next_ack(self, data: bytes, start: int, stop: int) -> bool:
         number = FIRST_NUMBER + self.acked
         form = _ACK_FORM % (number, number)
-        place = b'","seq":%d,"ts":' % (self.acked + 1)
+        seq = b'","seq":%d,"ts":' % (self.acked + 1)
         return (
             data.startswith(form, start)
-            and data.startswith(place, start + len(form) + _MID_CHARS)
+            and data.startswith(seq, start + len(form) + _MID_CHARS)
             and data.endswith(_ACK_TAIL, start, stop)
         )
 
     def _inspect(self, payload: bytes) -> None:
-        """Decode an event that passed the comparison, to check the comparison itself."""
+        """Decode an event that matched, to check the comparison itself."""
         message = json.loads(payload)["message"]
         number = str(FIRST_NUMBER + self.evented - 1)
-        wanted = (self._chat, self._sender, number, self._body, self.evented)
+        expected = (self._chat, self._sender, number, self._body, self.evented)
         got = tuple(message[name] for name in ("chat", "sender", "ref", "body", "seq"))
-        if got != wanted:
-            self.tally.note("corrupt", f"{self.user}: {got!r}, wanted {wanted!r}")
+        if got != expected:
+            self.findings.note("mismatched", f"{self.user}: {got!r}, expected {expected!r}")
         if message["ts"] <= self._last_ts:
-            self.tally.note("order", f"{self.user}: ts {message['ts']} after {self._last_ts}")
+            self.findings.note(
+                "disordered", f"{self.user}: ts {message['ts']} after {self._last_ts}"
+            )
         self._last_ts = message["ts"]
 
     # the slow path
 
-    def _take_slowly(self, first_byte: int, payload: bytes) -> None:
+    def _handle_slowly(self, first_byte: int, payload: bytes) -> None:
         match first_byte:
             case wire.TEXT:
-                self._take_text(json.loads(payload))
+                self._handle_text(json.loads(payload))
             case wire.PING:
                 self.transport.write(wire.client_frame(payload, wire.PONG))
             case wire.PONG:
                 self._resolve("pong", {})
             case wire.CLOSE:
-                self.tally.note("closed", f"{self.user}: {payload!r}")
+                self.findings.note("closed", f"{self.user}: {payload!r}")
             case _:
-                self.tally.note("corrupt", f"{self.user}: first byte {first_byte:#x}")
+                self.findings.note("mismatched", f"{self.user}: first byte {first_byte:#x}")
 
-    def _take_text(self, frame: dict[str, Any]) -> None:
+    def _handle_text(self, frame: dict[str, Any]) -> None:
         match frame["type"]:
             case "event":
-                self._take_event(frame)
+                self._handle_event(frame)
             case "ack":
-                self._take_ack(frame)
+                self._handle_ack(frame)
             case "stored":
-                self.tally.stored_frames += 1
                 self.stored_upto = max(self.stored_upto, frame["upto"])
             case "signal":
                 pass
             case "error" if frame.get("id", 0) >= FIRST_NUMBER:
-                self.tally.refused += 1
-                self.tally.examples.append(f"refused: {self.user}: {frame}")
+                self.findings.refused += 1
+                self.findings.examples.append(f"refused: {self.user}: {frame}")
             case "error" | "bye":
-                self.tally.note(frame["type"], f"{self.user}: {frame}")
+                self.findings.note(frame["type"], f"{self.user}: {frame}")
                 self._resolve(frame.get("id", "welcome"), frame)
             case _:
                 self._resolve(frame.get("id", "welcome"), frame)
 
-    def _take_event(self, frame: dict[str, Any]) -> None:
+    def _handle_event(self, frame: dict[str, Any]) -> None:
         seq = frame["seq"]
         if seq <= self._inbox_seq:
-            self.tally.note("duplicate", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+            self.findings.note("duplicate", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
             return
         if seq > self._inbox_seq + 1:
-            self.tally.note("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
+            self.findings.note("lost", f"{self.user}: inbox seq {seq} after {self._inbox_seq}")
         self._inbox_seq = seq
         if frame["kind"] != "message" or not self._is_hot:
             return
-        self.tally.slow_frames += 1
+        self.findings.slow_frames += 1
         message = frame["message"]
         if (message["chat"], message["sender"]) != (self._chat, self._sender):
-            self.tally.note("corrupt", f"{self.user}: {frame}")
+            self.findings.note("mismatched", f"{self.user}: {frame}")
             return
         if message["body"] != self._body:
-            self.tally.note("corrupt", f"{self.user}: another body: {frame}")
-        self._take_place("event", self.evented, frame["cs"] - 1, message["ref"])
+            self.findings.note("mismatched", f"{self.user}: another body: {frame}")
+        self._check_position("event", self.evented, frame["cs"] - 1, message["ref"])
         self.evented = max(self.evented, frame["cs"])
 
-    def _take_ack(self, frame: dict[str, Any]) -> None:
-        self.tally.slow_frames += 1
+    def _handle_ack(self, frame: dict[str, Any]) -> None:
+        self.findings.slow_frames += 1
         if frame["dup"] or frame["durability"] != "hot":
-            self.tally.note("corrupt", f"{self.user}: {frame}")
-        self._take_place("ack", self.acked, frame["seq"] - 1, frame["ref"])
+            self.findings.note("mismatched", f"{self.user}: {frame}")
+        self._check_position("ack", self.acked, frame["seq"] - 1, frame["ref"])
         self.acked = max(self.acked, frame["seq"])
 
-    def _take_place(self, what: str, wanted: int, place: int, ref: str) -> None:
+    def _check_position(self, what: str, expected: int, position: int, ref: str) -> None:
         number = int(ref) - FIRST_NUMBER
-        text = f"{self.user}: {what} at place {place}, wanted {wanted}, message {number}"
-        if place < wanted:
-            self.tally.note("duplicate", text)
-        elif place > wanted:
-            self.tally.note("lost", text)
-        if number != place:
-            self.tally.note("order", text)
+        text = f"{self.user}: {what} at {position}, expected {expected}, message {number}"
+        if position < expected:
+            self.findings.note("duplicate", text)
+        elif position > expected:
+            self.findings.note("lost", text)
+        if number != position:
+            self.findings.note("disordered", text)
 
     def _resolve(self, key: int | str, frame: dict[str, Any]) -> None:
         future = self._waiting.pop(key, None)
         if future is not None and not future.done():
             future.set_result(frame)
+
+
+AnySession = TypeVar("AnySession", bound=Session)
+
+
+async def open_sessions(
+    stack: Stack, users: list[str], findings: RunFindings, kind: type[AnySession]
+) -> list[AnySession]:
+    """Return an authenticated session of each user."""
+    slots = asyncio.Semaphore(_SETUPS_IN_FLIGHT)
+    tokens = Tokens(Auth(secret=SecretStr(stack.secret)), SystemClock())
+
+    async def open_one(user: str) -> AnySession:
+        async with slots:
+            session = kind(user, findings)
+            await session.connect(stack.gateway.port, SUBPROTOCOL)
+            await session.hello(tokens.mint(UserId(user), _TOKEN_LIFETIME_S))
+            return session
+
+    return list(await asyncio.gather(*map(open_one, users)))

@@ -1,9 +1,11 @@
-"""What it costs to take messages out of DynamoDB: by the archive worker, and by TTL.
+"""Cost of removing archived messages from DynamoDB, by the archive worker and by TTL.
 
-``python -m tests.load.removal`` writes messages of 200 bytes, of a direct chat, to the DynamoDB API
-server and lets the archiver move them, once with each `archive.removal`; then it goes over the
-chat once more, as each pass does, and asks the reader of the Stream what it would make of the
-removals. Units are the server's own count. It writes docs/performance/removal.json.
+    python -m tests.benchmarks.archive_removal
+
+Writes messages of 200 bytes, of a direct chat, to the DynamoDB API server. The archiver moves them,
+once with each `archive.removal`, and then visits the chat once more. Finally the removals are
+checked as the Stream reader does. Units are the server's own count. The result is written to
+docs/performance/removal.json.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ READS: Final = {"get_item", "query", "scan", "batch_get_item"}
 
 
 class Metered(DynamoClient):
-    """A client that has each call say what it took."""
+    """A client that requests the consumed capacity of each call."""
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         super().__init__(client._sdk, settings)
@@ -70,7 +72,7 @@ class Metered(DynamoClient):
 
 @contextlib.contextmanager
 def metered(client: Metered, into: dict[str, Any], name: str) -> Iterator[None]:
-    """Note what a block takes."""
+    """Record the cost of a block."""
     client.units.clear()
     client.calls, cpu = 0, time.process_time()
     yield
@@ -83,7 +85,7 @@ def metered(client: Metered, into: dict[str, Any], name: str) -> Iterator[None]:
 
 
 def texts(chat: ChatId) -> list[Message]:
-    """Messages of two hours ago, with ids as long as ours are."""
+    """Messages of two hours ago, with ids of realistic length."""
     start = int(time.time() - AGE_S) * 1_000_000
     return [
         Message(
@@ -108,7 +110,7 @@ async def put(client: DynamoClient, warm: Warm, sent: list[Message], settings: A
 
 
 async def measure(removal: str, endpoint: str, s3: str) -> dict[str, Any]:
-    """Return what one way takes."""
+    """Return the cost of one way of removal."""
     warm, cold = settings_for(endpoint), cold_settings(s3)
     settings = Archive(removal=removal, retention_s=RETENTION_S, wait_s=0)  # type: ignore[arg-type]  # one of two words
     chat = direct_chat_id(UserId("alice"), UserId("bob"))

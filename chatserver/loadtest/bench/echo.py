@@ -1,4 +1,4 @@
-"""Loads the echo server: as many connections and bytes as the pairs of the main run."""
+"""Load on the echo server: the connections and frame sizes of the direct benchmark."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from typing import Any
 
 from chatserver.loadtest import wire
+from chatserver.loadtest.bench.cpu_usage import Cores, sample_rate
+from chatserver.loadtest.bench.session import Connection, RunFindings
 from chatserver.protocol.frames import SUBPROTOCOL
-from tests.load.connection import Connection, Tally
-from tests.load.phases import Cores, sample_rate
 
 _FIRST_NUMBER = 1_000_000_000
 
 
 class EchoClient(Connection):
-    """Keeps `window` numbered messages under way and checks that each comes back once, in order."""
+    """Keeps `window` numbered messages in flight and checks that each returns once, in order."""
 
-    def __init__(self, name: str, tally: Tally, frame_bytes: int) -> None:
-        super().__init__(name, tally)
+    def __init__(self, name: str, findings: RunFindings, frame_bytes: int) -> None:
+        super().__init__(name, findings)
         self.echoed = 0
         self.sent = 0
         self.window = 0
@@ -30,7 +30,7 @@ class EchoClient(Connection):
         self._answer_bytes = 4 + frame_bytes
 
     def start_window(self, window: int) -> None:
-        """Begin the closed loop."""
+        """Start the closed loop."""
         self.window = window
         self._refill()
 
@@ -48,17 +48,17 @@ class EchoClient(Connection):
         pos, size = 0, self._answer_bytes
         while len(data) - pos >= size:
             if not data.startswith(self._answer % (_FIRST_NUMBER + self.echoed), pos):
-                self.tally.note("corrupt", f"{self.name}: {data[pos : pos + 40]!r}")
+                self.findings.note("mismatched", f"{self.name}: {data[pos : pos + 40]!r}")
             self.echoed += 1
             pos += size
         self._refill()
         return pos
 
 
-async def load_echo(
+async def measure_echo(
     port: int,
     cores: Cores,
-    tally: Tally,
+    findings: RunFindings,
     *,
     connections: int,
     window: int,
@@ -68,8 +68,8 @@ async def load_echo(
 ) -> dict[str, Any]:
     """Measure the closed-loop rate of an echo server."""
     if frame_bytes < 126:
-        raise ValueError("frames of less than 126 bytes have another head")
-    clients = [EchoClient(f"echo{n}", tally, frame_bytes) for n in range(connections)]
+        raise ValueError("frames of less than 126 bytes have a different header")
+    clients = [EchoClient(f"echo{n}", findings, frame_bytes) for n in range(connections)]
     for client in clients:
         await client.connect(port, SUBPROTOCOL)
     for client in clients:
@@ -78,7 +78,7 @@ async def load_echo(
     for client in clients:
         client.stop_window()
     for client in clients:
-        while client.echoed < client.sent:
+        while client.echoed < client.sent:  # noqa: ASYNC110  a counter, without events
             await asyncio.sleep(0.01)
         client.close()
     return {"window": window, "connections": connections, **figures}

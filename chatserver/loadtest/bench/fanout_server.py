@@ -1,9 +1,9 @@
-"""The bare loop under a fan-out: each message that comes in is written to every other socket.
+"""Minimal fan-out server: writes each received message to every socket.
 
-Nothing is decoded, kept or checked: it writes the bytes it was given. `--joined` writes the
-messages of one read in one piece per socket, as the gateway does.
+It decodes, stores and checks nothing. `--joined` writes all messages of one read to a socket at
+once, as the gateway does.
 
-    python -m tests.load.servers.fan_server --port 9001 [--joined]
+    python -m chatserver.loadtest.bench.fanout_server --port 9001 [--joined]
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from websockets.server import ServerProtocol
 
 from chatserver.gateway.transport.framing import text_frame
 
-_everybody: list[asyncio.Transport] = []
+_transports: list[asyncio.Transport] = []
 
 
-class Fan(asyncio.Protocol):
+class FanOut(asyncio.Protocol):
     """One connection."""
 
     is_joined = False
@@ -34,15 +34,15 @@ class Fan(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport in _everybody:
-            _everybody.remove(self._transport)
+        if self._transport in _transports:
+            _transports.remove(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._protocol is not None:
             self._upgrade(self._protocol, data)
             return
         data, pos, frames = self._rest + data, 0, list[bytes]()
-        # All frames are of the middle size: two bytes, a length of two bytes, a zero mask of four.
+        # All frames have a header of 8 bytes: two, a length of two, a zero mask of four.
         while len(data) - pos >= 8:
             end = pos + 8 + int.from_bytes(data[pos + 2 : pos + 4], "big")
             if end > len(data):
@@ -51,7 +51,7 @@ class Fan(asyncio.Protocol):
             pos = end
         self._rest = data[pos:]
         for output in [b"".join(frames)] if self.is_joined else frames:
-            for transport in _everybody:
+            for transport in _transports:
                 transport.write(output)
 
     def _upgrade(self, protocol: ServerProtocol, data: bytes) -> None:
@@ -60,14 +60,14 @@ class Fan(asyncio.Protocol):
             if isinstance(event, Request):
                 protocol.send_response(protocol.accept(event))
                 self._transport.write(b"".join(protocol.data_to_send()))
-                _everybody.append(self._transport)
+                _transports.append(self._transport)
                 self._protocol = None
 
 
 async def serve(port: int) -> None:
     """Serve until killed."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Fan, "127.0.0.1", port, backlog=4096)
+    server = await loop.create_server(FanOut, "127.0.0.1", port, backlog=4096)
     await server.serve_forever()
 
 
@@ -76,5 +76,5 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--joined", action="store_true")
     arguments = parser.parse_args()
-    Fan.is_joined = arguments.joined
+    FanOut.is_joined = arguments.joined
     uvloop.run(serve(arguments.port))

@@ -1,10 +1,11 @@
-"""What a message costs in DynamoDB's units, by what the indexes of `messages` hold.
+"""DynamoDB capacity units of a message, by the attributes that the indexes of `messages` hold.
 
-``python -m tests.load.units`` makes a table for each choice on the DynamoDB API server, writes the
-items that the encoders make, and reads a page through an index. The units are the server's own
-count, by table and index; it counts as AWS documents (a write unit for each KB of an item, or of
-what an index holds of it; a read unit for 4 KB read consistently, half of one if not). It writes
-docs/performance/units.json and prints the tables of docs/data-model.md.
+    python -m tests.benchmarks.item_units
+
+Creates a table for each choice on the DynamoDB API server, writes encoded items, and reads a page
+through an index. Units are the server's own count by table and index, as AWS documents them (a
+write unit per KB of an item or of its projection; a read unit per 4 KB read consistently, half of
+one otherwise). Writes docs/performance/units.json and prints the tables of docs/data-model.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OUT = Path(__file__).parents[2] / "docs" / "performance" / "units.json"
 START_TS = 1_795_000_000_000_000
 PAGE = 50
 OURS: Final = "keys and expiry"
-# What each index holds besides keys; None: the whole item.
+# Attributes that each index holds besides keys; None: the whole item.
 CHOICES: Final[dict[str, tuple[str, ...] | None]] = {
     "keys": (),
     OURS: (MessageField.EXPIRES_AT,),
@@ -57,7 +58,7 @@ Units = dict[str, float]
 
 
 def message(seq: int, size: int = 100, chat: str = DIRECT, **changes: Any) -> Message:
-    """A message with ids as long as ours are, and a body of `size` bytes."""
+    """Return a message with ids of realistic length and a body of `size` bytes."""
     mid, ref = f"01K{seq:023d}", f"01J{seq:023d}"
     made = Message(seq, START_TS + seq, chat, mid, "alice", ref, "text", "x" * size)
     return msgspec.structs.replace(made, **changes)
@@ -65,7 +66,7 @@ def message(seq: int, size: int = 100, chat: str = DIRECT, **changes: Any) -> Me
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Something that is done with a message: `before` is there already, `after` is written."""
+    """An operation on a message: `before` exists already, `after` is written."""
 
     name: str
     after: list[Item]
@@ -77,7 +78,7 @@ def _direct(message: Message) -> Item:
 
 
 def works() -> list[Work]:
-    """Return what is measured; no two write the same item."""
+    """Return the measured operations; no two write the same item."""
     expiring = message(20, expires_at=START_TS // 1_000_000 + 3600)
     edit, deletion = message(31, kind="edit", target=30), message(41, 0, kind="delete", target=40)
     one, other = message(30), message(40)

@@ -1,9 +1,11 @@
-"""What messages, chats and users take in Redis, DynamoDB and S3: constants of `chatserver plan`.
+"""Bytes of messages, chats and users in Redis, DynamoDB and S3: constants of `chatserver plan`.
 
-``python -m tests.load.footprint`` opens chats on a Redis and a DynamoDB API server of its own,
-commits and persists messages of several sizes as the server does, and asks Redis for the memory of
-each kind of key. Segments hold pieces of the documentation as texts. It writes
-docs/performance/footprint.json, which `chatserver plan --constants` takes.
+    python -m tests.benchmarks.storage_footprint
+
+Opens chats on its own Redis and DynamoDB API server, commits and persists messages of several sizes
+as the server does, and reads the memory of each kind of key from Redis. The texts of segments are
+pieces of the documentation. Writes docs/performance/footprint.json, which `chatserver plan
+--constants` accepts.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
     per_box_chat = (box_ten - box_one) / 9
     slope, intercept = fit(logs)
     group = items[-1]
-    how = "tests.load.footprint: MEMORY USAGE of Redis"
+    how = "tests.benchmarks.storage_footprint: MEMORY USAGE of Redis"
     return {
         "redis_bytes_per_log_entry": (intercept, "bytes", f"{how}, line through {logs}"),
         "redis_bytes_per_body_byte": (slope, "", f"{how}, slope of that line"),
@@ -122,7 +124,7 @@ async def measure(bench: Bench) -> dict[str, tuple[float, str, str]]:
         "item_bytes_direct": (
             item_bytes(direct) - SIZES[-1],
             "bytes",
-            "tests.load.footprint: an item without its text, user ids of 10 letters",
+            "tests.benchmarks.storage_footprint: an item without its text, user ids of 10 letters",
         ),
         "item_bytes_group": (item_bytes(group) - SIZES[-1], "bytes", "likewise"),
         "index_bytes_direct": (index_bytes(direct), "bytes", "likewise, 100 a row as AWS counts"),
@@ -143,7 +145,7 @@ def _wire() -> dict[str, tuple[float, str, str]]:
     message = _message(1234, "")
     event = Event("1a2b3c4d5e6f7a8b", 5678, "message", message.chat, 1234, message)
     ack = Ack(17, message.ref, message.mid, 1234, message.ts, False, "hot")
-    how = "tests.load.footprint: JSON, without a text, TLS and TCP"
+    how = "tests.benchmarks.storage_footprint: JSON, without a text, TLS and TCP"
     return {
         "frame_bytes": (len(codec.encode(event)) + 4, "bytes", how),
         "ack_bytes": (len(codec.encode(ack)) + 4, "bytes", how),
@@ -154,7 +156,7 @@ def _segments() -> dict[str, tuple[float, str, str]]:
     made = [_message(n, body_of(n, 200)) for n in range(1, 1001)]
     segment, data = encode_segment(made)
     line = segment.raw_bytes / len(made) - sum(len(m.body.encode()) for m in made) / len(made)
-    how = "tests.load.footprint: 1,000 pieces of 200 bytes of the documentation, zstd"
+    how = "tests.benchmarks.storage_footprint: 1,000 pieces of 200 bytes of the documentation, zstd"
     return {
         "segment_line_bytes": (line, "bytes", how),
         "segment_packed_share": (len(data) / segment.raw_bytes, "", how),

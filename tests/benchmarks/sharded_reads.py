@@ -1,11 +1,10 @@
-"""What it costs to read a chat that is spread over shards.
+"""Cost of reading a write-sharded chat.
 
-    python -m tests.load.shards [--messages 4000] [--reads 200] [--out F.json]
+    python -m tests.benchmarks.sharded_reads [--messages 4000] [--reads 200] [--out F.json]
 
-A chat on 1, 4 and 16 shards each is written into the DynamoDB API server of the development
-environment, as bursts and silences; then pages of 50 are read at places by chance, as clients do
-who know the ts of the message they scroll from, and as those who do not; and the newest page. Units
-are the server's own count.
+A chat on 1, 4 and 16 shards is written to the DynamoDB API server of the development environment,
+with bursts and pauses. Then pages of 50 are read at random positions, with and without the ts of
+the message before which they start, and the newest page. Units are the server's own count.
 """
 
 from __future__ import annotations

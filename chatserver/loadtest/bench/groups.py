@@ -1,24 +1,20 @@
-"""One busy group: deliveries a second, what one costs, and its share of a bare loop.
+"""One busy group: deliveries per second, CPU per delivery, latency at half of that rate.
 
-    python -m tests.load.groups [--members 500] [--senders 16] [--seconds 5] [--out F.json]
-
-One gateway process and Redis share one core, the load generator has another. All members are
-online. `--senders` members keep one message each under way: the next is sent when the sender has
-its own event. Each run starts a fresh stack, then, in the same place, the bare loop, which writes
-the same bytes to as many sockets and keeps nothing; once with a write per message and socket, once
-with the messages of a read joined. Before that the group in an open loop at half of its rate, for
-the latencies. One member in sixteen checks every event and takes its time; others count them.
-It prints a table, writes JSON and never gates: it exits with 1 only if a message went wrong.
+One gateway process and Redis share one core; the load generator has another. All members are
+online. Each of `--senders` members has one message in flight: it sends the next when it receives
+the event of its own message. Each run starts new servers and measures the group in a closed loop,
+then in an open loop at half of that rate. Afterwards a minimal fan-out server, which writes the
+same bytes to as many sockets and stores nothing, is measured on the same core: with one write per
+message and socket, and with the messages of a read joined. One member in sixteen checks every event
+and its latency; the others count events. Figures never fail the command: exit code 1 means that a
+message was lost or wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -36,29 +32,41 @@ from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.redis.factory import open_hot
 from chatserver.loadtest import wire
 from chatserver.loadtest.arrival_schedule import Pacer, schedule
-from tests.load import probe, stack
-from tests.load.connection import Connection, Tally
-from tests.load.people import open_sessions
-from tests.load.phases import Cores, percentiles_ms, spent
-from tests.load.session import FIRST_NUMBER, Session
+from chatserver.loadtest.bench import server_stack
+from chatserver.loadtest.bench.cpu_usage import Cores, cpu_costs, wait_for_idle_cores
+from chatserver.loadtest.bench.direct_pairs import percentiles_ms
+from chatserver.loadtest.bench.run_options import (
+    no_garbage_collection,
+    prepare_process,
+    profiled,
+    run_options,
+)
+from chatserver.loadtest.bench.session import (
+    FIRST_NUMBER,
+    Connection,
+    RunFindings,
+    Session,
+    open_sessions,
+)
+from chatserver.loadtest.machine import machine
 
 CHAT = ChatId("g-load")
-WATCHED_SHARE = 16
+CHECKED_SHARE = 16
 DRAIN_S = 20
 _EVENT = b'{"type":"event"'
 
 
 class Member(Session):
-    """A member. `heard` counts the events that came; a watched one also looks at each."""
+    """A member. `received` counts events; a checking member also decodes each."""
 
-    def __init__(self, user: str, tally: Tally) -> None:
-        super().__init__(user, tally)
-        self.heard = 0
-        self.is_watched = False
+    def __init__(self, user: str, findings: RunFindings) -> None:
+        super().__init__(user, findings)
+        self.received = 0
+        self.is_checking = False
         self.is_counting = False
         self.sent = 0
         self.limit = 0
-        self.due_of: dict[tuple[str, str], float] = {}  # of an open loop: sender and ref to time
+        self.due_of: dict[tuple[str, str], float] = {}  # open loop: sender and ref → due time
         self.latencies: list[float] = []
         self._tail = b""
         self._cs = 0
@@ -77,23 +85,23 @@ class Member(Session):
         if not self.is_counting:
             super().data_received(data)
             return
-        # A marker cut by the end of a read is whole with the next one, and none is counted twice.
+        # A marker split between two reads is found with the second one, and none is counted twice.
         joined = self._tail + data
-        self.heard += joined.count(_EVENT)
+        self.received += joined.count(_EVENT)
         self._tail = joined[1 - len(_EVENT) :]
-        if self.is_watched:
+        if self.is_checking:
             super().data_received(data)
 
-    def _take_text(self, frame: dict[str, Any]) -> None:
+    def _handle_text(self, frame: dict[str, Any]) -> None:
         if frame["type"] == "ack":
             return
         is_event = frame["type"] == "event"
-        if not is_event or frame["seq"]:  # 0: of a large chat, in no inbox
-            super()._take_text(frame)
+        if not is_event or frame["seq"]:  # 0: a large chat, without inboxes
+            super()._handle_text(frame)
         if is_event and frame["kind"] == "message":
             cs = frame["cs"]
             if cs != self._cs + 1:
-                self.tally.note("order", f"{self.user}: place {cs} after {self._cs}")
+                self.findings.note("disordered", f"{self.user}: seq {cs} after {self._cs}")
             self._cs = cs
             message = frame["message"]
             if self.due_of:
@@ -104,62 +112,46 @@ class Member(Session):
 
 
 class Listener(Connection):
-    """A socket of the bare loop: counts frames by their size, which is always the same."""
+    """A connection to the fan-out server: counts frames, which all have the same size."""
 
-    def __init__(self, name: str, tally: Tally, frame_bytes: int) -> None:
-        super().__init__(name, tally)
+    def __init__(self, name: str, findings: RunFindings, frame_bytes: int) -> None:
+        super().__init__(name, findings)
         self.received_bytes = 0
         self.frame_bytes = frame_bytes
         self.frame = b""
-        self.is_sender = False
         self.is_sending = False
-        self._answered = 0
+        self.senders = 1
+        self._rounds = 0
 
     def read_frames(self, data: bytes) -> int:
         self.received_bytes += len(data)
-        if self.is_sender and self.is_sending:
-            # As many senders as in the group: each sends again when its turn has come back.
-            turns = self.heard // self.share
-            if turns > self._answered:
-                self._answered = turns
+        if self.is_sending:
+            # Each sender has one message in flight: it sends again after one round of all senders.
+            rounds = self.received_bytes // self.frame_bytes // self.senders
+            if rounds > self._rounds:
+                self._rounds = rounds
                 self.transport.write(self.frame)
         return len(data)
-
-    share = 1
-
-    @property
-    def heard(self) -> int:
-        """How many frames came."""
-        return self.received_bytes // self.frame_bytes
 
 
 @click.command(help=(__doc__ or "").replace("\n\n", "\n\n\b\n", 1))
 @click.option("--members", default=500, show_default=True)
-@click.option("--senders", default=16, show_default=True, help="Messages under way.")
-@click.option("--seconds", default=5.0, show_default=True)
-@click.option("--warmup", default=1.0, show_default=True)
-@click.option("--runs", default=3, show_default=True, help="Medians are taken over the runs.")
-@click.option("--large/--inboxes", default=False, help="The large-chat path, without inboxes.")
-@click.option("--server-core", default=0, show_default=True)
-@click.option("--load-core", default=1, show_default=True)
-@click.option("--calm", default=0.0, help="Wait so many seconds for other work to end.")
-@click.option("--profile", type=Path, help="Py-spy profile of the gateway.")
-@click.option("--out", type=Path, help="Write all figures to this file.")
-def main(**options: Any) -> None:
+@click.option("--senders", default=16, show_default=True, help="Messages in flight.")
+@click.option("--large/--inboxes", default=False, help="As a large chat, without inboxes.")
+@run_options
+def groups(**options: Any) -> None:
     """Run the benchmark."""
-    os.sched_setaffinity(0, {options["load_core"]})
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))
+    prepare_process(options["load_core"])
     runs: list[dict[str, Any]] = []
     for number in range(options["runs"]):
-        probe.wait_for_calm(options["calm"])
+        wait_for_idle_cores(options["calm"])
         with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:
             runs.append(uvloop.run(_run(options, Path(folder))))
         click.echo(f"run {number + 1}: {_line(runs[-1])}", err=True)
     medians = {name: _median(runs, name) for name in ("group", "bare", "bare_joined")}
     result = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
-        "machine": probe.machine(),
+        "machine": machine(),
         "deliveries_per_second": medians["group"],
         "bare_per_second": medians["bare"],
         "bare_joined_per_second": medians["bare_joined"],
@@ -178,7 +170,7 @@ def main(**options: Any) -> None:
 
 
 def _median(runs: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(run[name]["per_second"] for run in runs)
+    return float(statistics.median(run[name]["per_second"] for run in runs))
 
 
 def _line(run: dict[str, Any]) -> str:
@@ -193,37 +185,30 @@ def _line(run: dict[str, Any]) -> str:
 
 
 async def _run(options: dict[str, Any], folder: Path) -> dict[str, Any]:
-    placement = stack.Options(options["server_core"], options["load_core"], "everysec", False)
-    tally = Tally()
+    placement = server_stack.Placement(options["server_core"], options["load_core"])
+    findings = RunFindings()
     result: dict[str, Any] = {}
-    with contextlib.ExitStack() as exits:
-        running = exits.enter_context(stack.chat_stack(placement, folder))
-        cores = Cores(placement.server_core, placement.load_core, running.pids())
+    with server_stack.chat_stack(placement, folder) as stack:
+        cores = Cores(placement.server_core, placement.load_core, stack.pids())
         names = [f"m{n:05}" for n in range(options["members"])]
-        await _open_group(
-            running.env["CHAT_REDIS_URL"], [UserId(name) for name in names], options["large"]
-        )
-        members = await open_sessions(running, names, tally, Member)
-        gc.collect()
-        gc.freeze()
-        gc.disable()  # a collection would show as a pause of the server
-        try:
-            result["group"] = await _measure_group(options, members, cores, tally)
+        users = [UserId(name) for name in names]
+        await _open_group(stack.env["CHAT_REDIS_URL"], users, options["large"])
+        members = await open_sessions(stack, names, findings, Member)
+        with no_garbage_collection():
+            result["group"] = await _measure_group(options, members, cores, findings)
             rate = result["group"]["per_second"] / len(members) / 2
-            result["open"] = await _measure_latency(options, members, cores, tally, rate)
-        finally:
-            gc.enable()
+            result["open"] = await _measure_latency(options, members, cores, findings, rate)
         for member in members:
             member.close()
     for name, arguments in (("bare", []), ("bare_joined", ["--joined"])):
-        result[name] = await _measure_bare(options, placement, folder / name, tally, arguments)
-    result["violations"] = dict(tally.counts)
-    result["examples"] = tally.examples[:20]
+        result[name] = await _measure_bare(options, placement, folder / name, findings, arguments)
+    result["violations"] = findings.violations()
+    result["examples"] = findings.examples
     return result
 
 
 async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> None:
-    """Put the group into the hot tier: what is measured begins there."""
+    """Load the group into the hot tier, where the measured path starts."""
     async with open_hot(config.Redis(url=redis_url)) as hot:
         members = dict.fromkeys(users, ("member", 1))
         await HotChatLoader(hot).open_chat(
@@ -235,48 +220,50 @@ async def _open_group(redis_url: str, users: list[UserId], is_large: bool) -> No
 
 
 async def _measure_group(
-    options: dict[str, Any], members: list[Member], cores: Cores, tally: Tally
+    options: dict[str, Any], members: list[Member], cores: Cores, findings: RunFindings
 ) -> dict[str, Any]:
     senders = members[: options["senders"]]
     for number, member in enumerate(members):
         member.is_counting = True
-        member.is_watched = number % WATCHED_SHARE == 0 or number < len(senders)
+        member.is_checking = number % CHECKED_SHARE == 0 or number < len(senders)
     for sender in senders:
         sender.limit = 10**9
         sender.send_next()
     await asyncio.sleep(options["warmup"])
-    profiler = await _start_profile(options, cores.pids["gateway"])
-    before, first, begin = cores.snapshot(), _heard(members), perf_counter()
-    await asyncio.sleep(options["seconds"])
-    after, total, elapsed = cores.snapshot(), _heard(members) - first, perf_counter() - begin
-    if profiler is not None:
-        await profiler.wait()
+    async with profiled(cores.pids["gateway"], options["seconds"], options["profile"]):
+        before, first, begin = cores.snapshot(), _received(members), perf_counter()
+        await asyncio.sleep(options["seconds"])
+        after, total, elapsed = cores.snapshot(), _received(members) - first, perf_counter() - begin
     for sender in senders:
         sender.limit = 0
-    await _drain(members, senders, tally)
+    await _drain(members, senders, findings)
     return {
         "messages_per_second": round(total / elapsed / len(members)),
         "per_second": round(total / elapsed),
-        **spent(before, after, elapsed, total),
+        **cpu_costs(before, after, elapsed, total),
     }
 
 
-async def _drain(members: list[Member], senders: list[Member], tally: Tally) -> None:
-    """Wait until everybody has heard all that was sent; report who has not."""
+async def _drain(members: list[Member], senders: list[Member], findings: RunFindings) -> None:
+    """Wait until every member received every message; report those that did not."""
     sent = sum(sender.sent for sender in senders)
     until = perf_counter() + DRAIN_S
-    while perf_counter() < until and any(member.heard < sent for member in members):
+    while perf_counter() < until:
+        if all(member.received >= sent for member in members):
+            break
         await asyncio.sleep(0.05)
     for member in members:
         member.is_counting = False
-        if member.heard != sent:
-            tally.note("lost" if member.heard < sent else "duplicate", f"{member.user}: {sent}")
+        if member.received != sent:
+            findings.note(
+                "lost" if member.received < sent else "duplicate", f"{member.user}: {sent}"
+            )
 
 
 async def _measure_latency(
-    options: dict[str, Any], members: list[Member], cores: Cores, tally: Tally, rate: float
+    options: dict[str, Any], members: list[Member], cores: Cores, findings: RunFindings, rate: float
 ) -> dict[str, Any]:
-    """Send at a rate that does not follow the server; a latency runs from when one was due."""
+    """Send at a rate that is independent of the server; latency counts from the due time."""
     senders = members[: options["senders"]]
     seconds = options["warmup"] + options["seconds"]
     due, order = schedule(rate, seconds, len(senders), seed=1)
@@ -299,58 +286,48 @@ async def _measure_latency(
     await asyncio.sleep(begin - perf_counter() + options["warmup"])
     for member in members:
         member.latencies.clear()
-    before, first, at_begin = cores.snapshot(), _heard(members), perf_counter()
+    before, first, at_begin = cores.snapshot(), _received(members), perf_counter()
     await pacer.finished
-    elapsed, total = perf_counter() - at_begin, _heard(members) - first
+    elapsed, total = perf_counter() - at_begin, _received(members) - first
     after = cores.snapshot()
-    await _drain(members, senders, tally)
+    await _drain(members, senders, findings)
     late = [s for s, d in zip(lateness, due, strict=True) if d >= options["warmup"]]
     figures = {
         "messages_per_second": round(rate, 1),
         "delivered_ms": percentiles_ms([s for m in members for s in m.latencies]),
         "sent_late_ms": percentiles_ms(late),
-        **spent(before, after, elapsed, total),
+        **cpu_costs(before, after, elapsed, total),
     }
     for member in members:
         member.due_of = {}
     return figures
 
 
-async def _start_profile(options: dict[str, Any], pid: int) -> asyncio.subprocess.Process | None:
-    if options["profile"] is None:
-        return None
-    command = ["py-spy", "record", "--pid", str(pid), "--format", "raw", "--rate", "500"]
-    command += ["--duration", str(int(options["seconds"])), "--output", str(options["profile"])]
-    return await asyncio.create_subprocess_exec(*command)
-
-
-def _heard(members: list[Member]) -> int:
-    return sum(member.heard for member in members)
+def _received(members: list[Member]) -> int:
+    return sum(member.received for member in members)
 
 
 async def _measure_bare(
     options: dict[str, Any],
-    placement: stack.Options,
+    placement: server_stack.Placement,
     folder: Path,
-    tally: Tally,
+    findings: RunFindings,
     arguments: list[str],
 ) -> dict[str, Any]:
-    port = stack.free_port()
-    module = ["tests.load.servers.fan_server", "--port", str(port), *arguments]
-    payload = b"x" * 344  # about an event of the group
-    frame = wire.client_frame(payload)
-    with stack.running(
-        stack.module_launch("bare", module, port, folder), placement.server_core
-    ) as server:
-        assert server.process is not None
-        pids = {"echo": server.process.pid, "load": os.getpid()}
+    port = server_stack.free_port()
+    module = ["chatserver.loadtest.bench.fanout_server", "--port", str(port), *arguments]
+    frame = wire.client_frame(b"x" * 344)  # about the size of an event of the group
+    launch = server_stack.module_launch("bare", module, port, folder)
+    with server_stack.running(launch, placement.server_core) as server:
+        pids = {"echo": server_stack.pid_of(server), "load": os.getpid()}
         cores = Cores(placement.server_core, placement.load_core, pids)
-        listeners = [Listener(str(n), tally, len(frame) - 4) for n in range(options["members"])]
+        count = options["members"]
+        listeners = [Listener(str(n), findings, len(frame) - 4) for n in range(count)]
         for listener in listeners:
             await listener.connect(port)
         for listener in listeners[: options["senders"]]:
-            listener.frame, listener.is_sender, listener.is_sending = frame, True, True
-            listener.share = options["senders"]
+            listener.frame, listener.is_sending = frame, True
+            listener.senders = options["senders"]
             listener.transport.write(frame)
         await asyncio.sleep(options["warmup"])
         before, begin = cores.snapshot(), perf_counter()
@@ -361,9 +338,6 @@ async def _measure_bare(
         for listener in listeners:
             listener.is_sending = False
             listener.close()
-    count = total // (len(frame) - 4)
-    return {"per_second": round(count / elapsed), **spent(before, after, elapsed, count)}
-
-
-if __name__ == "__main__":
-    main()
+    deliveries = total // (len(frame) - 4)
+    costs = cpu_costs(before, after, elapsed, deliveries)
+    return {"per_second": round(deliveries / elapsed), **costs}

@@ -1,10 +1,10 @@
-"""What the one door to DynamoDB adds to a call by itself: metering, and a tenant's mark.
+"""CPU cost that `DynamoClient` adds to a call: metering, and the tenant prefix.
 
-    python -m tests.load.door [--calls 20000] [--out F.json]
+    python -m tests.benchmarks.dynamodb_client [--calls 20000] [--out F.json]
 
-A BatchWriteItem of 25 direct messages, as the persist worker makes it, goes through the door to a
-server that is a function of this process. So what is timed is the door alone; the same call through
-the SDK, with its HTTP, takes about 2 ms (tests.load.persist has the whole).
+A BatchWriteItem of 25 direct messages, as the persist worker sends it, is answered by a function of
+this process, so only the client itself is timed. The same call through the SDK, with its HTTP,
+takes about 2 ms (chatserver load bench persist has the whole).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 
 from chatserver.config import Warm
 from chatserver.protocol.frames import Message
-from chatserver.warm.dynamo import client as door
+from chatserver.warm.dynamo import client as dynamo_client
 from chatserver.warm.dynamo.client import DynamoClient
 from chatserver.warm.messages.store import PersistItem, encode_item
 from chatserver.warm.schema.tables import MESSAGES
@@ -81,7 +81,7 @@ async def measure(answer: str, tenant: str, calls: int) -> float:
     raw = json.dumps(_ANSWERS[answer])
     began = time.perf_counter()
     for _ in range(calls):
-        json.loads(raw)  # as the SDK does with what comes back
+        json.loads(raw)  # as the SDK does with the response
         await client.call_once("batch_write_item", request)
     return (time.perf_counter() - began) / calls * 1e6
 
@@ -92,7 +92,7 @@ async def measure(answer: str, tenant: str, calls: int) -> float:
 def main(calls: int, out: Path | None) -> None:
     """Measure, and print the median of the rounds."""
     found: dict[str, list[float]] = {}
-    asking = door.ask_for_units
+    request_units = dynamo_client.ask_for_units
     for _ in range(_ROUNDS):
         for name, answer, tenant in (
             ("without units", "nothing", ""),
@@ -100,7 +100,7 @@ def main(calls: int, out: Path | None) -> None:
             ("INDEXES", "INDEXES", ""),
             ("TOTAL, with a tenant", "TOTAL", "acme"),
         ):
-            door.ask_for_units = (lambda _, r: r) if answer == "nothing" else asking  # type: ignore[assignment]
+            dynamo_client.ask_for_units = (lambda _, r: r) if answer == "nothing" else request_units  # type: ignore[assignment]
             found.setdefault(name, []).append(
                 asyncio.run(measure(answer, tenant, calls // _ROUNDS))
             )

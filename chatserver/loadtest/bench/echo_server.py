@@ -3,14 +3,18 @@
 The gateway itself echoes nothing, so its protocol engine is tested and benchmarked here: the real
 `Connection`, `Host` and `Receiver` interfaces, and an application that echoes what it receives.
 Text echoes under `chat.v1`, binary under `chat.v1.msgpack`, whose messages need not be msgpack.
+
+    python -m chatserver.loadtest.bench.echo_server --port 9001
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import uvloop
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -98,3 +102,15 @@ async def open_echo(settings: config.Gateway, port: int = 0) -> AsyncIterator[in
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+async def serve(port: int) -> None:
+    """Serve until killed."""
+    async with open_echo(config.Gateway(), port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    uvloop.run(serve(parser.parse_args().port))

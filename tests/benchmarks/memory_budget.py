@@ -1,4 +1,6 @@
-"""Memory that one hostile user can occupy in Redis in a day: `python -m tests.load.memory_day`.
+"""Memory that one hostile user can occupy in Redis in a day.
+
+    python -m tests.benchmarks.memory_budget
 
 Each kind of request is repeated against a real Redis until a day's budget is charged: the burst and
 86,400 seconds of refill, as if the bucket's clock had been advanced. Requests go through the use
@@ -31,8 +33,8 @@ from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
 from chatserver.service.chats.service import READERS_TOLD_MAX
+from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
 from tests.integration.hot.support import patient
-from tests.load.memory_requests import HOSTILE, LONG_REF, Day
 from tests.support.servers.processes import free_port, redis_url_of
 
 DAY_S = 86_400

@@ -1,11 +1,11 @@
-"""What a script call costs its caller: redis-py against our own ordered connection.
+"""Client CPU of a script call: redis-py compared with the server's own ordered connection.
 
-    python -m tests.load.servers.redis_client [--runs 3] [--out F.json]
+    python -m tests.benchmarks.redis_client [--runs 3] [--out F.json]
 
-Both make the same calls on the same Redis, with the same number in flight, and await the answers:
-`accept.lua` with batches of new messages in 200 direct chats. The calls are made beforehand, by
-`GroupCommit` itself. Redis has one core, this process the other. The figure that counts is the
-caller's CPU time per call: it is what a gateway does not have for its sessions.
+Both make the same calls on the same Redis, with the same number in flight, and await the replies:
+`accept.lua` with batches of new messages in 200 direct chats. The calls are recorded beforehand
+from `GroupCommit`. Redis has one core, this process the other. The relevant figure is the caller's
+CPU time per call, which a gateway cannot use for its sessions.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.single_server import SingleClient
 from chatserver.hot.redis.wire import OnReply, Reply, Wire
+from chatserver.loadtest import machine
+from chatserver.loadtest.bench.server_stack import free_port, running
 from chatserver.protocol import codec
-from tests.load import probe
-from tests.load.stack import free_port, running
 
 _CHATS = 200
 _BODY = "x" * 90
@@ -67,7 +67,7 @@ class Recorder(SingleClient):
 
 
 class Nobody:
-    """Owns the drafts, and does not mind what becomes of them."""
+    """Owner of the drafts that ignores their outcome."""
 
     def __getattr__(self, _: str) -> Callable[..., None]:
         return lambda *_args, **_kwargs: None
@@ -141,9 +141,9 @@ async def measure(
 
     gc.collect()
     gc.freeze()  # the recorded calls are many objects, which no gateway would have
-    cpu, redis_cpu, begin = time.process_time(), probe.cpu_s(redis_pid), time.perf_counter()
+    cpu, redis_cpu, begin = time.process_time(), machine.cpu_s(redis_pid), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
-    cpu, redis_cpu = time.process_time() - cpu, probe.cpu_s(redis_pid) - redis_cpu
+    cpu, redis_cpu = time.process_time() - cpu, machine.cpu_s(redis_pid) - redis_cpu
     return {
         "calls_per_second": round(len(calls) / (time.perf_counter() - begin)),
         "client_us_per_call": round(cpu / len(calls) * 1e6, 1),
@@ -222,7 +222,7 @@ def main(runs: int, server_core: int, load_core: int, out: Path | None) -> None:
     for name, figures in medians.items():
         click.echo(f"{name:<34} " + "  ".join(f"{k} {v:>9,}" for k, v in figures.items()))
     if out is not None:
-        out.write_text(json.dumps({"machine": probe.machine(), "medians": medians}, indent=2))
+        out.write_text(json.dumps({"machine": machine.machine(), "medians": medians}, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""How fast the persist worker empties a backlog, and whether its memory stays flat meanwhile.
+"""Persist worker: the rate at which it empties a backlog, its CPU cost, and its memory.
 
-    python -m tests.load.persist [--messages 500000] [--against stub|dynamodb] [--runs 3]
-        [--out F.json]
-
-A backlog of direct messages is written into a real Redis as the commit writes it; then one worker
-process is started on a core of its own, and the time is taken from its first checkpoint to its
-last. Against the stub that is what the worker itself can do; against the DynamoDB API server of
-the development environment, what that server lets it do.
+A backlog of direct messages is written to a real Redis in the format of the commit. One worker
+process then runs on a core of its own, and is measured from its first checkpoint to its last.
+Against the stub, the worker itself is the limit; against the DynamoDB API server of the development
+environment, that server is.
 """
 
 from __future__ import annotations
@@ -29,16 +26,23 @@ from chatserver.dev.servers import ACCESS_KEY, REGION, SECRET_KEY, dynamodb_laun
 from chatserver.domain.ids import UserId, direct_chat_id, new_id
 from chatserver.hot.redis.factory import open_hot
 from chatserver.hot.redis.keys import Keys
+from chatserver.loadtest.bench.server_stack import (
+    Placement,
+    free_port,
+    module_launch,
+    pid_of,
+    running,
+    worker,
+)
+from chatserver.loadtest.machine import cpu_s, rss_bytes
 from chatserver.protocol import codec, frames
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
-from tests.load import probe
-from tests.load.stack import Options, free_port, module_launch, running, worker
 
 _CHATS = 200
 _BODY = "x" * 90
-_IN_ENTRY = 64  # messages that one commit call carries under load
-_LOOK_S = 0.25
+_IN_ENTRY = 64  # messages of one commit call under load
+_SAMPLE_S = 0.25
 _STUCK_S = 60.0
 
 
@@ -47,7 +51,7 @@ def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
     port = free_port()
     launch = (
         module_launch(
-            "stub", ["tests.load.servers.dynamodb_stub", "--port", str(port)], port, folder
+            "stub", ["chatserver.loadtest.bench.dynamodb_stub", "--port", str(port)], port, folder
         )
         if against == "stub"
         else dynamodb_launch(folder / "dynamodb", port)
@@ -57,7 +61,7 @@ def _dynamodb(against: str, folder: Path, core: int) -> Iterator[str]:
 
 
 def fill(client: redis_py.Redis, keys: Keys, count: int) -> None:
-    """Write a backlog as `accept.lua` does, evenly over the chats."""
+    """Write a backlog in the format of `accept.lua`, evenly over the chats."""
     pairs = [(UserId(f"a{n}"), UserId(f"b{n}")) for n in range(_CHATS)]
     chats = [(direct_chat_id(*pair), *pair) for pair in pairs]
     now_us, done = int(time.time() * 1e6), 0
@@ -70,7 +74,7 @@ def fill(client: redis_py.Redis, keys: Keys, count: int) -> None:
             message = frames.Message(seq, ts, chat, new_id(), sender, f"load-{n}", "text", _BODY)
             fields += [b"%d:%d" % (seq, ts), receiver.encode() + b"\n" + codec.tail_of(message)]
         done = min(done + _IN_ENTRY, count)
-        pipe.execute_command("XADD", keys.backlog(0), "*", *fields)
+        pipe.execute_command("XADD", keys.backlog(0), "*", *fields)  # type: ignore[no-untyped-call]
         if len(pipe) >= 100:
             pipe.execute()
     pipe.hincrby(keys.checkpoint(0), "waiting", count)
@@ -109,43 +113,42 @@ def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_TELEMETRY_LEVEL": "warning",
         }
-        server = exits.enter_context(
-            worker("persist", Options(other, core, "no", False), folder, env)
-        )
+        server = exits.enter_context(worker("persist", Placement(other, core, "no"), folder, env))
         client = exits.enter_context(contextlib.closing(redis_py.Redis.from_url(url)))
-        assert server.process is not None
-        return _watch(client, keys.checkpoint(0), server.process.pid, count)
+        return _measure_worker(client, keys.checkpoint(0), pid_of(server), count)
 
 
-def _watch(client: redis_py.Redis, checkpoint: str, pid: int, count: int) -> dict[str, Any]:
-    """Look until all is persisted."""
-    looks: list[tuple[float, int, int]] = []  # when, how many are left, resident bytes
+def _measure_worker(
+    client: redis_py.Redis, checkpoint: str, pid: int, count: int
+) -> dict[str, Any]:
+    """Sample the worker until the backlog is empty."""
+    samples: list[tuple[float, int, int]] = []  # time, messages left, resident bytes
     moved_at = time.monotonic()
-    while not looks or looks[-1][1] > 0:
-        assert time.monotonic() - moved_at < _STUCK_S, "the worker does not get on"
+    while not samples or samples[-1][1] > 0:
+        assert time.monotonic() - moved_at < _STUCK_S, "the worker makes no progress"
         left = int(client.hget(checkpoint, "waiting") or 0)
-        if left < count and (not looks or left < looks[-1][1]):
+        if left < count and (not samples or left < samples[-1][1]):
             moved_at = time.monotonic()
-            looks.append((moved_at, left, probe.rss_bytes(pid)))
-        time.sleep(_LOOK_S)  # between two looks: nothing tells when it is done
-    took_s = looks[-1][0] - looks[0][0]
-    fifth = max(1, len(looks) // 5)
+            samples.append((moved_at, left, rss_bytes(pid)))
+        time.sleep(_SAMPLE_S)  # polling: there is no notification
+    took_s = samples[-1][0] - samples[0][0]
+    fifth = max(1, len(samples) // 5)
     return {
         "messages": count,
-        "messages_per_second": round((looks[0][1] - looks[-1][1]) / took_s),
-        "cpu_us_per_message": round(probe.cpu_s(pid) * 1e6 / count, 1),
-        "rss_mb_first_fifth": round(max(look[2] for look in looks[:fifth]) / 2**20, 1),
-        "rss_mb_last_fifth": round(max(look[2] for look in looks[-fifth:]) / 2**20, 1),
+        "messages_per_second": round((samples[0][1] - samples[-1][1]) / took_s),
+        "cpu_us_per_message": round(cpu_s(pid) * 1e6 / count, 1),
+        "rss_mb_first_fifth": round(max(sample[2] for sample in samples[:fifth]) / 2**20, 1),
+        "rss_mb_last_fifth": round(max(sample[2] for sample in samples[-fifth:]) / 2**20, 1),
     }
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--messages", default=500_000, show_default=True, type=click.IntRange(10_000))
 @click.option("--against", type=click.Choice(["stub", "dynamodb"]), default="stub")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
-def main(messages: int, against: str, runs: int, out: Path | None) -> None:
-    """Measure, and print the median of the runs."""
+def persist(messages: int, against: str, runs: int, out: Path | None) -> None:
+    """Measure how fast the persist worker empties a backlog."""
     found = []
     for run in range(runs):
         found.append(measure(against, messages, core=0, other=1))
@@ -154,7 +157,3 @@ def main(messages: int, against: str, runs: int, out: Path | None) -> None:
     click.echo(json.dumps({"against": against, "runs": runs, "median": medians}, indent=2))
     if out is not None:
         out.write_text(json.dumps({"against": against, "runs": found, "median": medians}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The attackers of `tests.load.storm`, as a process of their own.
+"""The attackers of `tests.benchmarks.attack_storm`, as a process of their own.
 
 Standard input holds one line of JSON (`Targets`); a line on standard output says that everything is
 prepared. The next line on standard input begins the storm, its end stops it, and then the last line

@@ -1,4 +1,4 @@
-"""Medians over the runs, what they were measured with, a table to read and JSON to keep."""
+"""Result of the direct benchmark: medians of the runs, versions and machine, as table and JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import redis as redis_py
 
-from tests.load import probe
-from tests.load.stack import Stack
+from chatserver.loadtest.bench.server_stack import Stack
+from chatserver.loadtest.machine import machine
 
 TARGETS = {
     "messages_per_second": 27_500,
@@ -24,8 +24,8 @@ TARGETS = {
 }
 _PACKAGES = ("chatserver", "websockets", "uvloop", "msgspec", "redis", "hiredis")
 _COMMANDS_MAX = 12
-DISTURBED_SHARE = 0.05  # of the server core, taken by processes that are not under test
-DISTURBED_LATE_MS = 0.5  # p99 of how late the generator sent
+DISTURBED_SHARE = 0.05  # of the server core, used by processes that are not benchmarked
+DISTURBED_LATE_MS = 0.5  # p99 of the delay with which the generator sent
 
 
 def redis_version(stack: Stack) -> str:
@@ -37,14 +37,14 @@ def redis_version(stack: Stack) -> str:
 
 
 def reset_redis_stats(stack: Stack) -> None:
-    """Begin counting Redis's commands anew."""
+    """Reset the command statistics of Redis."""
     if stack.redis is not None:
         with redis_py.Redis(port=stack.redis.port) as client:
             client.config_resetstat()
 
 
 def redis_commands(stack: Stack) -> dict[str, dict[str, float]]:
-    """Return calls and microseconds per call of the commands that took the most time."""
+    """Return calls and microseconds per call of the most expensive Redis commands."""
     if stack.redis is None:
         return {}
     with redis_py.Redis(port=stack.redis.port) as client:
@@ -66,7 +66,7 @@ def build(
     discarded: list[str],
     load_average: tuple[float, float, float],
 ) -> dict[str, Any]:
-    """Return all that is known of a benchmark: settings, versions, medians, each run."""
+    """Return the complete result: settings, versions, medians and each run."""
     violations: dict[str, int] = {}
     for run in runs:
         for kind, count in run["violations"].items():
@@ -80,7 +80,7 @@ def build(
         },
         "not_measured": _not_measured(options),
         "versions": _versions(runs),
-        "machine": {**probe.machine(), "load_average_before": list(load_average)},
+        "machine": {**machine(), "load_average_before": list(load_average)},
         "targets": TARGETS,
         "medians": _medians(runs),
         "violations": violations,
@@ -93,7 +93,8 @@ def build(
 def _commit() -> str:
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  fixed
+        return done.stdout.strip()
 
     is_changed = git("status", "--porcelain", "--untracked-files=no", "--", "chatserver")
     return git("rev-parse", "HEAD") + (" and uncommitted changes" if is_changed else "")
@@ -102,11 +103,11 @@ def _commit() -> str:
 def _not_measured(options: dict[str, Any]) -> list[str]:
     notes = ["TLS", "network delay: all processes talk over loopback"]
     if not options["with_persist"]:
-        notes.append("the persist worker: it was off, so nothing was trimmed and no `stored` sent")
+        notes.append("the persist worker: it was off, so no `stored` was sent")
     if options["appendfsync"] == "off":
-        notes.append("Redis's log on disk: it was off")
+        notes.append("Redis's append-only file: it was off")
     elif not options["aof_rewrite"]:
-        notes.append("rewrites of Redis's log: they were off")
+        notes.append("rewrites of Redis's append-only file: they were off")
     return notes
 
 
@@ -157,7 +158,7 @@ def _medians(runs: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _find(get: Callable[[dict[str, Any]], float | None], run: dict[str, Any]) -> float | None:
-    """Return a figure of a run, None if the run did not measure it."""
+    """Return a figure of a run, or None if it was not measured."""
     try:
         return get(run)
     except KeyError:
@@ -165,7 +166,7 @@ def _find(get: Callable[[dict[str, Any]], float | None], run: dict[str, Any]) ->
 
 
 def line(number: int, run: dict[str, Any]) -> str:
-    """Return one run in one line."""
+    """Return a one-line summary of a run."""
     delivered = run["open"]["delivered_ms"]
     closed = run["closed"]
     disturbed = "  DISTURBED" if is_disturbed(run) else ""
@@ -178,7 +179,7 @@ def line(number: int, run: dict[str, Any]) -> str:
 
 
 def is_disturbed(run: dict[str, Any]) -> bool:
-    """Return whether other work took time from the server core, or kept the generator waiting."""
+    """Return whether other work used the server core or delayed the generator."""
     phases = (run["closed"], run["open"], run["echo"])
     late_ms = run["open"]["sent_late_ms"]["p99"]
     return (
@@ -189,7 +190,7 @@ def is_disturbed(run: dict[str, Any]) -> bool:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the medians beside their targets, and what went wrong."""
+    """Return the medians with their targets, and the violations."""
     targets, rows = result["targets"], []
     for name, value in result["medians"].items():
         target = targets.get(name)
@@ -201,16 +202,16 @@ def table(result: dict[str, Any]) -> str:
         bound = "" if target is None else f"{target:,}"
         rows.append(f"{name:<42} {value:>12,} {bound:>10} {mark}")
     head = f"{'median of ' + str(len(result['runs'])) + ' runs':<42} {'figure':>12} {'target':>10}"
-    wrong = [f"WRONG {kind}: {count}" for kind, count in result["violations"].items()]
+    wrong = [f"VIOLATION {kind}: {count}" for kind, count in result["violations"].items()]
     examples = [text for run in result["runs"] for text in run["examples"]][:20]
     notes = [f"not measured: {note}" for note in result["not_measured"]]
     if result["discarded_runs"]:
-        notes.append(f"{len(result['discarded_runs'])} disturbed runs were done again")
+        notes.append(f"{len(result['discarded_runs'])} disturbed runs were repeated")
     if result["disturbed_runs"]:
         notes.append(f"{result['disturbed_runs']} runs disturbed: other work on the server core")
     return "\n".join([head, *rows, *notes, *wrong, *examples])
 
 
 def to_json(result: dict[str, Any]) -> str:
-    """Return the result as JSON text."""
+    """Encode the result as JSON text."""
     return json.dumps(result, indent=2) + "\n"

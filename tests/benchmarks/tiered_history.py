@@ -1,11 +1,11 @@
 """A chat of 50,000 messages over the three tiers, read end to end while workers move it.
 
-    python -m tests.load.tiers [--old 40000] [--recent 9000] [--hot 1000] [--out F.json]
+    python -m tests.benchmarks.tiered_history [--old 40000] [--recent 9000] [--out F.json]
 
-The oldest part is put into DynamoDB with a time long past and goes to S3 while it is read, the
-next one stays in DynamoDB, the newest is committed in Redis between the walks. The persist worker
-and the archive worker are processes of their own; this one reads, as a process of `rpc` does. Each
-walk judges each message: seq contiguous, once, its own text. Pages of 50, by the tier they name.
+The oldest part is written to DynamoDB with old timestamps and moves to S3 while it is read. The
+next part stays in DynamoDB; the newest is committed in Redis between the reads. The persist worker
+and the archive worker are separate processes; this process reads, as `worker rpc` does. Each read
+checks each message: contiguous seq, exactly once, its own text. Pages of 50, by the tier they name.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from chatserver.dev.servers import (
     ministack_launch,
     redis_launch,
 )
+from chatserver.loadtest.bench.server_stack import Placement, free_port, running, worker
 from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
-from tests.load.stack import Options, free_port, running, worker
 from tests.support.threetiers import LongChat, Walk, history_of, walk
 from workers.container import open_worker_parts
 
@@ -134,7 +134,7 @@ def main(old: int, recent: int, hot: int, out: Path | None) -> None:
 
         def start(stack: contextlib.ExitStack) -> None:
             for role in ("persist", "archive"):
-                options = Options(1, 1, "no", False)
+                options = Placement(1, 1, "no")
                 stack.enter_context(worker(role, options, folder, env))
 
         found = uvloop.run(measure(settings, start, (old, recent, hot)))

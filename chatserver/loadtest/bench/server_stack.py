@@ -1,7 +1,7 @@
-"""The processes under test: started on free ports in a temporary folder, each on its core.
+"""Benchmarked processes, started on free ports in a temporary folder, each on a fixed core.
 
-The gateway and Redis share the server core; the DynamoDB API server and the workers stay on the
-load core, so that what they do is not taken from the server's time. Every child dies with us.
+The gateway and Redis share the server core. The DynamoDB API server and the workers run on the load
+core, so that they take no time from the gateway. All children end with this process.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ BACKLOG_MAX = 20_000_000  # nothing empties the backlog while the persist worker
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
-    """What a stack depends on."""
+class Placement:
+    """The cores of the processes, and Redis's persistence."""
 
     server_core: int
     load_core: int
-    appendfsync: Appendfsync
-    has_aof_rewrite: bool
+    appendfsync: Appendfsync = "everysec"
+    has_aof_rewrite: bool = False
 
 
 @dataclasses.dataclass(slots=True)
 class Stack:
-    """A running gateway (or the stub in its place) with what it needs."""
+    """A running gateway, or the stub server in its place, and the Redis behind it."""
 
     gateway: Server
     redis: Server | None
@@ -54,16 +54,16 @@ class Stack:
     secret: str
 
     def pids(self) -> dict[str, int]:
-        """Return role → process, of those on the server core and of this one."""
-        pids = {"gateway": _pid(self.gateway), "load": os.getpid()}
+        """Return role → process: those on the server core, and this one."""
+        pids = {"gateway": pid_of(self.gateway), "load": os.getpid()}
         if self.redis is not None:
-            pids["redis"] = _pid(self.redis)
+            pids["redis"] = pid_of(self.redis)
         return pids
 
 
 @contextlib.contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Start children on a core: a child inherits where its parent may run."""
+    """Start children on a core: a child inherits the affinity of its parent."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -89,28 +89,28 @@ def module_launch(
 ) -> Launch:
     """Run a Python module as a server; it is ready when it accepts connections."""
     argv = [sys.executable, "-m", *arguments]
-    return Launch(name, argv, port, folder, lambda: accepts(port), env or {})
+    return Launch(name, argv, port, folder, lambda: is_accepting(port), env or {})
 
 
 @contextlib.contextmanager
-def stub_stack(options: Options, folder: Path, plant: str | None) -> Iterator[Stack]:
-    """Run the stub alone: what the load generator itself carries."""
+def stub_stack(placement: Placement, folder: Path, fault: str | None) -> Iterator[Stack]:
+    """Run the stub server alone, to measure the load generator itself."""
     port = free_port()
-    arguments = ["tests.load.servers.stub_server", "--port", str(port)]
-    if plant is not None:
-        arguments += ["--plant", plant]
+    arguments = ["chatserver.loadtest.stub_server", "--port", str(port)]
+    if fault is not None:
+        arguments += ["--fault", fault]
     launch = module_launch("gateway", arguments, port, folder)
-    with running(launch, options.server_core) as server:
+    with running(launch, placement.server_core) as server:
         yield Stack(server, None, {}, secrets.token_hex(32))
 
 
 @contextlib.contextmanager
-def chat_stack(options: Options, folder: Path) -> Iterator[Stack]:
+def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
     """Run Redis, the DynamoDB API server with its tables, the `rpc` worker and one gateway."""
     with contextlib.ExitStack() as exits:
-        redis = exits.enter_context(running(_redis(options, folder), options.server_core))
+        redis = exits.enter_context(running(_redis(placement, folder), placement.server_core))
         dynamodb = exits.enter_context(
-            running(dynamodb_launch(folder / "dynamodb", free_port()), options.load_core)
+            running(dynamodb_launch(folder / "dynamodb", free_port()), placement.load_core)
         )
         port, secret = free_port(), secrets.token_hex(32)
         env = {
@@ -124,7 +124,7 @@ def chat_stack(options: Options, folder: Path) -> Iterator[Stack]:
             "CHAT_WARM_ACCESS_KEY": ACCESS_KEY,
             "CHAT_WARM_SECRET_KEY": SECRET_KEY,
             "CHAT_TELEMETRY_LEVEL": "warning",
-            # The limits work as ever, and are never reached.
+            # The limits are checked as always, and never reached.
             **{
                 f"CHAT_LIMITS_{kind}_{what}": "1000000"
                 for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
@@ -134,50 +134,48 @@ def chat_stack(options: Options, folder: Path) -> Iterator[Stack]:
             "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
         }
         command = [sys.executable, "-m", _CLI, "tables", "apply", "--no-bucket"]
-        subprocess.run(command, env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)
-        exits.enter_context(worker("rpc", options, folder, env))
-        launch = module_launch(
-            "gateway", ["chatserver.cli.main", "gateway"], port, folder / "gateway", env
-        )
-        gateway = exits.enter_context(running(launch, options.server_core))
+        whole_env = {**os.environ, **env}
+        subprocess.run(command, env=whole_env, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  fixed
+        exits.enter_context(worker("rpc", placement, folder, env))
+        launch = module_launch("gateway", [_CLI, "gateway"], port, folder / "gateway", env)
+        gateway = exits.enter_context(running(launch, placement.server_core))
         yield Stack(gateway, redis, env, secret)
 
 
 def worker(
-    role: str, options: Options, folder: Path, env: dict[str, str]
+    role: str, placement: Placement, folder: Path, env: dict[str, str]
 ) -> contextlib.AbstractContextManager[Server]:
-    """Run a worker on the load core. It listens nowhere: it counts as ready at once."""
+    """Run a worker on the load core. It has no port, so it counts as ready at once."""
     argv = [sys.executable, "-m", _CLI, "worker", role]
     launch = Launch(role, argv, free_port(), folder / role, lambda: True, env)
-    return running(launch, options.load_core)
+    return running(launch, placement.load_core)
 
 
-def _redis(options: Options, folder: Path) -> Launch:
-    fsync: Fsync = "no" if options.appendfsync == "off" else options.appendfsync
+def _redis(placement: Placement, folder: Path) -> Launch:
+    fsync: Fsync = "no" if placement.appendfsync == "off" else placement.appendfsync
     launch = redis_launch(folder / "redis", free_port(), appendonly=fsync)
-    if options.appendfsync == "no":
+    if placement.appendfsync == "no":
         launch.argv.extend(["--appendonly", "yes"])
-    if not options.has_aof_rewrite:
-        # A rewrite forks Redis, and the child would take its time from the same core.
+    if not placement.has_aof_rewrite:
+        # A rewrite forks Redis, and the child would run on the same core.
         launch.argv.extend(["--auto-aof-rewrite-percentage", "0"])
     return launch
 
 
-def _pid(server: Server) -> int:
+def pid_of(server: Server) -> int:
+    """Return the process id of a running server."""
     assert server.process is not None
     return server.process.pid
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
-def accepts(port: int) -> bool:
-    """Return whether something accepts connections there."""
+def is_accepting(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), 1).close()
     except OSError:

@@ -1,17 +1,17 @@
-"""What likes and fan-outs of the social graph cost, and how long they take.
+"""Cost and duration of likes and timeline fan-outs of the social graph.
 
-    python -m tests.load.social [--likes 10000] [--followers 20000]
+    python -m tests.benchmarks.social_graph [--likes 10000] [--followers 20000]
 
-On a real Redis and the DynamoDB API server of the development environment, both empty at first.
+Runs on a real Redis and the DynamoDB API server of the development environment, both empty.
 
-*Likes*: so many users like one post, once by the use case, as fast as this process makes the calls,
-and once as a burst: the edges are there already, and the likes come into the queue within some
-seconds. The counters worker runs beside it. Counted are the writes to the post's count and their
-units, as the server says; against one write a like, which is what a count without a queue costs.
+*Likes*: many users like one post, once by service calls as fast as this process makes them, and
+once as a burst: the edges exist already, and the likes enter the queue within seconds. The counters
+worker runs meanwhile. The result has the writes to the post's count and their units as the server
+reports them; a count without a queue needs one write per like.
 
-*Fan-out*: one post of somebody with so many followers. Once uninterrupted: time, rows, units. Once
-by worker processes of which the first kills itself in the middle: how many rows there were, how
-many were written again, and that every follower has the post once.
+*Fan-out*: one post of a user with many followers. Once uninterrupted: time, rows, units. Once by
+worker processes, the first of which is killed in the middle: rows written before and again, and a
+check that every follower has the post exactly once.
 
 Writes docs/performance/social.json and prints it.
 """

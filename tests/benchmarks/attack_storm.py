@@ -1,6 +1,6 @@
 """A bystander in a storm of four attacks at once, beside a calm period of the same length.
 
-    python -m tests.load.storm [--calm 50] [--storm 60] [--half-open 3000]
+    python -m tests.benchmarks.attack_storm [--calm 50] [--storm 60] [--half-open 3000]
 
 Starts Redis, DynamoDB, S3, a gateway, an API and workers with the default limits. A process of its
 own then holds half-open requests at the API and the gateway from 30 addresses, guesses an account's
@@ -38,7 +38,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY, Server, ministack_launch
 from chatserver.process_runtime import die_with_parent
-from tests.load.storm_attack import CREATES, Targets
+from tests.benchmarks.attackers import CREATES, Targets
 from tests.support.rawchat import Failed
 from tests.support.servers.processes import free_port
 from tests.support.stack import Stack, open_stack
@@ -238,11 +238,11 @@ async def _attacker(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.load.storm_attack",
+        "tests.benchmarks.attackers",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=Path(__file__).parents[2],
-        start_new_session=True,  # see `storm_attack.lower_priority`
+        start_new_session=True,  # see `attackers.lower_priority`
         preexec_fn=die_with_parent(),
     )
     stdin, stdout = process.stdin, process.stdout

@@ -1,17 +1,17 @@
-"""Measures companions: how soon a device hears a model's first word, while many are answering.
+"""AI responses: the delay from a model's first word to the device, with many responses at once.
 
-    python -m tests.load.assistant [--turns 200] [--rounds 3] [--words 200] [--pace-ms 50]
+    python -m tests.benchmarks.ai_responses [--turns 200] [--rounds 3] [--words 200] [--pace-ms 50]
         [--out F.json]
-    python -m tests.load.assistant --context
+    python -m tests.benchmarks.ai_responses --context
 
-One gateway, a worker for the warm tier, and one that answers, on this machine. Each user has a
-session; all ask at once, and the scripted model answers all of them side by side at its pace. The
-worker runs in a process of its own (``--worker``) and notes when its provider gave the first delta
-of a question; the device notes when it had the signal. Both by CLOCK_MONOTONIC, which processes of
-one machine share. Writes JSON.
+One gateway, a worker for the warm tier, and an AI worker run on this machine. Each user has a
+session; all ask at once, and the scripted model answers all of them concurrently at its pace. The
+AI worker runs in its own process (``--worker``) and records the time of the first delta of each
+response; the device records the time of its signal. Both use CLOCK_MONOTONIC, which all processes
+of a machine share. Writes JSON.
 
-With ``--context`` the cost of a context is measured instead: what one page of history takes, in
-sessions of several lengths, in time and in Redis commands.
+With ``--context`` the cost of a context is measured instead: one page of history, in sessions of
+several lengths, in time and in Redis commands.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def answer(notes: Path) -> None:
 @contextlib.contextmanager
 def answering(stack: Stack, notes: Path) -> Iterator[None]:
     """Run a process that answers."""
-    command = [sys.executable, "-m", "tests.load.assistant", "--worker", str(notes)]
+    command = [sys.executable, "-m", "tests.benchmarks.ai_responses", "--worker", str(notes)]
     with subprocess.Popen(command, env={**os.environ, **stack.environment()}) as process:
         try:
             yield

@@ -1,8 +1,8 @@
-"""A DynamoDB that only pretends: it answers each write at once, and keeps nothing.
+"""DynamoDB stub: answers every write at once and stores nothing.
 
-What a worker can do against it is what the worker's own process can do. One process, no checks.
+A worker that writes to it is limited by its own process only. One process, no checks.
 
-    python -m tests.load.servers.dynamodb_stub --port 9001
+    python -m chatserver.loadtest.bench.dynamodb_stub --port 9001
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import cast
 
 import uvloop
 
-# Of a table there is nothing to say but that it is there.
 _TABLE = b'{"Table":{"TableStatus":"ACTIVE"}}'
 _ANSWERS = {
     b"BatchWriteItem": b'{"UnprocessedItems":{}',
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
-# What is asked for besides, and what a table of three indexes says to it.
+# ReturnConsumedCapacity of a request, and the answer of a table with three indexes.
 _UNITS = {
     b'"ReturnConsumedCapacity": "TOTAL"': (b'{"TableName":"chat_messages","CapacityUnits":100.0}'),
     b'"ReturnConsumedCapacity": "INDEXES"': (
@@ -35,7 +34,7 @@ def _answer_to(target: bytes, request: bytes) -> bytes:
     answer = _ANSWERS.get(target, b"{}")
     if target != b"BatchWriteItem":
         return answer
-    # It is the last of the request's fields: the client adds it.
+    # The client adds ReturnConsumedCapacity as the last field of the request.
     tail = request[-60:]
     for asked, units in _UNITS.items():
         if asked in tail:
@@ -44,7 +43,7 @@ def _answer_to(target: bytes, request: bytes) -> bytes:
 
 
 class Stub(asyncio.Protocol):
-    """One connection, one request after the other."""
+    """One connection with sequential requests."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,4 +1,4 @@
-"""The requests of a hostile user, as `tests.load.memory_day` repeats them.
+"""The requests of a hostile user, as `tests.benchmarks.memory_budget` repeats them.
 
 They go through the use cases of a gateway on a real Redis: what is charged before a request is what
 the gateway charges for its frame, and what is charged afterwards is what the use case charges. In
