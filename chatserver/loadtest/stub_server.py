@@ -214,12 +214,10 @@ class Stub(asyncio.Protocol):
 
 
 def event(seq: int, rest: bytes) -> bytes:
-    """Encode an event frame."""
     return frame_of(b'{"type":"event","epoch":"%b","seq":%d%b' % (EPOCH.encode(), seq, rest))
 
 
 def frame_of(payload: bytes) -> bytes:
-    """Encode a server frame."""
     size = len(payload)
     if size < 126:
         return b"\x81%c%b" % (size, payload)
@@ -265,7 +263,6 @@ async def serve(port: int, fault: str | None) -> None:
 
 
 def main() -> None:
-    """Run as a program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--fault", choices=FAULTS)

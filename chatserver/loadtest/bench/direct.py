@@ -63,14 +63,13 @@ PERSIST_START_S = 30
 @click.option("--retries", default=0, help="Disturbed runs that are repeated at most.")
 @run_options
 def direct(**options: Any) -> None:
-    """Run the benchmark."""
     prepare_process(options["load_core"])
     load_average = os.getloadavg()
     runs: list[dict[str, Any]] = []
     discarded: list[str] = []
     while len(runs) < options["runs"]:
         wait_for_idle_cores(options["calm"])
-        with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:
+        with tempfile.TemporaryDirectory() as folder:
             run = uvloop.run(_run(len(runs), options, Path(folder)))
         click.echo(direct_report.line(len(runs) + 1, run), err=True)
         # A run with a violation is kept even if disturbed; refused sends are not a violation.

@@ -72,7 +72,6 @@ class Pair:
 
     @property
     def done(self) -> int:
-        """Messages acked and delivered."""
         return min(self.sender.acked, self.receiver.evented)
 
     @property
@@ -81,7 +80,6 @@ class Pair:
         return self.sent == self.sender.acked == self.receiver.evented == self.sender.evented
 
     def start_window(self, window: int) -> None:
-        """Start the closed loop."""
         self.window = window
         self.sender.on_progress = self.receiver.on_progress = self.refill
         self.refill()
@@ -116,14 +114,12 @@ class Pair:
         self.sender.is_recording = self.receiver.is_recording = False
 
     def send_one(self, intended: float) -> None:
-        """Send a message that was due at `intended`."""
         self.intended.append(intended)
         number = FIRST_NUMBER + self.sent
         self.sent += 1
         self.sender.transport.write(self._form % (number, number))
 
     def report_missing(self) -> None:
-        """Report sent messages that were not received."""
         for what, count in (
             ("ack", self.sender.acked),
             ("event at the receiver", self.receiver.evented),

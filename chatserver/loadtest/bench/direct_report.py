@@ -8,7 +8,6 @@ import json
 import platform
 import statistics
 import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import redis as redis_py
@@ -22,6 +21,30 @@ TARGETS = {
     "share_of_echo": 0.25,
     "gateway_kb_per_idle_session": 20,
 }
+# Name of a median → path of the figure in a run.
+_FIGURES = {
+    "messages_per_second": "closed.per_second",
+    "echo_per_second": "echo.per_second",
+    "share_of_echo": "",
+    "gateway_cpu_us_per_message": "closed.cpu_us_per_message.gateway",
+    "redis_cpu_us_per_message": "closed.cpu_us_per_message.redis",
+    "load_cpu_us_per_message": "closed.cpu_us_per_message.load",
+    "load_cpu_share": "closed.cpu_share.load",
+    "server_core_others_share": "closed.server_core_others_share",
+    "stolen_share": "closed.stolen_share",
+    "open_loop_per_second": "open.asked_per_second",
+    "ack_p50_ms_at_half_load": "open.ack_ms.p50",
+    "ack_p99_ms_at_half_load": "open.ack_ms.p99",
+    "delivered_p50_ms_at_half_load": "open.delivered_ms.p50",
+    "delivered_p99_ms_at_half_load": "open.delivered_ms.p99",
+    "sent_late_p99_ms_at_half_load": "open.sent_late_ms.p99",
+    "gateway_cpu_us_per_message_at_half_load": "open.cpu_us_per_message.gateway",
+    "redis_cpu_us_per_message_at_half_load": "open.cpu_us_per_message.redis",
+    "gateway_kb_per_idle_session": "idle.gateway_kb_per_session",
+    "redis_kb_per_idle_session": "idle.redis_kb_per_session",
+    "with_persist_per_second": "with_persist.per_second",
+    "with_persist_stored_per_second": "with_persist.stored_per_second",
+}
 _PACKAGES = ("chatserver", "websockets", "uvloop", "msgspec", "redis", "hiredis")
 _COMMANDS_MAX = 12
 DISTURBED_SHARE = 0.05  # of the server core, used by processes that are not benchmarked
@@ -29,7 +52,6 @@ DISTURBED_LATE_MS = 0.5  # p99 of the delay with which the generator sent
 
 
 def redis_version(stack: Stack) -> str:
-    """Return the version of the Redis under test, `none` for the stub."""
     if stack.redis is None:
         return "none"
     with redis_py.Redis(port=stack.redis.port) as client:
@@ -37,7 +59,6 @@ def redis_version(stack: Stack) -> str:
 
 
 def reset_redis_stats(stack: Stack) -> None:
-    """Reset the command statistics of Redis."""
     if stack.redis is not None:
         with redis_py.Redis(port=stack.redis.port) as client:
             client.config_resetstat()
@@ -121,52 +142,25 @@ def _versions(runs: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _medians(runs: list[dict[str, Any]]) -> dict[str, float]:
-    def median(get: Callable[[dict[str, Any]], float | None]) -> float | None:
-        values = [value for run in runs if (value := _find(get, run)) is not None]
-        return round(statistics.median(values), 3) if values else None
-
-    figures = {
-        "messages_per_second": median(lambda r: r["closed"]["per_second"]),
-        "echo_per_second": median(lambda r: r["echo"]["per_second"]),
-        "share_of_echo": median(lambda r: r["closed"]["per_second"] / r["echo"]["per_second"]),
-        "gateway_cpu_us_per_message": median(
-            lambda r: r["closed"]["cpu_us_per_message"]["gateway"]
-        ),
-        "redis_cpu_us_per_message": median(lambda r: r["closed"]["cpu_us_per_message"]["redis"]),
-        "load_cpu_us_per_message": median(lambda r: r["closed"]["cpu_us_per_message"]["load"]),
-        "load_cpu_share": median(lambda r: r["closed"]["cpu_share"]["load"]),
-        "server_core_others_share": median(lambda r: r["closed"]["server_core_others_share"]),
-        "stolen_share": median(lambda r: r["closed"]["stolen_share"]),
-        "open_loop_per_second": median(lambda r: r["open"]["asked_per_second"]),
-        "ack_p50_ms_at_half_load": median(lambda r: r["open"]["ack_ms"]["p50"]),
-        "ack_p99_ms_at_half_load": median(lambda r: r["open"]["ack_ms"]["p99"]),
-        "delivered_p50_ms_at_half_load": median(lambda r: r["open"]["delivered_ms"]["p50"]),
-        "delivered_p99_ms_at_half_load": median(lambda r: r["open"]["delivered_ms"]["p99"]),
-        "sent_late_p99_ms_at_half_load": median(lambda r: r["open"]["sent_late_ms"]["p99"]),
-        "gateway_cpu_us_per_message_at_half_load": median(
-            lambda r: r["open"]["cpu_us_per_message"]["gateway"]
-        ),
-        "redis_cpu_us_per_message_at_half_load": median(
-            lambda r: r["open"]["cpu_us_per_message"]["redis"]
-        ),
-        "gateway_kb_per_idle_session": median(lambda r: r["idle"]["gateway_kb_per_session"]),
-        "redis_kb_per_idle_session": median(lambda r: r["idle"]["redis_kb_per_session"]),
-        "with_persist_per_second": median(lambda r: r["with_persist"]["per_second"]),
-        "with_persist_stored_per_second": median(lambda r: r["with_persist"]["stored_per_second"]),
-    }
-    return {name: value for name, value in figures.items() if value is not None}
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        shares = run["closed"]["per_second"] / run["echo"]["per_second"]
+        figures = {name: _find(run, path) for name, path in _FIGURES.items()}
+        for name, value in {**figures, "share_of_echo": shares}.items():
+            if value is not None:
+                found.setdefault(name, []).append(value)
+    return {name: round(statistics.median(values), 3) for name, values in found.items()}
 
 
-def _find(get: Callable[[dict[str, Any]], float | None], run: dict[str, Any]) -> float | None:
+def _find(run: dict[str, Any], path: str) -> float | None:
     """Return a figure of a run, or None if it was not measured."""
-    try:
-        return get(run)
-    except KeyError:
-        return None
+    part: Any = run
+    for key in path.split("."):
+        part = part.get(key) if isinstance(part, dict) else None
+    return float(part) if isinstance(part, int | float) else None
 
 
 def line(number: int, run: dict[str, Any]) -> str:
-    """Return a one-line summary of a run."""
     delivered = run["open"]["delivered_ms"]
     closed = run["closed"]
     disturbed = "  DISTURBED" if is_disturbed(run) else ""
@@ -213,5 +207,4 @@ def table(result: dict[str, Any]) -> str:
 
 
 def to_json(result: dict[str, Any]) -> str:
-    """Encode the result as JSON text."""
     return json.dumps(result, indent=2) + "\n"

@@ -16,6 +16,7 @@ import uvloop
 _TABLE = b'{"Table":{"TableStatus":"ACTIVE"}}'
 _ANSWERS = {
     b"BatchWriteItem": b'{"UnprocessedItems":{}',
+    b"BatchGetItem": b'{"Responses":{},"UnprocessedKeys":{}}',
     b"Query": b'{"Items":[],"Count":0,"ScannedCount":0}',
     b"DescribeTable": _TABLE,
 }
@@ -80,7 +81,6 @@ def _header(head: bytes, name: bytes) -> bytes:
 
 
 async def serve(port: int) -> None:
-    """Answer until killed."""
     server = await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)
     async with server:
         await server.serve_forever()

@@ -30,7 +30,6 @@ class EchoClient(Connection):
         self._answer_bytes = 4 + frame_bytes
 
     def start_window(self, window: int) -> None:
-        """Start the closed loop."""
         self.window = window
         self._refill()
 
@@ -66,7 +65,6 @@ async def measure_echo(
     warmup_s: float,
     seconds: float,
 ) -> dict[str, Any]:
-    """Measure the closed-loop rate of an echo server."""
     if frame_bytes < 126:
         raise ValueError("frames of less than 126 bytes have a different header")
     clients = [EchoClient(f"echo{n}", findings, frame_bytes) for n in range(connections)]

@@ -43,7 +43,6 @@ class EchoReceiver:
         self._connection = connection
 
     def received(self, payload: bytes) -> None:
-        """Echo a text message."""
         self._connection.send_text(payload)
 
     def lost(self) -> None:
@@ -66,15 +65,12 @@ class EchoHost:
         """Do nothing."""
 
     def answer_http(self, request: Request, protocol: ServerProtocol, address: str) -> bool:
-        """Accept every handshake."""
         return False
 
     def address_of(self, peer: str, request: Request) -> str:
-        """Return the peer."""
         return peer
 
     def opened(self, connection: Connection) -> EchoReceiver:
-        """Create the receiver that echoes."""
         return EchoReceiver(connection)
 
     def gone(self, connection: Connection) -> None:
@@ -105,7 +101,6 @@ async def open_echo(settings: config.Gateway, port: int = 0) -> AsyncIterator[in
 
 
 async def serve(port: int) -> None:
-    """Serve until killed."""
     async with open_echo(config.Gateway(), port):
         await asyncio.Event().wait()
 

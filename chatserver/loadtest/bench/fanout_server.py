@@ -65,7 +65,6 @@ class FanOut(asyncio.Protocol):
 
 
 async def serve(port: int) -> None:
-    """Serve until killed."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(FanOut, "127.0.0.1", port, backlog=4096)
     await server.serve_forever()

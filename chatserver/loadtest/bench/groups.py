@@ -72,7 +72,6 @@ class Member(Session):
         self._cs = 0
 
     def send_next(self) -> None:
-        """Send one message to the group."""
         number = FIRST_NUMBER + self.sent
         self.sent += 1
         body = "x" * 100
@@ -140,12 +139,11 @@ class Listener(Connection):
 @click.option("--large/--inboxes", default=False, help="As a large chat, without inboxes.")
 @run_options
 def groups(**options: Any) -> None:
-    """Run the benchmark."""
     prepare_process(options["load_core"])
     runs: list[dict[str, Any]] = []
     for number in range(options["runs"]):
         wait_for_idle_cores(options["calm"])
-        with tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder:
+        with tempfile.TemporaryDirectory() as folder:
             runs.append(uvloop.run(_run(options, Path(folder))))
         click.echo(f"run {number + 1}: {_line(runs[-1])}", err=True)
     medians = {name: _median(runs, name) for name in ("group", "bare", "bare_joined")}

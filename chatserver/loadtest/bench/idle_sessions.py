@@ -70,7 +70,7 @@ def idle(sessions: int, server_core: int, load_core: int) -> None:
     """Measure the memory of an idle session."""
     prepare_process(load_core)
     with (
-        tempfile.TemporaryDirectory(prefix="chatserver-load-") as folder,
+        tempfile.TemporaryDirectory() as folder,
         chat_stack(Placement(server_core, load_core), Path(folder)) as stack,
     ):
         figures = uvloop.run(measure_idle_sessions(stack, sessions, RunFindings()))

@@ -93,7 +93,6 @@ async def _prepare(settings: config.Redis, warm: config.Warm, against: str, coun
 
 
 def measure(against: str, count: int, core: int, other: int) -> dict[str, Any]:
-    """Return the figures of one run."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as exits:
         folder = Path(name)
         redis = exits.enter_context(
@@ -148,7 +147,6 @@ def _measure_worker(
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 20))
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path))
 def persist(messages: int, against: str, runs: int, out: Path | None) -> None:
-    """Measure how fast the persist worker empties a backlog."""
     found = []
     for run in range(runs):
         found.append(measure(against, messages, core=0, other=1))

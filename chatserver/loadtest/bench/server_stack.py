@@ -74,7 +74,6 @@ def on_core(core: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(launch: Launch, core: int) -> Iterator[Server]:
-    """Run a server on a core until the block ends."""
     server = Server(launch)
     try:
         with on_core(core):
@@ -163,7 +162,6 @@ def _redis(placement: Placement, folder: Path) -> Launch:
 
 
 def pid_of(server: Server) -> int:
-    """Return the process id of a running server."""
     assert server.process is not None
     return server.process.pid
 
