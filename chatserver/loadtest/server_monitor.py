@@ -57,7 +57,6 @@ class Watch:
 
     @property
     def has_redis(self) -> bool:
-        """True if Redis can be queried."""
         return self._hot is not None
 
     async def look(self, *, is_whole: bool = False) -> ServerSample:

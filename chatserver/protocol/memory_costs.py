@@ -1,7 +1,7 @@
 """Memory costs: the bytes of Redis memory that a user's request may occupy for a day.
 
-Upper bounds, measured by `tests/load/memory_day.py`. They are charged to the bucket `memory`
-(`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
+Upper bounds, measured by `tests/benchmarks/memory_budget.py`. They are charged to the bucket
+`memory` (`chatserver.hot.users.rate_limits`), which bounds a user's memory per day by
 `limits.memory_burst_bytes` plus a day of `limits.memory_bytes_per_s`.
 
 A frame is charged before it is handled (`cost_of_send`, `cost_of`). Costs that depend on the chat

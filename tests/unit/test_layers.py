@@ -93,7 +93,9 @@ def find_room(module: str) -> tuple[int, str]:
     """Return the layer of a module and the package that it counts as part of."""
     parts = module.split(".")
     package = "workers" if parts[0] == "workers" else parts[1]
-    if package in {"features", "operations"} and len(parts) > 3:
+    if parts[1:3] == ["loadtest", "bench"]:
+        package = "dev"  # it starts its own servers
+    elif package in {"features", "operations"} and len(parts) > 3:
         if API_ROOMS.fullmatch(parts[3]):
             package = "api"
         elif CLI_ROOMS.fullmatch(parts[3]):

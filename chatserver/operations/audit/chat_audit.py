@@ -24,6 +24,7 @@ import msgspec
 from chatserver.cold.archive import SegmentObjects
 from chatserver.cold.client import ObjectMissing
 from chatserver.domain.archive_segments import Segment
+from chatserver.domain.history_checks import longest_rising_subsequence
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import CorruptData
 from chatserver.hot.chats.chat_log import ChatLog
@@ -32,7 +33,6 @@ from chatserver.operations.audit.checks import (
     UnreadableSegment,
     Window,
     find_inconsistencies,
-    longest_increasing,
 )
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol import codec
@@ -250,7 +250,9 @@ def _window_of(page: Sequence[CheckedItem], walk: _Walk) -> tuple[Window, Sequen
     seqs = [0 if item.message is None else item.message.seq for item in page]
     # Items before the current position are not part of this order.
     numbers = [number for number, seq in enumerate(seqs) if seq >= walk.seq]
-    rising = [numbers[each] for each in longest_increasing([seqs[number] for number in numbers])]
+    rising = [
+        numbers[each] for each in longest_rising_subsequence([seqs[number] for number in numbers])
+    ]
     last = max((seqs[number] for number in rising if number < len(body)), default=walk.seq - 1)
     if not any(item.message for item in body):
         last = walk.seq + len(body) - 1

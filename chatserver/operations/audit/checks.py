@@ -7,13 +7,13 @@ tombstone counts as an entry.
 
 from __future__ import annotations
 
-import bisect
 import collections
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from chatserver.domain.archive_segments import LOST_KIND, Segment
+from chatserver.domain.history_checks import longest_rising_subsequence, missing_ranges
 from chatserver.operations.audit.model import Finding
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
@@ -90,7 +90,7 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
             yield Finding("repeated_item", chat, message.seq, message.seq, where)
         else:
             right.append((message.seq, where))
-    ordered = longest_increasing([seq for seq, _ in right])
+    ordered = longest_rising_subsequence([seq for seq, _ in right])
     for number, (seq, where) in enumerate(right):
         if (seq > window.last and not window.is_tail) or (
             number not in ordered and len(places[seq]) < 2
@@ -100,24 +100,6 @@ def _check_items(entries: RangeEntries) -> Iterable[Finding]:
         if len(times) > 1 and window.first <= seq <= window.last:
             where = f"at {', '.join(map(str, sorted(times)))}"
             yield Finding("repeated_item", chat, seq, seq, where)
-
-
-def longest_increasing(seqs: Sequence[int]) -> set[int]:
-    """Return the indexes of a longest increasing subsequence of `seqs`; ties end lowest."""
-    ends: list[int] = []  # for each length, the lowest last seq of an increasing subsequence
-    at: list[int] = []  # the index of that seq
-    before: list[int | None] = []
-    for number, seq in enumerate(seqs):
-        length = bisect.bisect_left(ends, seq)
-        before.append(at[length - 1] if length else None)
-        ends[length : length + 1] = [seq]
-        at[length : length + 1] = [number]
-    found: set[int] = set()
-    step = at[-1] if at else None
-    while step is not None:
-        found.add(step)
-        step = before[step]
-    return found
 
 
 def _check_versions(entries: RangeEntries) -> Iterable[Finding]:
@@ -174,7 +156,7 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     """Check that each seq up to the head is in a tier."""
     first, last = entries.window.first, entries.window.last
     covered = [(row.first, row.last) for row in entries.rows]
-    for low, high in _gaps(first, min(last, entries.top), covered):
+    for low, high in missing_ranges(first, min(last, entries.top), covered):
         yield Finding("manifest_hole", entries.chat, low, high)
     held = {
         item.message.seq for item in [*entries.items, *entries.markers] if item.message is not None
@@ -182,33 +164,20 @@ def _check_holes(entries: RangeEntries) -> Iterable[Finding]:
     # Within the archived range, missing entries were reported above.
     present = [(seq, seq) for seq in sorted({*held, *entries.cold})]
     on_progress = [(1, entries.top), *covered]
-    lacking = list(_gaps(first, min(last, entries.stored), present + on_progress))
+    lacking = list(missing_ranges(first, min(last, entries.stored), present + on_progress))
     for low, high in lacking:
         yield from _split(entries, low, high)
     above = present + on_progress + [(seq, seq) for seq in entries.hot]
     begin = max(first, entries.stored + 1)
-    for low, high in _gaps(begin, min(last, entries.head), above):
+    for low, high in missing_ranges(begin, min(last, entries.head), above):
         yield Finding("log_missing", entries.chat, low, high)
 
 
 def _split(entries: RangeEntries, low: int, high: int) -> Iterable[Finding]:
     """Separate lost entries from those that Redis still has."""
     in_log = [(seq, seq) for seq in entries.hot]
-    lost = list(_gaps(low, high, in_log))
+    lost = list(missing_ranges(low, high, in_log))
     for start, end in lost:
         yield Finding("item_missing", entries.chat, start, end)
-    for start, end in _gaps(low, high, lost):
+    for start, end in missing_ranges(low, high, lost):
         yield Finding("item_only_in_log", entries.chat, start, end)
-
-
-def _gaps(first: int, last: int, ranges: Collection[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Yield the parts of ``[first, last]`` that no range covers."""
-    start = first
-    for low, high in sorted(ranges):
-        if start > last:
-            return
-        if low > start:
-            yield start, min(low - 1, last)
-        start = max(start, high + 1)
-    if start <= last:
-        yield start, last

@@ -8,7 +8,7 @@ from chatserver import config
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.rate_limits import MEMORY_BLOCK_BYTES, Limits
-from tests.load.memory_day import DAY_BYTES_MAX, WAYS, day_budget, measure
+from tests.benchmarks.memory_budget import DAY_BYTES_MAX, WAYS, day_budget, measure
 
 pytest_plugins = ["tests.integration.hot.fixtures"]
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatserver.domain.archive_segments import Segment
+from chatserver.domain.history_checks import longest_rising_subsequence
 from chatserver.domain.ids import ChatId, Seq, Ts
 from chatserver.operations.audit.checks import (
     RangeEntries,
     Window,
     find_inconsistencies,
-    longest_increasing,
 )
 from chatserver.protocol.frames import Message
 
@@ -125,9 +125,9 @@ def test_place_that_was_given_up_may_be_taken_after_all() -> None:
 
 
 @given(st.lists(st.integers(1, 9), max_size=9))
-def test_backbone_is_a_longest_rising_part(seqs: list[int]) -> None:
+def test_longest_rising_subsequence_is_a_longest_rising_part(seqs: list[int]) -> None:
     """As many as can be, in order."""
-    kept = [seqs[number] for number in sorted(longest_increasing(seqs))]
+    kept = [seqs[number] for number in sorted(longest_rising_subsequence(seqs))]
 
     longest = [1] * len(seqs)
     for at, seq in enumerate(seqs):
