@@ -11,14 +11,14 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
-from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
 from chatserver.features.attachments.service import Sendable
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.requests import CompanionRequests
 from chatserver.features.webhooks.before_send import Screening, make_messaging
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.answered_chats import DirectChats
 from chatserver.hot.chats.audiences import Audiences
@@ -208,5 +208,7 @@ async def open_gateway_parts(
                 Deltas(hot),
                 members,
             ),
-            sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
+            sendable=Sendable(
+                SendableFiles(hot), RemoteFiles(warm).find_file, settings.attachments, clock
+            ),
         )

@@ -11,7 +11,7 @@ from chatserver.config import Redis
 from chatserver.domain.ids import ChatId, GatewayId, UserId, new_id
 from chatserver.errors import ClientError, Forbidden, NotFound
 from chatserver.hot.bus.mailbox import Answer, Echo, Mailbox
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from tests.support.rawchat import Failed, RawChat

@@ -70,8 +70,6 @@ WORKER_ROOMS = {
 }  # fmt: skip
 # Imports that still point up. This list only gets shorter.
 UPWARD = {
-    ("chatserver.hot.bus.rpc", "chatserver.features.attachments.hot"),
-    ("chatserver.hot.bus.rpc", "chatserver.features.attachments.model"),
     ("chatserver.service.chats.chat_loader", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.warm.companions"),

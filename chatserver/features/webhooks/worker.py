@@ -26,6 +26,7 @@ from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import HookEvents, WaitingEvent
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
 from chatserver.telemetry import metrics
@@ -51,7 +52,7 @@ class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which load no HTTP client."""
 
     def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
-        queue = rpc.CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
+        queue = CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
         super().__init__(parts, name, queue, ASKED_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(

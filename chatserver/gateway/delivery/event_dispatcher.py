@@ -32,7 +32,7 @@ from chatserver.hot.bus.mailbox import (
     StoredMail,
 )
 from chatserver.hot.bus.remote_delivery import RemoteDelivery
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_acks import StoredWaits
 

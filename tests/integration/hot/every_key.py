@@ -28,7 +28,8 @@ from chatserver.features.webhooks.hot import HookEvents
 from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry

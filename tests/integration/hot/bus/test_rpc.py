@@ -25,9 +25,11 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
-from chatserver.hot.bus import rpc
+from chatserver.hot.bus import rpc, rpc_client
 from chatserver.hot.bus.mailbox import Answer, Mailbox
-from chatserver.hot.bus.rpc import Call, CallQueue, TakenCall, WarmCalls, WarmPage
+from chatserver.hot.bus.rpc import Call, WarmPage
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
@@ -288,7 +290,7 @@ async def test_calls_beyond_the_bound_are_overloaded_and_make_room(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits for the warm tier is bounded; what ended, however, is not counted."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     async with open_caller(hot, timeout_s=0.3) as caller:
         waiting = [asyncio.create_task(caller.calls.load_chat(CHAT)) for _ in range(5)]
         await asyncio.sleep(0)
@@ -305,7 +307,7 @@ async def test_call_given_up_by_its_caller_is_not_counted(
     hot: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that ends takes its calls with it."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 1)
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 1)
     async with open_caller(hot) as caller:
         first = asyncio.create_task(caller.calls.load_chat(CHAT))
         await asyncio.sleep(0)
@@ -374,7 +376,7 @@ async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClien
 
 async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without workers the stream of calls does not grow without end."""
-    monkeypatch.setattr(rpc, "CALLS_MAX", 100)
+    monkeypatch.setattr(rpc_client, "CALLS_MAX", 100)
     calls = WarmCalls(hot, GATEWAY, 0.01)
 
     for _ in range(20):

@@ -18,7 +18,8 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.errors import ConfigError, Unavailable
 from chatserver.hot.bus.mailbox import AnyRecord, Mailbox, MailboxWriter, Nudge
-from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.undelivered import UndeliveredChats
 from chatserver.hot.leases import Lease
 from chatserver.hot.redis.client import HotClient

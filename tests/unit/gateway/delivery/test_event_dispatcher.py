@@ -24,7 +24,7 @@ from chatserver.hot.bus.mailbox import (
     SignalMail,
     StoredMail,
 )
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging.stored_acks import StoredWaits
 
