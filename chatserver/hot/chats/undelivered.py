@@ -53,7 +53,7 @@ class UndeliveredChats:
         if not is_posted:
             log.warning("settle.left_to_repair", error="mail was lost")
             return
-        script = load_script("settle")
+        script = load_script("finish_fan_outs")
         for keys, args in self._calls(list(done.items())):
             self._hot.send(_log_failure, "EVALSHA", script.sha, len(keys), *keys, *args)
 
@@ -65,12 +65,12 @@ class UndeliveredChats:
         """
         if not self._hot.is_ordered:
             await self._postman.posted()
-        script = load_script("settle")
+        script = load_script("finish_fan_outs")
         for keys, args in self._calls(done):
             await self._hot.call("EVAL", script.source, len(keys), *keys, *args)
 
     def _calls(self, done: Sequence[tuple[ChatId, Seq]]) -> list[tuple[list[Value], list[Value]]]:
-        names, script = self._hot.keys, load_script("settle")
+        names, script = self._hot.keys, load_script("finish_fan_outs")
         groups: dict[int, list[tuple[ChatId, Seq]]] = {}
         for chat, upto in done:
             groups.setdefault(names.partition_of(chat), []).append((chat, upto))

@@ -346,7 +346,7 @@ class HotClient(abc.ABC):
         `came_from`: the replication id under which the partition was served before, if it moved
         from there without data loss.
         """
-        script = load_script("epoch")
+        script = load_script("ensure_epoch")
         keys, args = script.bind(
             {"epoch": self.keys.epoch(partition)},
             {

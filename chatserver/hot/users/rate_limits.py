@@ -237,7 +237,7 @@ class Limits:
                 }
             )
         try:
-            reply = await self._hot.run(load_script("take"), items=items)
+            reply = await self._hot.run(load_script("take_tokens"), items=items)
         except ChatError as exc:
             log.warning("limits.not_asked", error=exc.message)
             reply = [part for _, _, wanted in asks for part in (max(0, wanted), 0)]

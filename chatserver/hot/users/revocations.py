@@ -1,8 +1,8 @@
 """Revocation marks of logins, tokens and users, checked for every hello and every request.
 
-Data: ``{pN}:revoked:<user>`` (hash), see `revoke.lua`; it expires with the affected tokens, but not
-while the user is banned. The directory stores the same marks. `workers.rpc` copies them to a new
-Redis when it loads a user (`chatserver.service.access.revocation`).
+Data: ``{pN}:revoked:<user>`` (hash), see `revoke_tokens.lua`; it expires with the affected tokens,
+but not while the user is banned. The directory stores the same marks. `workers.rpc` copies them to
+a new Redis when it loads a user (`chatserver.service.access.revocation`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Revocations:
             Unavailable: the marks may be written or not.
         """
         await self._hot.run(
-            load_script("revoke"),
+            load_script("revoke_tokens"),
             {"revoked": self._hot.keys.revoked(user)},
             {
                 "before": before,

@@ -71,7 +71,7 @@ class Sessions:
             for start in range(0, len(group), CLAIM_BATCH_MAX):
                 chunk = group[start : start + CLAIM_BATCH_MAX]
                 reply = await self._hot.run(
-                    load_script("claim"),
+                    load_script("register_sessions"),
                     {"gateways": keys.gateways(partition)},
                     {
                         "gateway": self._gateway,

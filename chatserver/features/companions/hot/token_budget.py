@@ -59,7 +59,7 @@ class TokenBudgets:
         With an empty `turn` the tokens are added without a reservation.
         """
         done: int = await self._hot.run(
-            load_script("pay_turn"),
+            load_script("charge_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {"chat": chat, "turn": turn, "spent": spent},
         )
@@ -68,7 +68,7 @@ class TokenBudgets:
     async def _ask(self, user: UserId, chat: ChatId, turn: str, tokens: int) -> None:
         settings = self._settings
         why, number = await self._hot.run(
-            load_script("allow_turn"),
+            load_script("reserve_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {
                 "chat": chat,

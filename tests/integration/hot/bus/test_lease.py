@@ -1,4 +1,4 @@
-"""lease.lua and release.lua: one holder at a time, and a token that only rises."""
+"""acquire_lease.lua and release_lease.lua: one holder at a time, and a token that only rises."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 def claim(scripts: Scripts, owner: str, ttl_ms: int = 60_000) -> int:
     """Take or renew the lease; return its token, or 0."""
     token: int = scripts.run(
-        "lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
+        "acquire_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner, "ttl_ms": ttl_ms}
     )
     return token
 
 
 def release(scripts: Scripts, owner: str) -> int:
     """Give the lease back."""
-    released: int = scripts.run("release", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner})
+    released: int = scripts.run(
+        "release_lease", {"lease": scripts.keys.lease(0, "w")}, {"owner": owner}
+    )
     return released
 
 

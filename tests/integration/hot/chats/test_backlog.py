@@ -150,7 +150,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
     postman.post(gateway, Nudge("alice", 1))
     await eventually(lambda: scripts.undelivered() == [])
 
-    assert order == [load_script("transaction").sha, load_script("settle").sha]
+    assert order == [load_script("transaction").sha, load_script("finish_fan_outs").sha]
 
 
 async def test_settling_soon_of_one_tick_is_one_call_with_the_newest(

@@ -348,7 +348,7 @@ async def test_node_that_forgot_its_scripts_is_told_them_again(
     """SCRIPT FLUSH on one node costs a round trip, and SCRIPT LOAD reaches all of them (F20)."""
     for node in empty.masters():
         node.ask("SCRIPT", "FLUSH")
-    script = load_script("lease")
+    script = load_script("acquire_lease")
 
     assert await hot.call("SCRIPT", "LOAD", script.source) == script.sha.encode()
 
@@ -364,7 +364,7 @@ async def test_commit_that_waits_for_replicas_is_answered_when_they_have_it(
     empty: RedisCluster,
 ) -> None:
     """What was answered survives the master; what was not is refused for now (P1)."""
-    script, keys = load_script("lease"), {"lease": "{p5}:l"}
+    script, keys = load_script("acquire_lease"), {"lease": "{p5}:l"}
     master = empty.owner_of("{p5}:l")
     # They wait for a quarter of a call's time.
     lasting, hasty = (settings_of(empty, wait_replicas=1, call_timeout_s=s) for s in (60.0, 6.0))
