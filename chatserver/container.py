@@ -133,7 +133,9 @@ async def open_gateway_parts(
             charge,
         )
         keep_s = settings.presence.last_seen_ttl_s
-        seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
+        seen = PresenceStates(
+            hot=hot, gateway=gateway, online_ttl_s=settings.gateway.online_ttl_s, keep_s=keep_s
+        )
         sessions_max, watched_max = (
             settings.gateway.sessions_per_user_max,
             settings.presence.watched_max,
@@ -189,7 +191,7 @@ async def open_gateway_parts(
             postman=postman,
             warm=warm,
             seen=seen,
-            sessions=Sessions(hot, gateway, sessions_max, keep_s),
+            sessions=Sessions(hot=hot, gateway=gateway, sessions_max=sessions_max, keep_s=keep_s),
             limits=limits,
             attendance=UserPresence(seen, settings.presence, clock),
             watching=PresenceSubscriptions(

@@ -68,7 +68,7 @@ class RpcWorker:
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._parts = parts
-        self._queue = queue or CallQueue(parts.hot, name, parts.clock)
+        self._queue = queue or CallQueue(hot=parts.hot, consumer=name, clock=parts.clock)
         self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
         self._bulk_slots = FairSlots(
             BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX

@@ -310,7 +310,9 @@ def _put_together(
         former=former,
     )
     history = History(log, older, members, clock, views, pages)
-    seen = PresenceStates(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
+    seen = PresenceStates(
+        hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=settings.presence.last_seen_ttl_s
+    )
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
     hot.on_epoch.append(stored.give_up_all)
     return ApiContainer(

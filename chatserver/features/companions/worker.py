@@ -91,7 +91,14 @@ class AssistantWorker:
         self._desk = desk
         self._running = running
         self._lease_s = parts.settings.assistant.lease_s
-        self._lease = Lease(parts.hot, partition, "assistant", owner, self._lease_s, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="assistant",
+            owner=owner,
+            ttl_s=self._lease_s,
+            clock=parts.clock,
+        )
         self._asked = PendingResponses(parts.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 

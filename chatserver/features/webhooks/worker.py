@@ -52,7 +52,9 @@ class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which load no HTTP client."""
 
     def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
-        queue = CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
+        queue = CallQueue(
+            hot=parts.hot, consumer=name, clock=parts.clock, key=parts.hot.keys.hook_calls()
+        )
         super().__init__(parts, name, queue, ASKED_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(
@@ -80,7 +82,14 @@ class EventPublisher:
         settings = parts.settings.webhooks
         self._settings = settings
         self._events = HookEvents(parts.hot, partition, settings.pending_max)
-        self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="webhooks",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._webhook = Webhook(
             parts.outbound,
             url,

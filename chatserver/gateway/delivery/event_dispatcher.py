@@ -102,7 +102,7 @@ class EventDispatcher:
     def _switch_epoch(self, epoch: Epoch) -> None:
         found = self._heads.get(epoch)
         if found is None:
-            device_epoch = self._mailbox_writer.told_epoch(epoch)
+            device_epoch = self._mailbox_writer.device_epoch(epoch)
             found = self._heads[epoch] = (device_epoch, codec.event_head(device_epoch))
         self._epoch, (self._device_epoch, self._head) = epoch, found
 

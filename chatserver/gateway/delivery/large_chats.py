@@ -132,7 +132,9 @@ class Channels:
             return channel
         if channel is not None:
             self._end(channel, head.epoch)
-        channel = self._channels[chat] = Channel(chat, head.epoch, head.large, head.seq)
+        channel = self._channels[chat] = Channel(
+            chat=chat, epoch=head.epoch, large=head.large, seq=head.seq
+        )
         return channel
 
     def enter(self, session: Subscriber, entry: Entry) -> None:

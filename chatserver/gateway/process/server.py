@@ -337,7 +337,7 @@ class GatewayServer:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve until `stop` is set, then drain."""
-        await self._container.mailbox.keep()
+        await self._container.mailbox.renew()
         await self._container.seen.keep_alive()
         self._container.hot.on_reload.append(self._compare_soon)
         self._container.hot.on_epoch += [
@@ -385,7 +385,7 @@ class GatewayServer:
             await asyncio.sleep(self._wheel.tick_s)
             self._publish_counters()
             self._token_expiry.close_expired(self._clock.time())
-            due, overdue = self._wheel.turn()
+            due, overdue = self._wheel.advance()
             for connection in overdue:
                 log.info("connection.no_pong", peer=connection.peer)
                 connection.close(Close.NO_PONG, "no pong in time")
@@ -403,7 +403,7 @@ class GatewayServer:
         `is_doubtful`: mail, or data that this gateway wrote to Redis, may be lost.
         """
         steps: list[Callable[[], Awaitable[object]]] = [
-            self._container.mailbox.keep,
+            self._container.mailbox.renew,
             functools.partial(self._directory.renew, is_doubtful=is_doubtful),
         ]
         partition_of = self._container.hot.keys.partition_of

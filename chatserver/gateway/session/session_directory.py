@@ -100,9 +100,9 @@ class SessionDirectory:
         container.sessions.release(user, session.id)
         if not self._registry.remove(user, session):
             return False
-        container.limits.give_back("sends", user)
-        container.limits.give_back("requests", user)
-        container.limits.give_back("memory", user)
+        container.limits.return_tokens("sends", user)
+        container.limits.return_tokens("requests", user)
+        container.limits.return_tokens("memory", user)
         return True
 
     async def renew(self, *, is_doubtful: bool) -> None:

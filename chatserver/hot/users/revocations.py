@@ -84,9 +84,9 @@ class Revocations:
 class SessionEnder:
     """Notifies the gateways of a user that sessions have been revoked."""
 
-    def __init__(self, hot: HotClient, postman: MailboxWriter) -> None:
+    def __init__(self, hot: HotClient, mailbox_writer: MailboxWriter) -> None:
         self._hot = hot
-        self._postman = postman
+        self._mailbox_writer = mailbox_writer
 
     async def end(self, user: UserId, marks: Marks, reason: str) -> None:
         """Close the sessions to which these marks apply; call it after writing the marks.
@@ -100,8 +100,8 @@ class SessionEnder:
         """
         for gateway in await self._gateways_of(user):
             record = EndSessions(user, list(marks.logins), marks.before, marks.is_banned, reason)
-            self._postman.post(gateway, record)
-        await self._postman.posted()
+            self._mailbox_writer.post(gateway, record)
+        await self._mailbox_writer.posted()
 
     async def _gateways_of(self, user: UserId) -> Sequence[GatewayId]:
         # Expired entries included: their sessions may be about to refresh them.

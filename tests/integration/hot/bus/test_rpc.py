@@ -86,7 +86,7 @@ async def open_caller(hot: HotClient, timeout_s: float = 30.0) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def open_worker(hot: HotClient, perform: Perform, name: str = "w1") -> AsyncIterator[None]:
     """A worker that does this with each call."""
-    queue = CallQueue(hot, name, SystemClock())
+    queue = CallQueue(hot=hot, consumer=name, clock=SystemClock())
 
     async def work() -> None:
         async for taken in queue.iter_calls():
@@ -350,7 +350,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
     """Whoever runs it starts it again."""
     server = start_redis("no")
     async with open_hot(patient(redis_url_of(server))) as hot:
-        calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+        calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
         waiting = asyncio.ensure_future(anext(calls))
         await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -362,7 +362,7 @@ async def test_worker_s_queue_says_that_redis_went_away(start_redis: StartRedis)
 
 async def test_worker_s_queue_that_was_lost_with_redis_is_said_too(hot: HotClient) -> None:
     """A consumer group that is gone is made again by the next start."""
-    calls = CallQueue(hot, "w1", SystemClock()).iter_calls()
+    calls = CallQueue(hot=hot, consumer="w1", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(calls))
     await eventually(lambda: hot.call("EXISTS", hot.keys.rpc_calls()))
 
@@ -388,7 +388,7 @@ async def test_calls_are_bounded_in_redis(hot: HotClient, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("ticks", range(8))
 async def test_worker_s_queue_cancelled_at_any_moment_ends(hot: HotClient, ticks: int) -> None:
     """A worker that is told to stop does stop, however busy it is."""
-    queue = CallQueue(hot, "w1", SystemClock())
+    queue = CallQueue(hot=hot, consumer="w1", clock=SystemClock())
     taken: list[TakenCall] = []
 
     async def work() -> None:

@@ -80,7 +80,10 @@ async def test_backlog_checkpoint_of_its_holder_trims_and_counts(
     for ref in ("r1", "r2", "r3"):
         commit(scripts, gate, ref)
     backlog = Backlog(hot, 0)
-    old, new = (Lease(hot, 0, "persist", owner, 60, SystemClock()) for owner in ("old", "new"))
+    old, new = (
+        Lease(hot=hot, partition=0, work="persist", owner=owner, ttl_s=60, clock=SystemClock())
+        for owner in ("old", "new")
+    )
     await old.claim()
     await old.release()
     await new.claim()

@@ -97,7 +97,9 @@ async def test_cluster_client_finds_every_partition_and_loads_scripts_everywhere
 ) -> None:
     """One address is enough; each partition is used on the node that serves it."""
     for partition in range(PARTITIONS):
-        lease = Lease(hot, partition, "test", "me", 10, SystemClock())
+        lease = Lease(
+            hot=hot, partition=partition, work="test", owner="me", ttl_s=10, clock=SystemClock()
+        )
         assert await lease.claim()
 
     sizes = [node.ask("DBSIZE") for node in empty.masters()]
@@ -417,7 +419,9 @@ async def test_calls_to_the_warm_tier_follow_their_slot(
     async def work() -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                async for call in CallQueue(hot, "w1", SystemClock()).iter_calls():
+                async for call in CallQueue(
+                    hot=hot, consumer="w1", clock=SystemClock()
+                ).iter_calls():
                     taken.append(call.call.gateway)
             await asyncio.sleep(0.01)
 

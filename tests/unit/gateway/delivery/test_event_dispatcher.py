@@ -80,7 +80,7 @@ class Office:
     answers: list[Answer] = dataclasses.field(default_factory=list)
     told: dict[Epoch, Epoch] = dataclasses.field(default_factory=dict)
 
-    def told_epoch(self, epoch: Epoch) -> Epoch:
+    def device_epoch(self, epoch: Epoch) -> Epoch:
         return self.told.get(epoch, epoch)
 
     def post(self, gateway: GatewayId, record: AnyRecord) -> None:
