@@ -294,7 +294,6 @@ class Calls(Moderating, CompanionCalls):
         *,
         ref: str | None = None,
     ) -> Chat:
-        """Set the role of a member."""
         return await self._change("set_role", chat, ref, user=user, role=role)
 
     async def update_chat(

@@ -20,7 +20,7 @@ class Lease:
     """One worker's claim on ``<work>`` of a partition."""
 
     def __init__(
-        self, hot: HotClient, partition: int, work: str, owner: str, ttl_s: float, clock: Clock
+        self, *, hot: HotClient, partition: int, work: str, owner: str, ttl_s: float, clock: Clock
     ) -> None:
         self.partition = partition
         self.token = 0

@@ -36,7 +36,7 @@ async def inside(stack: Stack) -> AsyncIterator[WarmCalls]:
     async with open_hot(Redis(url=stack.redis_url, call_timeout_s=20)) as hot:
         calls = WarmCalls(hot, gateway, 30.0)
         mailbox = Mailbox(hot, gateway, 60)
-        await mailbox.keep()
+        await mailbox.renew()
         heard = asyncio.Event()
         reading = asyncio.create_task(_read(mailbox, calls, heard))
         # What comes before the first look into the mailbox is nobody's.

@@ -38,7 +38,6 @@ class Channel:
     """A large chat with sessions on this gateway, identified by its version `large`."""
 
     __slots__ = (
-        "behind",
         "caught_up",
         "chat",
         "epoch",
@@ -46,40 +45,41 @@ class Channel:
         "head",
         "is_filling",
         "large",
+        "positions",
         "seq",
     )
 
-    def __init__(self, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
+    def __init__(self, *, chat: ChatId, epoch: Epoch, large: int, seq: Seq) -> None:
         self.chat = chat
         self.epoch = epoch
         self.large = large
         self.seq = seq  # the last seq delivered to all sessions in `caught_up`
         self.head = seq  # the newest seq known to exist
         self.caught_up: dict[Subscriber, None] = {}
-        self.behind: dict[Subscriber, Seq] = {}
+        self.positions: dict[Subscriber, Seq] = {}
         self.firsts: dict[Subscriber, Seq] = {}  # the seq at which each session's user joined
         self.is_filling = False
 
     @property
     def is_empty(self) -> bool:
         """True if the channel has no sessions left."""
-        return not self.caught_up and not self.behind
+        return not self.caught_up and not self.positions
 
     def drop(self, session: Subscriber) -> None:
         """Remove a session."""
         self.caught_up.pop(session, None)
-        self.behind.pop(session, None)
+        self.positions.pop(session, None)
         self.firsts.pop(session, None)
 
     def position_of(self, session: Subscriber) -> Seq | None:
         """Return the last seq that the session has; None if it is not in the channel."""
-        return self.seq if session in self.caught_up else self.behind.get(session)
+        return self.seq if session in self.caught_up else self.positions.get(session)
 
     def promote(self) -> None:
         """Move sessions whose seq the channel has just reached to `caught_up`."""
-        for session, place in list(self.behind.items()):
+        for session, place in list(self.positions.items()):
             if place == self.seq:
-                del self.behind[session]
+                del self.positions[session]
                 self.caught_up[session] = None
 
 

@@ -1,7 +1,7 @@
 """Large-chat delivery: a gateway reads each chat's log once for all of its sessions.
 
 Sessions that have every entry are in `Channel.caught_up`: an entry is framed once, and each of them
-gets the same bytes. All others are in `Channel.behind`. A session that is behind reads the log
+gets the same bytes. All others are in `Channel.positions`. A session that is behind reads the log
 itself until it has caught up. A session that is ahead, because another gateway had delivered more
 to its device, waits until the channel has caught up. Entries arrive from local commits and by mail
 from other gateways, in any order; gaps are read from the log. A device's position in a large chat
@@ -167,7 +167,7 @@ class Channels:
         if after == channel.seq:
             channel.caught_up[session] = None
             return
-        channel.behind[session] = after
+        channel.positions[session] = after
         if after > channel.seq:
             self._nudge(channel, after)
         else:
@@ -274,7 +274,7 @@ class Channels:
         for channels in self._channels_by_session.values():
             for channel in channels.values():  # a read in progress delivers to no session
                 channel.caught_up.clear()
-                channel.behind.clear()
+                channel.positions.clear()
         self._channels.clear()
         self._channels_by_session.clear()
         self._places.clear()
@@ -332,7 +332,7 @@ class Channels:
         """Send a signal from `user` to the other local members."""
         channel = self._channels.get(chat)
         if channel is not None:
-            for session in [*channel.caught_up, *channel.behind]:
+            for session in [*channel.caught_up, *channel.positions]:
                 if session.user != user:
                     session.signal(frame)
 
@@ -368,7 +368,7 @@ class Channels:
                 session.send_frame(frame)
         if caught_up:
             self._record_new_event(body, len(caught_up))
-        if channel.behind:
+        if channel.positions:
             channel.promote()
 
     def _detach_user(self, channel: Channel, user: UserId, seq: Seq) -> None:
@@ -406,13 +406,13 @@ class Channels:
         """Lower the head to the channel's seq: the higher one was from another epoch."""
         channel.head = channel.seq
         self._detach_and_recover(
-            [s for s, place in channel.behind.items() if place > channel.seq], channel
+            [s for s, place in channel.positions.items() if place > channel.seq], channel
         )
 
     def _skip_gap(self, channel: Channel, upto: Seq) -> None:
         """Skip a gap: entries up to `upto` were trimmed from the log."""
         # A session behind the channel finds the gap in its catch-up; one ahead of it lost nothing.
-        gone = [s for s, place in channel.behind.items() if channel.seq < place < upto]
+        gone = [s for s, place in channel.positions.items() if channel.seq < place < upto]
         gone += channel.caught_up
         channel.seq = upto
         self._detach_and_recover(gone, channel)
@@ -432,31 +432,31 @@ class Channels:
         channel.head = channel.seq
         if epoch != channel.epoch:
             # Another epoch of the hot tier: all sessions start from a snapshot.
-            self._detach_and_recover([*channel.caught_up, *channel.behind], channel)
+            self._detach_and_recover([*channel.caught_up, *channel.positions], channel)
 
     async def _catch_up(self, session: Subscriber, channel: Channel) -> None:
         """Read the log for one session until it has caught up with the channel."""
         chat = channel.chat
         try:
-            while (place := channel.behind.get(session)) is not None:
+            while (place := channel.positions.get(session)) is not None:
                 if place >= channel.seq:
                     channel.promote()
                     return
                 await session.wait_for_room()
                 entries = await self._chat_log.list_for(session.user, chat, place, PAGE)
-                if channel.behind.get(session) != place:
+                if channel.positions.get(session) != place:
                     return
                 if not entries or entries[0].seq != place + 1:
                     self._detach_and_recover([session], channel)
                     return
                 place = self._send_page(session, place, entries, channel.seq)
-                if session in channel.behind:
-                    channel.behind[session] = place
+                if session in channel.positions:
+                    channel.positions[session] = place
                     if place < channel.seq and _is_leaving(session, place, entries):
                         self._detach_one(session, channel, place)
         except ChatError as exc:
             log.warning("channel.catch_up_stopped", chat=chat, error=exc.message)
-            if session in channel.behind:
+            if session in channel.positions:
                 self._detach_and_recover([session], channel)
 
     def _send_page(

@@ -47,7 +47,6 @@ class MailboxCheck:
                 log.warning("mailbox.echo_delayed" if self._is_late else "mailbox.echo_resumed")
 
     def record_arrival(self, echo: Echo) -> None:
-        """Record the arrival of an echo."""
         if echo.number <= self._number:
             self._arrived_at = self._clock.monotonic()
 

@@ -16,7 +16,6 @@ class SessionRegistry:
         self.count = 0
 
     def add(self, user: UserId, session: Session) -> None:
-        """Add a session."""
         self.by_user.setdefault(user, []).append(session)
         self.count += 1
 

@@ -29,7 +29,6 @@ class HeartbeatWheel:
         self._slot_of[connection] = slot
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection."""
         slot = self._slot_of.pop(connection, None)
         if slot is not None:
             self._slots[slot].discard(connection)

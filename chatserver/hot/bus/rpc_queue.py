@@ -42,7 +42,9 @@ def stopping() -> Unavailable:
 class CallQueue:
     """Worker side of the calls."""
 
-    def __init__(self, hot: HotClient, consumer: str, clock: Clock, key: str | None = None) -> None:
+    def __init__(
+        self, *, hot: HotClient, consumer: str, clock: Clock, key: str | None = None
+    ) -> None:
         self._hot = hot
         self._clock = clock
         self._key = key or hot.keys.rpc_calls()

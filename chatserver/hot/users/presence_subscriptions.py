@@ -28,7 +28,7 @@ class PresenceStates:
     """Presence published and read by one gateway."""
 
     def __init__(
-        self, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
+        self, *, hot: HotClient, gateway: GatewayId, online_ttl_s: float, keep_s: float
     ) -> None:
         self._hot = hot
         self._keys: Keys = hot.keys

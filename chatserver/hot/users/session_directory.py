@@ -46,7 +46,7 @@ class Sessions:
     """Registers the sessions of one gateway in the directory."""
 
     def __init__(
-        self, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
+        self, *, hot: HotClient, gateway: GatewayId, sessions_max: int, keep_s: float
     ) -> None:
         self._hot = hot
         self._gateway = gateway

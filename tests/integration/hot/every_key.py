@@ -135,7 +135,7 @@ async def use_everything(hot: HotClient) -> None:
     await use_likes(hot)
     await use_spending(hot)
     await use_figures(hot)
-    await Mailbox(hot, GATEWAY).keep()
+    await Mailbox(hot, GATEWAY).renew()
     queue = CallQueue(hot=hot, consumer="tour", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
     calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))

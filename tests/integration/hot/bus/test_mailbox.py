@@ -96,7 +96,7 @@ async def test_mail_of_many_ticks_keeps_its_order(hot: HotClient) -> None:
 async def test_mail_begins_with_a_loss_that_makes_the_owner_look(hot: HotClient) -> None:
     """What came before the first read is unknown: every inbox is compared once."""
     owner = Mailbox(hot, GATEWAY)
-    await owner.keep()
+    await owner.renew()
     MailboxWriter(hot).post(GATEWAY, Nudge("alice", 1))
     await hot.call("PING")
 
@@ -122,7 +122,7 @@ async def test_mail_to_a_gateway_that_is_gone_writes_nothing_and_is_told(hot: Ho
 
 async def test_mail_to_an_owner_that_is_there_is_not_told_as_gone(hot: HotClient) -> None:
     """Only an absent mailbox counts."""
-    await Mailbox(hot, GATEWAY).keep()
+    await Mailbox(hot, GATEWAY).renew()
     postman, gone = MailboxWriter(hot), list[set[UserId]]()
     postman.on_gone = gone.append
 

@@ -135,7 +135,7 @@ async def test_settling_soon_comes_after_the_mail_of_the_tick(
 ) -> None:
     """A chat leaves the list only when the other gateways' mail is on its way before it."""
     gateway = GatewayId("gw1")
-    await Mailbox(hot, gateway).keep()
+    await Mailbox(hot, gateway).renew()
     scripts.redis.zadd(scripts.keys.undelivered(0), {CHAT: 1})
     postman = MailboxWriter(hot)
     settling = UndeliveredChats(hot, postman)

@@ -440,7 +440,7 @@ async def test_settling_on_a_cluster_waits_for_the_mail_of_the_tick(
     """Mail is on another node: a chat leaves the list only when it is posted."""
     chat, key = ChatId("c1"), hot.keys.mail(GATEWAY)
     listed = hot.keys.undelivered(hot.keys.partition_of(chat))
-    await Mailbox(hot, GATEWAY).keep()
+    await Mailbox(hot, GATEWAY).renew()
     await hot.call("ZADD", listed, 1, chat)
     postman = MailboxWriter(hot)
     settling = UndeliveredChats(hot, postman)
