@@ -341,7 +341,7 @@ class GatewayServer:
         await self._container.seen.keep_alive()
         self._container.hot.on_reload.append(self._compare_soon)
         self._container.hot.on_epoch += [
-            self._stored_waits.give_up_all,
+            self._stored_waits.expire_all,
             self._dispatcher.forget_epoch,
             self._channels.forget_epoch,
         ]
@@ -365,7 +365,7 @@ class GatewayServer:
             asyncio.create_task(self._container.attendance.run(), name="attendance"),
             asyncio.create_task(self._container.limits.run(), name="limits"),
             asyncio.create_task(self._container.host_keys.run(), name="host-keys"),
-            asyncio.create_task(self._stored_waits.watch(self._container.log), name="stored"),
+            asyncio.create_task(self._stored_waits.run(self._container.log), name="stored"),
             asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
         ]
         log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())

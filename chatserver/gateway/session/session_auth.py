@@ -83,7 +83,7 @@ class SessionAuth:
                 session is unchanged.
             Unavailable: the token cannot be verified now; the session is unchanged.
         """
-        claims = await self._authentication.admit(token)
+        claims = await self._authentication.authenticate(token)
         before = self._claims
         if claims.user != before.user:
             raise Forbidden("token: belongs to another user; open another connection")
