@@ -10,14 +10,14 @@ from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
-from chatserver.features.attachments.hot import SendableFiles
+from chatserver.features.attachments.hot import RemoteFiles, SendableFiles
 from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.answered_chats import DirectChats
 from chatserver.hot.chats.audiences import Audiences
@@ -135,7 +135,9 @@ async def open_gateway_parts(
             charge=charge,
         )
         keep_s = settings.presence.last_seen_ttl_s
-        seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
+        seen = PresenceStates(
+            hot=hot, gateway=gateway, online_ttl_s=settings.gateway.online_ttl_s, keep_s=keep_s
+        )
         sessions_max, watched_max = (
             settings.gateway.sessions_per_user_max,
             settings.presence.watched_max,
@@ -197,7 +199,7 @@ async def open_gateway_parts(
             postman=postman,
             warm=warm,
             seen=seen,
-            sessions=Sessions(hot, gateway, sessions_max, keep_s),
+            sessions=Sessions(hot=hot, gateway=gateway, sessions_max=sessions_max, keep_s=keep_s),
             limits=limits,
             attendance=UserPresence(seen, settings.presence, clock),
             watching=PresenceSubscriptions(
@@ -218,7 +220,7 @@ async def open_gateway_parts(
             ),
             sendable=AttachmentResolver(
                 files=SendableFiles(hot),
-                load_file=warm.load_file,
+                load_file=RemoteFiles(warm).find_file,
                 settings=settings.attachments,
                 clock=clock,
             ),

@@ -47,7 +47,14 @@ class RepairWorker:
         self._eviction = Eviction(parts.hot)
         self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
         self._devices = RemoteDelivery(parts.postman, GatewayId("-"))
-        self._lease = Lease(parts.hot, partition, "repair", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="repair",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
 
     async def run(self) -> None:

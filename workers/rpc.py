@@ -28,6 +28,7 @@ from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.features.attachments.hot import encode_file
 from chatserver.features.companions.worker.rpc import handle_companion_call
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall, stopping
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots
 from chatserver.telemetry.failpoints import failpoint
@@ -63,11 +64,11 @@ class RpcWorker:
         self,
         parts: WorkerContainer,
         name: str,
-        queue: rpc.CallQueue | None = None,
+        queue: CallQueue | None = None,
         in_flight_max: int = CALLS_IN_FLIGHT_MAX,
     ) -> None:
         self._parts = parts
-        self._queue = queue or rpc.CallQueue(parts.hot, name, parts.clock)
+        self._queue = queue or CallQueue(hot=parts.hot, consumer=name, clock=parts.clock)
         self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
         self._bulk_slots = FairSlots(
             BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX
@@ -93,12 +94,12 @@ class RpcWorker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
 
-    async def _take(self, taken: rpc.TakenCall) -> None:
+    async def _take(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
-            self._queue.fail(call, rpc.stopping())
+            self._queue.fail(call, stopping())
             raise
         task = asyncio.create_task(self._answer(taken), name=f"call-{call.id}")
         self._tasks.add(task)
@@ -106,7 +107,7 @@ class RpcWorker:
         task.add_done_callback(self._queued.discard)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, taken: rpc.TakenCall) -> None:
+    async def _answer(self, taken: TakenCall) -> None:
         call = taken.call
         slots = self._bulk_slots if _is_bulk(call.operation) else self._slots
         try:
@@ -120,7 +121,7 @@ class RpcWorker:
         except RateLimited as exc:
             self._queue.fail(call, exc)
         except asyncio.CancelledError:
-            self._queue.fail(call, rpc.stopping())
+            self._queue.fail(call, stopping())
             raise
         finally:
             self._places.release()
@@ -133,7 +134,7 @@ class RpcWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(min(took_s, BULK_PAUSE_S_MAX))
 
-    async def _answer_now(self, taken: rpc.TakenCall) -> None:
+    async def _answer_now(self, taken: TakenCall) -> None:
         call = taken.call
         try:
             left_s = taken.until_s - self._parts.clock.monotonic()

@@ -316,7 +316,9 @@ def _put_together(
         clock=clock,
     )
     history = History(log, older, members, clock, views, pages)
-    seen = PresenceStates(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
+    seen = PresenceStates(
+        hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=settings.presence.last_seen_ttl_s
+    )
     stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_POLL_S)
     hot.on_epoch.append(stored.expire_all)
     return ApiContainer(

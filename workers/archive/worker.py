@@ -40,7 +40,12 @@ class ArchiveWorker:
         self._settings = parts.settings.archive
         self._partition = partition
         self._lease = Lease(
-            parts.hot, partition, "archive", owner, self._settings.lease_s, parts.clock
+            hot=parts.hot,
+            partition=partition,
+            work="archive",
+            owner=owner,
+            ttl_s=self._settings.lease_s,
+            clock=parts.clock,
         )
 
     async def run(self) -> None:

@@ -87,7 +87,12 @@ class PersistWorker:
         self._asked = PendingResponses(parts.hot, partition)
         self._eviction = Eviction(parts.hot)
         self._lease = Lease(
-            parts.hot, partition, "persist", owner, self._settings.lease_s, parts.clock
+            hot=parts.hot,
+            partition=partition,
+            work="persist",
+            owner=owner,
+            ttl_s=self._settings.lease_s,
+            clock=parts.clock,
         )
         self._spreading = WriteSharding(parts.shards, ChatLog(parts.hot), parts.settings.warm)
         slots, shared = self._settings.writes_in_flight_max, (parts, self._lease, self._backlog)

@@ -53,9 +53,11 @@ async def chat(url: str, get_token: GetToken, peer: str, api_url: str | None = N
     """
     talk = Conversation(peer)
     if sys.stdin.isatty() and sys.stdout.isatty():
-        await ScreenChat(url, get_token, talk, api_url).run()
+        await ScreenChat(url=url, get_token=get_token, talk=talk, api_url=api_url).run()
     else:
-        await PipeChat(url, get_token, talk, sys.stdout, api_url).run(sys.stdin)
+        await PipeChat(
+            url=url, get_token=get_token, talk=talk, out=sys.stdout, api_url=api_url
+        ).run(sys.stdin)
 
 
 class PipeChat:
@@ -63,6 +65,7 @@ class PipeChat:
 
     def __init__(
         self,
+        *,
         url: str,
         get_token: GetToken,
         talk: Conversation,
@@ -71,7 +74,9 @@ class PipeChat:
     ) -> None:
         self._talk = talk
         self._out = out
-        self._link = Link(url, get_token, talk, self._show, api_url)
+        self._link = Link(
+            url=url, get_token=get_token, talk=talk, on_change=self._show, api_url=api_url
+        )
         self._shown = 0
         self._marks: dict[int, Mark | None] = {}
         self._changed = asyncio.Event()
@@ -128,10 +133,12 @@ class ScreenChat:
     """Screen mode: header, messages, prompt."""
 
     def __init__(
-        self, url: str, get_token: GetToken, talk: Conversation, api_url: str | None = None
+        self, *, url: str, get_token: GetToken, talk: Conversation, api_url: str | None = None
     ) -> None:
         self._talk = talk
-        self._link = Link(url, get_token, talk, self._changed, api_url)
+        self._link = Link(
+            url=url, get_token=get_token, talk=talk, on_change=self._changed, api_url=api_url
+        )
         self._editor = LineEditor()
         self._console = Console(highlight=False)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -195,7 +202,7 @@ class ScreenChat:
                 case str(text):
                     self._scrolled = 0
                     self._link.send(text)
-        self._tell_typing()
+        self._send_typing()
         self._changed()
 
     def _scroll(self, messages: int) -> None:
@@ -204,7 +211,7 @@ class ScreenChat:
         if self._scrolled + self._console.height >= count:
             self._link.load_older()
 
-    def _tell_typing(self) -> None:
+    def _send_typing(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._editor.text and now - self._typed_at > TYPING_REPEAT_S:
             self._typed_at = now

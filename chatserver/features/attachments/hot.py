@@ -18,6 +18,7 @@ import redis.exceptions
 
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.model import File
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.redis.client import HotClient
 
 JOBS_MAX = 10_000
@@ -67,6 +68,18 @@ class SendableFiles:
         """Delete copies, so that gateways read the directory. Idempotent."""
         keys = [self._hot.keys.file(file) for file in files]
         await asyncio.gather(*(self._hot.call("DEL", key) for key in keys))
+
+
+class RemoteFiles:
+    """The directory's files, read by an rpc worker."""
+
+    def __init__(self, calls: WarmCalls) -> None:
+        self._calls = calls
+
+    async def find_file(self, file: str) -> File | None:
+        """Return a file, or None if there is none."""
+        payload = await self._calls.load_file(file)
+        return decode_file(payload) if payload else None
 
 
 class Job(NamedTuple):

@@ -80,7 +80,7 @@ class DueChats:
         """
         keys = self._hot.keys
         noted: int = await self._hot.run(
-            load_script("note_due"),
+            load_script("record_due_pushes"),
             {
                 "lease": keys.lease(self._partition, "notify"),
                 "checkpoint": keys.checkpoint(self._partition),
@@ -97,7 +97,7 @@ class DueChats:
         """Return chats that are due; each is due again in `hold_s` unless it is finished."""
         keys, hold_ms = self._hot.keys, int(hold_s * 1000)
         reply = await self._hot.run(
-            load_script("take_due"),
+            load_script("claim_due_pushes"),
             {
                 "lease": keys.lease(self._partition, "notify"),
                 "due": keys.due(self._partition),
@@ -119,7 +119,7 @@ class DueChats:
         keys = self._hot.keys
         delay_ms = -1 if again_s is None else int(again_s * 1000)
         await self._hot.run(
-            load_script("end_due"),
+            load_script("finish_due_push"),
             {"due": keys.due(self._partition), "since": keys.since(self._partition)},
             {"chat": due.chat, "time": due.time, "next": next_seq, "delay_ms": delay_ms},
         )
@@ -205,7 +205,7 @@ class PushState:
     ) -> dict[UserId, tuple[Need, Seq]]:
         keys = self._hot.keys
         reply = await self._hot.run(
-            load_script("absent"),
+            load_script("find_push_targets"),
             {"gateways": keys.gateways(partition)},
             {"chat_id": chat},
             [

@@ -26,6 +26,7 @@ from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import EventQueue, PendingEvent
 from chatserver.hot.bus import rpc
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
 from chatserver.telemetry import metrics
@@ -51,7 +52,9 @@ class BeforeSendCaller(RpcWorker):
     """Requests `before_send` verdicts for gateways, which load no HTTP client."""
 
     def __init__(self, parts: WorkerContainer, name: str, url: str) -> None:
-        queue = rpc.CallQueue(parts.hot, name, parts.clock, parts.hot.keys.hook_calls())
+        queue = CallQueue(
+            hot=parts.hot, consumer=name, clock=parts.clock, key=parts.hot.keys.hook_calls()
+        )
         super().__init__(parts, name, queue, CALLS_IN_FLIGHT_MAX)
         settings = parts.settings.webhooks
         self._webhook = Webhook(
@@ -79,7 +82,14 @@ class EventDeliverer:
         settings = parts.settings.webhooks
         self._settings = settings
         self._events = EventQueue(parts.hot, partition, settings.pending_max)
-        self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="webhooks",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._webhook = Webhook(
             outbound=parts.outbound,
             url=url,

@@ -89,7 +89,7 @@ class LoginAttempts:
             "wanted": 1,
             "owed": 0,
         }
-        taken, wait_ms = await self._hot.run(load_script("take"), items=[item])
+        taken, wait_ms = await self._hot.run(load_script("take_tokens"), items=[item])
         if not int(taken):
             raise self._entries.add(bucket, int(wait_ms))
 
@@ -131,7 +131,7 @@ class LoginAttempts:
         keys, limits = self._hot.keys, self._settings
         in_budget = attempt.is_counted if sign < 0 else not attempt.is_known
         taken, wait_ms, used, has_budget, guesses = await self._hot.run(
-            load_script("login_attempt"),
+            load_script("count_login_attempt"),
             keys={
                 "login_attempts": self._bucket_of(attempt),
                 "guesses": keys.guesses(attempt.account),

@@ -136,7 +136,12 @@ class AuditWorker:
         self._partition = partition
         self._results = AuditResults(parts.hot)
         self._lease = Lease(
-            parts.hot, partition, "audit", owner, self._settings.lease_s, parts.clock
+            hot=parts.hot,
+            partition=partition,
+            work="audit",
+            owner=owner,
+            ttl_s=self._settings.lease_s,
+            clock=parts.clock,
         )
 
     async def run(self) -> None:

@@ -44,7 +44,7 @@ class UsageTotals:
         """
         keys, day = self._hot.keys, part.day
         await self._hot.run(
-            load_script("spend"),
+            load_script("add_dynamodb_usage"),
             {
                 "units": keys.cost_units(day),
                 "reads": keys.cost_reads(day),

@@ -28,7 +28,8 @@ from chatserver.features.webhooks.hot import EventQueue
 from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
-from chatserver.hot.bus.rpc import CallQueue, WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
+from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry, HideEntry
@@ -134,8 +135,8 @@ async def use_everything(hot: HotClient) -> None:
     await use_likes(hot)
     await use_spending(hot)
     await use_figures(hot)
-    await Mailbox(hot, GATEWAY).keep()
-    queue = CallQueue(hot, "tour", SystemClock()).iter_calls()
+    await Mailbox(hot, GATEWAY).renew()
+    queue = CallQueue(hot=hot, consumer="tour", clock=SystemClock()).iter_calls()
     waiting = asyncio.ensure_future(anext(queue))
     calling = asyncio.ensure_future(WarmCalls(hot, GATEWAY, 60).load_chat(ChatId("c")))
     await waiting
@@ -148,7 +149,9 @@ async def use_everything(hot: HotClient) -> None:
 
 async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: UserId) -> None:
     """Have a companion begin an answer, and stop it; another session waits."""
-    lease = Lease(hot, partition, "assistant", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="assistant", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
     asked, deltas = PendingResponses(hot, partition), Deltas(hot)
     budgets = TokenBudgets(hot, config.Assistant())
@@ -205,10 +208,10 @@ async def use_files(hot: HotClient, owner: UserId) -> None:
 
 async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     """Be a gateway whose users come, are watched, and are limited."""
-    seen = PresenceStates(hot, GATEWAY, TTL_S, TTL_S)
+    seen = PresenceStates(hot=hot, gateway=GATEWAY, online_ttl_s=TTL_S, keep_s=TTL_S)
     await seen.keep_alive()
     claims = [Claim(user, SessionId("s1"), DeviceId("d1"), 0) for user in users]
-    await Sessions(hot, GATEWAY, 20, TTL_S).claim(claims)
+    await Sessions(hot=hot, gateway=GATEWAY, sessions_max=20, keep_s=TTL_S).claim(claims)
     await seen.announce([GatewayPresence(user, State.ONLINE, 0.0) for user in users])
     await seen.watch(users)
     await seen.unwatch(users[1:])
@@ -319,7 +322,9 @@ async def look(hot: HotClient) -> FullBacklog:
 async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Look through the backlog for whom to tell, and tell one; another chat is still due."""
     partition = hot.keys.partition_of(chat)
-    lease = Lease(hot, partition, "notify", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="notify", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
     chats, push_state = DueChats(hot, lease), PushState(hot)
     entries = await chats.list_after(await chats.get_place(), 10)
@@ -335,7 +340,9 @@ async def use_pushes(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
 
 async def use_backlog(hot: HotClient, partition: int, chat: ChatId) -> None:
     """Take one entry off the backlog, and bury its message."""
-    lease = Lease(hot, partition, "persist", "me", TTL_S, SystemClock())
+    lease = Lease(
+        hot=hot, partition=partition, work="persist", owner="me", ttl_s=TTL_S, clock=SystemClock()
+    )
     await lease.claim()
     backlog = Backlog(hot, partition)
     (entry, *_) = await backlog.list_after("0-0", 1)

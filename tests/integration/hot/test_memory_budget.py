@@ -40,7 +40,7 @@ async def test_memory_charged_afterwards_is_owed_also_after_the_user_left(hot: H
     await one.find("memory", "alice").pay("much data", 50_000)
 
     one.charge_memory("alice", 80_000)
-    one.give_back("memory", "alice")
+    one.return_tokens("memory", "alice")
     one.charge_memory("alice", 20_000)
     await one.close()
 

@@ -16,7 +16,7 @@ from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
 from chatserver.domain.messages import Audience, PendingDraft, digest_of
 from chatserver.hot.bus.mailbox import Answer, AnyRecord, Mailbox
-from chatserver.hot.bus.rpc import WarmCalls
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.presence import Presence

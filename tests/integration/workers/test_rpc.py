@@ -15,7 +15,8 @@ import pytest
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, GatewayId, Ref, UserId
 from chatserver.errors import NotFound, Overloaded, RateLimited, Unavailable
-from chatserver.hot.bus import rpc
+from chatserver.hot.bus import rpc, rpc_client
+from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.protocol import frames
 from tests.integration.warm.support import Faults, Tables
 from tests.integration.workers.support import (
@@ -49,7 +50,7 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 
 
 @pytest.fixture
-async def calls(gateway: Gateway) -> rpc.WarmCalls:
+async def calls(gateway: Gateway) -> WarmCalls:
     """The calls of a gateway that listens to its mail."""
     return gateway.calls
 
@@ -65,7 +66,7 @@ async def worker(parts: WorkerContainer) -> AsyncIterator[None]:
 
 
 async def test_rpc_load_user_makes_the_user_known(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Whoever says hello has an account from then on, and a box."""
     await calls.load_user(ALICE)
@@ -77,7 +78,7 @@ async def test_rpc_load_user_makes_the_user_known(
 
 
 async def test_rpc_open_direct_is_the_same_chat_for_both(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Opened twice, from either side, at once: one chat."""
     await make_users(parts, ALICE, BOB)
@@ -89,7 +90,7 @@ async def test_rpc_open_direct_is_the_same_chat_for_both(
 
 
 async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A call that died with its worker may be made again."""
     await make_users(parts, ALICE, BOB, CAROL)
@@ -102,7 +103,7 @@ async def test_rpc_create_chat_again_by_the_same_ref_is_the_same_chat(
 
 
 async def test_rpc_load_chat_opens_it_in_the_hot_tier(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A chat that left Redis is there again."""
     team = await make_direct(parts)
@@ -114,7 +115,7 @@ async def test_rpc_load_chat_opens_it_in_the_hot_tier(
 
 
 async def test_rpc_read_history_reads_both_ways(
-    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """Below a seq and above one, contiguous and rising."""
     team = await make_direct(parts)
@@ -134,7 +135,7 @@ async def test_rpc_read_history_reads_both_ways(
 
 
 async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """Kind and words: who is missing, and that it is not temporary."""
     await make_users(parts, ALICE)
@@ -146,7 +147,7 @@ async def test_rpc_error_of_the_warm_tier_reaches_the_caller_as_it_is(
 
 
 async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works(
-    parts: WorkerContainer, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, calls: WarmCalls, worker: None
 ) -> None:
     """A failure of one call is that call's."""
     team = await make_direct(parts)
@@ -162,7 +163,7 @@ async def test_rpc_warm_tier_that_is_away_is_unavailable_and_the_next_call_works
 
 
 async def test_rpc_call_of_another_version_is_refused_and_holds_up_no_other(
-    parts: WorkerContainer, gateway: Gateway, calls: rpc.WarmCalls, worker: None
+    parts: WorkerContainer, gateway: Gateway, calls: WarmCalls, worker: None
 ) -> None:
     """During a rolling update a gateway may know more than a worker."""
 
@@ -186,7 +187,7 @@ async def test_rpc_call_older_than_its_deadline_is_not_executed(
 ) -> None:
     """Nobody waits for it any more: a worker that comes late does not work for nothing."""
     await make_users(parts, ALICE)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
+    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.05)
     with pytest.raises(Unavailable, match="is 'chatserver worker rpc' running"):
         await hasty.load_user(UserId("late"))
 
@@ -253,7 +254,7 @@ async def test_rpc_call_that_takes_too_long_is_given_up_on_both_sides(
 ) -> None:
     """The caller hears in time, and the worker is free again."""
     opener = SlowOpener()
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
+    hasty = WarmCalls(parts.hot, GatewayId("gw1"), 0.3)
     async with running(slowed(parts, opener).run()):
         while not opener.most_at_once:  # one that the worker sees too late is not begun
             with pytest.raises(Unavailable):
@@ -271,7 +272,7 @@ async def test_rpc_calls_beyond_the_bound_are_overloaded_and_the_others_answered
     parts: WorkerContainer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway whose calls pile up says so at once; those that wait are not lost."""
-    monkeypatch.setattr(rpc, "WAITING_MAX", 5)
+    monkeypatch.setattr(rpc_client, "WAITING_MAX", 5)
     opener = SlowOpener()
     async with running(slowed(parts, opener).run()):
         waiting = [asyncio.create_task(gateway.calls.load_user(ALICE)) for _ in range(5)]
@@ -441,7 +442,7 @@ async def test_rpc_worker_killed_in_a_call_leaves_it_unavailable_and_the_retry_w
 ) -> None:
     """It had done all but answer: the caller is told that nobody knows, and asks again."""
     await make_users(parts, ALICE, BOB)
-    hasty = rpc.WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
+    hasty = WarmCalls(parts.hot, GatewayId("gw2"), 3.0)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chatserver.cli.main", "worker", "rpc",
         env={**os.environ, **variables_of(parts), "CHAT_FAILPOINT": "rpc.before_answer:kill"},

@@ -36,7 +36,9 @@ class Sweeper:
     def __init__(self, parts: WorkerContainer, owner: str) -> None:
         self._parts = parts
         self._settings = parts.settings.attachments
-        self._lease = Lease(parts.hot, 0, "sweep", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot, partition=0, work="sweep", owner=owner, ttl_s=LEASE_S, clock=parts.clock
+        )
 
     async def run(self) -> None:
         """Sweep until cancelled.

@@ -174,7 +174,7 @@ class PendingResponses:
     async def _record(self, upto: str, batch: Iterable[PendingMessage]) -> int:
         keys = self._hot.keys
         noted: int = await self._hot.run(
-            load_script("note_asked"),
+            load_script("record_pending_responses"),
             {
                 "checkpoint": keys.checkpoint(self._partition),
                 "asked": keys.asked(self._partition),
@@ -212,7 +212,7 @@ class PendingResponses:
             Work that was started is started again for the same message until `finish` is called.
         """
         reply = await self._hot.run(
-            load_script("begin_turn"),
+            load_script("start_response"),
             {
                 "lease": self._hot.keys.lease(self._partition, "assistant"),
                 "asking": self._hot.keys.asking(chat),
@@ -228,7 +228,7 @@ class PendingResponses:
         """Complete the work of a session; return whether more is pending."""
         keys = self._hot.keys
         more: int = await self._hot.run(
-            load_script("end_turn"),
+            load_script("finish_response"),
             {"asking": keys.asking(started.chat), "asked": keys.asked(self._partition)},
             {"chat": started.chat, "seq": started.seq, "changed": started.changed},
         )

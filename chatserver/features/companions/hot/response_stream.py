@@ -67,7 +67,7 @@ class Deltas:
     async def stop(self, chat: ChatId) -> Seq:
         """Request a stop of the response in progress; return the seq it answers, or 0."""
         seq: int = await self._hot.run(
-            load_script("stop_turn"), {"asking": self._hot.keys.asking(chat)}
+            load_script("stop_response"), {"asking": self._hot.keys.asking(chat)}
         )
         return Seq(seq)
 

@@ -59,7 +59,7 @@ class TokenBudgets:
         With an empty `response_id` the tokens are added without a reservation.
         """
         done: int = await self._hot.run(
-            load_script("pay_turn"),
+            load_script("charge_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {"chat": chat, "turn": response_id, "spent": spent},
         )
@@ -68,7 +68,7 @@ class TokenBudgets:
     async def _reserve(self, user: UserId, chat: ChatId, response_id: str, tokens: int) -> None:
         settings = self._settings
         why, number = await self._hot.run(
-            load_script("allow_turn"),
+            load_script("reserve_response"),
             {"tokens": self._hot.keys.tokens(user)},
             {
                 "chat": chat,

@@ -92,7 +92,14 @@ class AssistantWorker:
         self._context = context
         self._running = running
         self._lease_s = parts.settings.assistant.lease_s
-        self._lease = Lease(parts.hot, partition, "assistant", owner, self._lease_s, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="assistant",
+            owner=owner,
+            ttl_s=self._lease_s,
+            clock=parts.clock,
+        )
         self._pending = PendingResponses(parts.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
 
@@ -203,7 +210,7 @@ class AssistantWorker:
         await self._pending.postpone(started, due_ms)
 
     async def _now_ms(self) -> int:
-        """Return the Redis time, the clock of the due times that `note_asked` writes."""
+        """Return the Redis time, the clock of the due times in the queue."""
         hot = self._parts.hot
         return await hot.time_ms(hot.keys.asked(self._lease.partition))
 

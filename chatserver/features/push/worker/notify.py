@@ -54,7 +54,14 @@ class NotifyWorker:
         self._parts = parts
         self._settings = parts.settings.notify
         self._dispatcher = dispatcher
-        self._lease = Lease(parts.hot, partition, "notify", owner, LEASE_S, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="notify",
+            owner=owner,
+            ttl_s=LEASE_S,
+            clock=parts.clock,
+        )
         self._chats = DueChats(parts.hot, self._lease)
         self._dispatches: set[asyncio.Task[None]] = set()
         self._recorded_at = 0.0

@@ -42,7 +42,14 @@ class CountersWorker:
         self._queue = LikeBatches(parts.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
         lease_s = self._settings.lease_s
-        self._lease = Lease(parts.hot, partition, "counters", owner, lease_s, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work="counters",
+            owner=owner,
+            ttl_s=lease_s,
+            clock=parts.clock,
+        )
 
     async def run(self) -> None:
         """Count until cancelled.

@@ -52,7 +52,14 @@ class TimelineWorker:
         self._shard = shard
         partition = shard % parts.hot.keys.partitions
         work, lease_s = f"timeline-{shard}", self._settings.lease_s
-        self._lease = Lease(parts.hot, partition, work, owner, lease_s, parts.clock)
+        self._lease = Lease(
+            hot=parts.hot,
+            partition=partition,
+            work=work,
+            owner=owner,
+            ttl_s=lease_s,
+            clock=parts.clock,
+        )
         self._wake_up, self._seen = PostWakeUp(parts.hot), -1
         self._poll_at = 0.0
 

@@ -156,7 +156,7 @@ async def open_assistant_world(
         world = AssistantWorld(parts)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")
         try:
-            await world.gateway._mailbox.keep()
+            await world.gateway._mailbox.renew()
             await world.gateway.announce(world.alice)
             yield world
         finally:

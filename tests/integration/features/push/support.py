@@ -82,7 +82,7 @@ class PushWorld:
 
     async def appear(self, user: UserId, state: State) -> None:
         """Be present on a gateway that lives, with a client that is shown or not."""
-        seen = PresenceStates(self.hot, GatewayId("gw1"), 60, 600)
+        seen = PresenceStates(hot=self.hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
         await seen.keep_alive()
         await seen.announce([GatewayPresence(user, state, 0.0)])
 

@@ -21,7 +21,7 @@ CHAT, OTHER = ChatId("c1"), ChatId("c2")
 
 async def lease_of(hot: HotClient, work: str) -> Lease:
     """A lease that is held."""
-    lease = Lease(hot, 0, work, "me", 60, SystemClock())
+    lease = Lease(hot=hot, partition=0, work=work, owner="me", ttl_s=60, clock=SystemClock())
     assert await lease.claim()
     return lease
 
@@ -155,8 +155,9 @@ async def test_backlog_waits_a_minute_for_who_looks_for_pushes(
 
 async def test_absent_is_who_shows_no_client_and_may_have_devices(hot: HotClient) -> None:
     """A client in the background, or on a gateway that died, is none; read marks come with it."""
-    push_state, seen = PushState(hot), PresenceStates(hot, GatewayId("gw1"), 60, 600)
-    dead = PresenceStates(hot, GatewayId("gw2"), 60, 600)
+    push_state = PushState(hot)
+    seen = PresenceStates(hot=hot, gateway=GatewayId("gw1"), online_ttl_s=60, keep_s=600)
+    dead = PresenceStates(hot=hot, gateway=GatewayId("gw2"), online_ttl_s=60, keep_s=600)
     await seen.keep_alive()
     await dead.keep_alive()
     await seen.announce(

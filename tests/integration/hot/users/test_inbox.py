@@ -228,7 +228,7 @@ async def test_log_of_a_later_epoch_is_not_read(
     redis_url: str, scripts: Scripts, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     """Sessions here have no `reset` of it: they would take its entries for those that were lost."""
-    monkeypatch.setattr(client, "EPOCH_LOOK_S", 3600.0)  # it learns of the loss from the read alone
+    monkeypatch.setattr(client, "EPOCH_CHECK_S", 3600.0)  # only the read reports the loss
     async with open_hot(patient(redis_url)) as hot:
         commit(scripts, hot, CHAT, ALICE)
         log = ChatLog(hot)

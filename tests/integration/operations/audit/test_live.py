@@ -55,7 +55,7 @@ async def live_chat(aging: World) -> AsyncIterator[tuple[Audience, Gateway, User
     aging.chat = pair.chat
     gateway = Gateway(aging.parts.hot)
     async with running(gateway.listen(), "gateway"):
-        await gateway._mailbox.keep()
+        await gateway._mailbox.renew()
         yield pair, gateway, ann
 
 

@@ -75,7 +75,9 @@ async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -
     before = await check_redis(settings, clock)
     async with open_hot(settings) as hot:
         for work in ("persist", "repair"):
-            assert await Lease(hot, 0, work, "w1", 60, clock).claim()
+            assert await Lease(
+                hot=hot, partition=0, work=work, owner="w1", ttl_s=60, clock=clock
+            ).claim()
         most = settings.backlog_max
         await hot.call("HSET", hot.keys.checkpoint(0), "waiting", most * 3 // 4)
         after = await check_redis(settings, clock)

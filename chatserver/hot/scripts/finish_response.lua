@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Finishes the AI response started by `begin_turn`; messages that arrived meanwhile are next.
+-- Finishes the AI response started by `start_response`; messages that arrived meanwhile are next.
 --
 -- key asking  hash    begun, newest, stop, changed: chat seqs; tries
 -- key asked   zset    session to the time of its next check (ms)
 -- arg chat    string
 -- arg seq     integer message that was answered, or 0
--- arg changed integer as returned by `begin_turn`: that change was handled, too
+-- arg changed integer as returned by `start_response`: that change was handled, too
 --
 -- returns 1 if there is more to do, else 0
 local call = redis.call

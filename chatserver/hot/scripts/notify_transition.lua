@@ -41,7 +41,7 @@ for k = 3, #KEYS, 3 do
     call('HSET', KEYS[k], 'l:' .. chat_id, version .. ' ' .. epoch)
     if not box[2] then call('HSET', KEYS[k], 'c:' .. chat_id, is_large and now or '0') end
     local times = {}
-    -- data from the directory (open_box.lua) has no epoch, and is kept
+    -- data from the directory (load_user.lua) has no epoch, and is kept
     local old = (had_epoch == '' or had_epoch == epoch) and call('HGET', KEYS[k + 2], chat_id)
     for time in string.gmatch(old or '', '[^;]+') do
       if #times < 8 then times[#times + 1] = time end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Finishes a chat that `take_due` returned: removes it, or makes it due once more.
+-- Finishes a chat that `claim_due_pushes` returned: removes it, or makes it due once more.
 --
 -- A message that was committed since then keeps the chat due.
 --
 -- key due       zset    chat to the time its pushes are due (ms)
 -- key since     hash    chat to the first seq that needs pushes
 -- arg chat      string
--- arg time      integer as returned by `take_due`
+-- arg time      integer as returned by `claim_due_pushes`
 -- arg next      integer first seq that still needs pushes
 -- arg delay_ms  integer when the chat is due again; -1: never
 --

@@ -2,7 +2,7 @@
 -- Merges the messages that a user deleted for themselves from the directory. Newer ones can already
 -- exist here, after a data loss of Redis.
 --
--- key hidden   hash    chat to the seqs hidden from the user, comma separated; see hide.lua
+-- key hidden   hash    chat to the seqs hidden from the user, comma separated; see hide_message.lua
 -- item arg chat_id string
 -- item arg seqs    string  comma separated
 --

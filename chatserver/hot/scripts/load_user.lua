@@ -28,7 +28,7 @@ for a = 2, #ARGV, 6 do
   local since, version, chat_epoch = ARGV[a + 3], tonumber(ARGV[a + 4]), ARGV[a + 5]
   local told, told_epoch = string.match(call('HGET', KEYS[1], 'l:' .. chat) or '0 ', '^(%d+) (.*)$')
   if told_epoch < chat_epoch then
-    -- A transition recorded by turn.lua in an earlier epoch is sent again if it is not in the
+    -- A transition recorded by notify_transition.lua in an earlier epoch is sent again if it is not in the
     -- directory.
     local newest = string.match(call('HGET', KEYS[2], chat) or '', '^[^;]*')
     if since == '' then

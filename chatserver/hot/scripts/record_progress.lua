@@ -2,7 +2,7 @@
 -- Records how far chats are persisted beyond the checkpoint; only for the holder of the lease.
 --
 -- key lease       hash    owner, token
--- key progress    hash    chat to the seq up to which it is persisted; removed by `checkpoint`
+-- key progress    hash    chat to the seq up to which it is persisted; removed by `move_checkpoint`
 -- arg token       integer fencing token of the caller
 -- item arg chat   string
 -- item arg upto   integer
