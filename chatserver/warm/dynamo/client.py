@@ -20,10 +20,10 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import aioboto3
 import aiohttp
 import stamina
 from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -250,14 +250,15 @@ async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIter
     stamina.instrumentation.set_on_retry_hooks([])
     async with contextlib.AsyncExitStack() as stack:
         try:
-            session = aioboto3.Session(
+            client = get_session().create_client(
+                service,
+                region_name=settings.region,
+                endpoint_url=endpoint,
                 aws_access_key_id=settings.access_key,
                 aws_secret_access_key=secret.get_secret_value() if secret else None,
-                region_name=settings.region,
+                config=config,
             )
-            sdk = await stack.enter_async_context(
-                session.client(service, endpoint_url=endpoint, config=config)
-            )
+            sdk = await stack.enter_async_context(client)
         except ValueError as exc:
             raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
         except BotoCoreError as exc:
