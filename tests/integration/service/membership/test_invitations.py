@@ -144,7 +144,7 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
     await make_users(parts, UserId("dave"))
     for number in range(FROM_ONE_MAX):
         await parts.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
-    with pytest.raises(TooLarge, match="invitations of yours"):
+    with pytest.raises(TooLarge, match="invitations from you"):
         await parts.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])
 
     for number in range(4):
