@@ -16,10 +16,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+import aioboto3
 import aiohttp
 import stamina
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -280,24 +280,22 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
         response_checksum_validation="when_required",
         tcp_keepalive=True,
     )
-    session = get_session()
-    if settings.access_key is not None and secret is not None:
-        session.set_credentials(settings.access_key, secret.get_secret_value())
+    session = aioboto3.Session(
+        aws_access_key_id=settings.access_key,
+        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        region_name=settings.region,
+    )
     # Without this check, signing without credentials fails with an unspecific error.
-    found = await session.get_credentials()
+    found = await session.get_credentials()  # type: ignore[misc]  # a coroutine; the stub is wrong
     if found is None:
         raise NoCredentialsError
-
-    def client_of(endpoint: str | None) -> contextlib.AbstractAsyncContextManager[S3Client]:
-        return session.create_client(
-            "s3", region_name=settings.region, endpoint_url=endpoint, config=config
-        )
-
-    sdk = await stack.enter_async_context(client_of(settings.endpoint))
+    sdk = await stack.enter_async_context(
+        session.client("s3", endpoint_url=settings.endpoint, config=config)
+    )
     if settings.public_endpoint is None:
         return _Clients(sdk, sdk)
-    public = await stack.enter_async_context(client_of(settings.public_endpoint))
-    return _Clients(sdk, public)
+    public = session.client("s3", endpoint_url=settings.public_endpoint, config=config)
+    return _Clients(sdk, await stack.enter_async_context(public))
 
 
 def translate(exc: Exception, endpoint: str) -> ChatError:

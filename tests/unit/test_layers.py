@@ -15,6 +15,7 @@ import grimp
 ROOT = Path(__file__).parents[2]
 # What would cost a gateway memory and start-up time, or block its loop.
 NOT_IN_A_GATEWAY = {
+    "aioboto3",
     "aiobotocore",
     "aiohttp",
     "boto3",

@@ -20,10 +20,10 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import aioboto3
 import aiohttp
 import stamina
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -250,15 +250,14 @@ async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIter
     stamina.instrumentation.set_on_retry_hooks([])
     async with contextlib.AsyncExitStack() as stack:
         try:
-            client = get_session().create_client(
-                service,
-                region_name=settings.region,
-                endpoint_url=endpoint,
+            session = aioboto3.Session(
                 aws_access_key_id=settings.access_key,
                 aws_secret_access_key=secret.get_secret_value() if secret else None,
-                config=config,
+                region_name=settings.region,
             )
-            sdk = await stack.enter_async_context(client)
+            sdk = await stack.enter_async_context(
+                session.client(service, endpoint_url=endpoint, config=config)
+            )
         except ValueError as exc:
             raise ConfigError([f"warm.endpoint (CHAT_WARM_ENDPOINT): {exc}"]) from exc
         except BotoCoreError as exc:

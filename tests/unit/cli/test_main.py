@@ -15,7 +15,7 @@ from chatserver.config import Redis
 from chatserver.errors import ConfigError
 
 SECRET = "0123456789abcdef0123456789abcdef"
-HEAVY = ("redis", "litestar", "uvicorn", "aiobotocore", "pydantic", "structlog", "rich", "jwt")
+HEAVY = ("redis", "litestar", "uvicorn", "aioboto3", "pydantic", "structlog", "rich", "jwt")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+import aioboto3
 import aiohttp
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
 from botocore.eventstream import ParserError
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -97,17 +97,18 @@ async def open_bedrock(settings: Assistant) -> AsyncIterator[Bedrock]:
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
     )
+    session = aioboto3.Session(
+        aws_access_key_id=settings.bedrock_access_key,
+        aws_secret_access_key=secret.get_secret_value() if secret else None,
+        region_name=settings.bedrock_region,
+    )
     async with contextlib.AsyncExitStack() as stack:
         try:
-            client = get_session().create_client(
-                "bedrock-runtime",
-                region_name=settings.bedrock_region,
-                endpoint_url=settings.bedrock_endpoint,
-                aws_access_key_id=settings.bedrock_access_key,
-                aws_secret_access_key=secret.get_secret_value() if secret else None,
-                config=config,
+            sdk = await stack.enter_async_context(
+                session.client(
+                    "bedrock-runtime", endpoint_url=settings.bedrock_endpoint, config=config
+                )
             )
-            sdk = await stack.enter_async_context(client)
         except ValueError as exc:
             raise ConfigError([f"assistant.bedrock_endpoint: {exc}"]) from exc
         yield Bedrock(sdk)
