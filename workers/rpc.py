@@ -155,23 +155,27 @@ class RpcWorker:
             self._queue.fail(call, Unavailable("the warm tier failed"))
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
-        opener = self._parts.opener
         match operation:
             case rpc.LoadUser():
-                await opener.load_user(UserId(operation.user))
+                await self._parts.user_loader.load_user(UserId(operation.user))
                 return b""
             case rpc.LoadKeys():
                 return await self._parts.key_fetcher.get()
             case rpc.LoadChat():
-                await opener.load_chat(ChatId(operation.chat))
+                await self._parts.opener.load_chat(ChatId(operation.chat))
                 return b""
             case rpc.OpenDirect():
                 user, other = UserId(operation.user), UserId(operation.other)
-                return _encode(await opener.open_direct(user, other))
+                creator = self._parts.chat_creator
+                return _encode(await creator.open_direct(user, other, is_host=operation.is_host))
             case rpc.CreateChat():
                 members = [UserId(member) for member in operation.members]
-                info = await opener.create_chat(
-                    UserId(operation.user), Ref(operation.ref), members, operation.name
+                info = await self._parts.chat_creator.create_chat(
+                    UserId(operation.user),
+                    Ref(operation.ref),
+                    members,
+                    operation.name,
+                    is_host=operation.is_host,
                 )
                 if info.large:
                     # Its entries reach no inbox, so members must be notified of the chat.
@@ -181,14 +185,14 @@ class RpcWorker:
                 user = UserId(operation.user)
                 return _encode(await self._parts.membership.change(user, operation.change))
             case rpc.ReadHistory():
-                run = await self._parts.older.read_run(
+                history = await self._parts.older.read_run(
                     ChatId(operation.chat),
                     operation.before,
                     operation.after,
                     operation.limit,
                     operation.ts,
                 )
-                return _encode(rpc.WarmPage(run.messages, run.tier))
+                return _encode(history)
             case rpc.FindPeriods():
                 memberships = self._parts.memberships
                 return _encode(await memberships.find_periods(operation.chat, operation.user))

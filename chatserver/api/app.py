@@ -134,7 +134,7 @@ def create_litestar(
         routes,
         guards=[Guard(parts.authenticator, parts.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(parts.arrivals, slots),
+        dependencies=dependencies(parts.user_loader, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),

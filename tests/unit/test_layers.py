@@ -72,7 +72,6 @@ WORKER_ROOMS = {
 UPWARD = {
     ("chatserver.hot.bus.rpc", "chatserver.features.attachments.hot"),
     ("chatserver.hot.bus.rpc", "chatserver.features.attachments.model"),
-    ("chatserver.service.chats.chat_loader", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.warm.companions"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.warm.sessions"),

@@ -81,7 +81,9 @@ class Personas(Protocol):
 class Chats(Protocol):
     """Opens the chats of sessions."""
 
-    async def open_session(self, session: CompanionSession, name: str) -> frames.ChatInfo: ...
+    async def open_companion_chat(
+        self, chat: ChatId, user: UserId, companion: CompanionId, name: str
+    ) -> frames.ChatInfo: ...
 
 
 class Finder(Protocol):
@@ -322,7 +324,9 @@ class CompanionSessions:
     async def _open(self, session: CompanionSession) -> Opened:
         """Ensure that the session's chat exists and that the user's devices are notified."""
         persona = await self._companions.get_companion(session.companion, session.ai_version)
-        info = await self._chats.open_session(session, persona.name)
+        info = await self._chats.open_companion_chat(
+            session.chat, session.user, session.companion, persona.name
+        )
         body = codec.chat_event_body(info)
         places = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
@@ -335,7 +339,9 @@ class CompanionSessions:
     async def _prepare_end(self, active: CompanionSession) -> str:
         """Ensure that the chat exists and record that it may be ended; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
-        await self._chats.open_session(active, persona.name)
+        await self._chats.open_companion_chat(
+            active.chat, active.user, active.companion, persona.name
+        )
         return await self._notes.begin(active.chat, HOLD_S)
 
     async def _is_worth_another_try(

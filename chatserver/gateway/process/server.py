@@ -299,8 +299,7 @@ class GatewayServer:
         self.parts, self.requests = parts, Requests(parts)
         self.places = SessionDirectory(self.gateway, self.registry, parts)
         self.admission = Admission(parts.limits, self._trusted)
-        parts.attendance.on_news = self.places.tell
-        self._router.on_sight = parts.watching.heard
+        self._router.on_sight = parts.watching.handle_change
         self._router.on_replaced = self.places.replaced
         self._router.on_revoked = self.places.revoked
         self.channels = Channels(
@@ -353,7 +352,7 @@ class GatewayServer:
             asyncio.create_task(self._self_mail.run(), name="self-mail"),
             asyncio.create_task(self._refresh(), name="refresh"),
             asyncio.create_task(self._read_mail(), name="mail"),
-            asyncio.create_task(self.parts.attendance.run(), name="attendance"),
+            asyncio.create_task(self.parts.attendance.run(self.places.tell), name="attendance"),
             asyncio.create_task(self.parts.limits.run(), name="limits"),
             asyncio.create_task(self.parts.host_keys.run(), name="host-keys"),
             asyncio.create_task(self.stored.watch(self.parts.log), name="stored"),

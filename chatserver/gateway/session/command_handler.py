@@ -227,9 +227,11 @@ class CommandHandler:
                 self._send(frame)
             case frames.State():
                 self._session.attention.is_foreground = frame.state == "fg"
-                self._desk.parts.attendance.turned(self._session.user, self._session.attention)
+                self._desk.parts.attendance.record_activity(
+                    self._session.user, self._session.attention
+                )
             case frames.Unwatch():
-                self._desk.parts.watching.unwatch(self._session, map(UserId, frame.users))
+                self._desk.parts.watching.unsubscribe(self._session, map(UserId, frame.users))
             case _:
                 self._ask(frame)
 
@@ -274,7 +276,7 @@ class CommandHandler:
         self, frame: Request | frames.Watch | frames.Auth
     ) -> msgspec.Struct | None:
         if isinstance(frame, frames.Watch):
-            await self._desk.parts.watching.watch(self._session, map(UserId, frame.users))
+            await self._desk.parts.watching.subscribe(self._session, map(UserId, frame.users))
             return None
         if isinstance(frame, frames.Auth):
             return await self._renew(frame)
@@ -345,7 +347,9 @@ class CommandHandler:
         self._session.device = DeviceId(frame.device)
         self._session.standing = SessionAuth(self._desk, self._session, claims)
         parts = self._desk.parts
-        self._session.attention = parts.attendance.new_attention(is_foreground=frame.state == "fg")
+        self._session.attention = parts.attendance.create_activity(
+            is_foreground=frame.state == "fg"
+        )
         self._sends_allowed = parts.limits.find("sends", self._session.user)
         self._others_allowed = parts.limits.find("requests", self._session.user)
         self._memory_allowed = parts.limits.find("memory", self._session.user)
@@ -437,7 +441,9 @@ class CommandHandler:
             if self._order.refused:
                 self._order.settle(frame.chat, frame.ref, self._now())
             if not self._session.attention.is_fresh:
-                self._desk.parts.attendance.turned(self._session.user, self._session.attention)
+                self._desk.parts.attendance.record_activity(
+                    self._session.user, self._session.attention
+                )
 
     def _refuse_send(self, frame: frames.Send, number: int | None, error: ChatError) -> None:
         """Refuse a send that was not accepted."""

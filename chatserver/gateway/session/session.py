@@ -312,7 +312,7 @@ class Session:
             try:
                 found = await self._desk.channels.find_again(self, chat)
                 # Read second: if the user is a member now, only a later entry can remove them.
-                return found, await self._desk.parts.chats.get_line(self.user, chat)
+                return found, await self._desk.parts.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.line_delayed", session=self.id, error=exc.message)

@@ -53,7 +53,7 @@ class SessionDirectory:
         if twin is not None:
             twin.bye(Close.REPLACED, REPLACED)
         self._registry.add(user, session)
-        self._parts.attendance.arrived(user, session.attention)
+        self._parts.attendance.add_session(user, session.attention)
 
     async def claim(self, sessions: Sequence[Session]) -> None:
         """Register sessions across all gateways, and close the sessions that they replace.
@@ -102,8 +102,8 @@ class SessionDirectory:
         user, parts = session.user, self._parts
         if session not in self._registry.sessions_of(user):
             return False
-        parts.attendance.left(user, session.attention)
-        parts.watching.gone(session)
+        parts.attendance.remove_session(user, session.attention)
+        parts.watching.remove_subscriber(session)
         parts.sessions.release(user, session.id)
         if not self._registry.remove(user, session):
             return False
@@ -119,16 +119,16 @@ class SessionDirectory:
             Unavailable: Redis does not answer.
         """
         if not await self._parts.seen.keep_alive() or is_doubtful:
-            self._parts.attendance.say_all_again()
+            self._parts.attendance.republish_all()
             await self.claim(list(self._registry))
-        await self._parts.watching.look_again()
+        await self._parts.watching.refresh()
 
     def tell(self, news: PresenceChange) -> None:
         """Send a presence change to the subscribed gateways."""
         sight = news.sight
         for gateway in news.watchers:
             if gateway == self._gateway:
-                self._parts.watching.heard(news.user, sight)
+                self._parts.watching.handle_change(news.user, sight)
             else:
                 mail = PresenceMail(news.user, sight.state.value, sight.last_ms, sight.version)
                 self._parts.postman.post(gateway, mail)

@@ -16,7 +16,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -81,6 +81,7 @@ class OpenDirect(Operation, tag="open_direct"):
 
     user: str
     other: str
+    is_host: bool = False
 
 
 class CreateChat(Operation, tag="create_chat"):
@@ -90,6 +91,7 @@ class CreateChat(Operation, tag="create_chat"):
     ref: str
     members: list[str]
     name: str | None
+    is_host: bool = False
 
 
 class ChangeChat(Operation, tag="change_chat"):
@@ -268,8 +270,8 @@ class TakenCall:
     until_s: float
 
 
-class WarmPage(msgspec.Struct):
-    """Result of `ReadHistory`."""
+class HistoryRun(msgspec.Struct):
+    """Contiguous messages in ascending seq, and the coldest tier they come from."""
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"
@@ -401,17 +403,24 @@ class WarmCalls:
         """See `LoadChat`."""
         await self._call(LoadChat(chat))
 
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         """See `OpenDirect`."""
-        return msgspec.msgpack.decode(
-            await self._call(OpenDirect(user, other)), type=frames.ChatInfo
-        )
+        payload = await self._call(OpenDirect(user, other, is_host))
+        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
     async def create_chat(
-        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
     ) -> frames.ChatInfo:
         """See `CreateChat`."""
-        operation = CreateChat(user, ref, list(members), name)
+        operation = CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
     async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
@@ -419,18 +428,12 @@ class WarmCalls:
         payload = await self._call(ChangeChat(user, change))
         return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
-        """See `ReadHistory`."""
-        return (await self.read_run(chat, before, after, limit, ts)).messages
-
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> WarmPage:
-        """See `ReadHistory`; the result includes the tier that it came from."""
+    ) -> HistoryRun:
+        """See `ReadHistory`."""
         payload = await self._call(ReadHistory(chat, before, after, limit, ts))
-        return msgspec.msgpack.decode(payload, type=WarmPage)
+        return msgspec.msgpack.decode(payload, type=HistoryRun)
 
     async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
         """See `FindPeriods`."""

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.ids import ChatId
-from chatserver.service.membership.propagation import ChangedChat
+from chatserver.warm.chats.records import Chat
 
 
 class _Queue:
@@ -25,14 +25,14 @@ class _Queue:
     def __init__(self) -> None:
         self.making = asyncio.Lock()
         self.telling = asyncio.Lock()
-        self.newest: ChangedChat | None = None  # newest change in Redis
+        self.newest: Chat | None = None  # newest change in Redis
         self.told = 0  # version up to which all changes are propagated
 
 
 class ChatSerializer:
     """The queues of one process."""
 
-    def __init__(self, try_to_tell: Callable[[ChangedChat], Awaitable[bool]]) -> None:
+    def __init__(self, try_to_tell: Callable[[Chat], Awaitable[bool]]) -> None:
         self._try_to_tell = try_to_tell
         self._queues: weakref.WeakValueDictionary[ChatId, _Queue] = weakref.WeakValueDictionary()
 
@@ -40,7 +40,7 @@ class ChatSerializer:
         """Return the queue of a chat; a reference keeps it alive."""
         return self._queues.setdefault(chat, _Queue())
 
-    async def tell(self, queue: _Queue, record: ChangedChat) -> bool:
+    async def tell(self, queue: _Queue, record: Chat) -> bool:
         """Propagate a change that is in Redis; return False if that is left to `workers.repair`.
 
         Guarantees:

@@ -23,26 +23,19 @@ from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
 from chatserver.protocol import codec, frames
-from chatserver.service.chats.chat_loader import ChatRecord
 from chatserver.service.membership.change_records import (
     decode_record,
     find_change,
     find_unstored,
     keep_unstored,
 )
+from chatserver.warm.chats.records import Chat
 
 log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # repeats for changes that arrive during the delivery
 _LISTED = UserId("+")  # not a user: key for notifications about the chat itself
-
-
-class ChangedChat(ChatRecord, Protocol):
-    """A chat in the directory, with its member count."""
-
-    @property
-    def count(self) -> int | None: ...
 
 
 class ChangedDirectory(Protocol):
@@ -201,7 +194,7 @@ class MembershipPropagation:
         await self.tell(record)
         return await self._forget_stored(record)
 
-    async def _forget_stored(self, record: ChangedChat) -> bool:
+    async def _forget_stored(self, record: Chat) -> bool:
         """Remove changes with stored entries from the row; return whether none is left.
 
         Before that, the directory gets the seqs at which members joined and left: they differ if a
@@ -225,7 +218,7 @@ class MembershipPropagation:
             await self._directory.put_unstored(chat, record.version, text)
         return kept is None
 
-    async def bring(self, record: ChangedChat) -> None:
+    async def bring(self, record: Chat) -> None:
         """Apply to Redis the change in the chat's row, and store where members joined and left.
 
         Guarantees:
@@ -258,7 +251,7 @@ class MembershipPropagation:
         if noted.update_mid:
             await self.restrict(record)
 
-    async def restrict(self, record: ChangedChat) -> None:
+    async def restrict(self, record: Chat) -> None:
         """Apply the write policy of the chat's row to Redis, such as a block or slow mode.
 
         Guarantees:
@@ -295,7 +288,7 @@ class MembershipPropagation:
             await self._load_chat(chat)
         raise Unavailable(f"chat {chat}: could not be opened, try again")
 
-    async def see_off(self, record: ChangedChat, users: Collection[UserId]) -> None:
+    async def see_off(self, record: Chat, users: Collection[UserId]) -> None:
         """Deliver pending leaves of those of `users` who left, before they rejoin.
 
         A later delivery would overtake the entries still due to them and hide those permanently.
@@ -307,7 +300,7 @@ class MembershipPropagation:
         if any(turn.user in users and not turn.is_in for turn in turns):
             await self.tell(record)
 
-    async def tell(self, record: ChangedChat) -> None:
+    async def tell(self, record: Chat) -> None:
         """Deliver the chat's entries to all inboxes, list the chat for new members, and clean up.
 
         If the chat became large or small, each inbox gets the entries before the transition, then
@@ -332,9 +325,7 @@ class MembershipPropagation:
         if record.change is not None:
             await self._directory.clear_change(chat, record.version)
 
-    async def _tell_turns(
-        self, audience: Audience, turns: Sequence[Turn], record: ChangedChat
-    ) -> None:
+    async def _tell_turns(self, audience: Audience, turns: Sequence[Turn], record: Chat) -> None:
         """Deliver the membership notices in order."""
         chat = audience.chat
         newcomers = [turn.user for turn in turns if turn.is_in and turn.user is not None]
@@ -424,7 +415,7 @@ class MembershipPropagation:
         await asyncio.sleep(0)
         await self._settler.settle([(chat, head)])
 
-    async def _list_for(self, users: list[UserId], record: ChangedChat) -> None:
+    async def _list_for(self, users: list[UserId], record: Chat) -> None:
         if not users:
             return
         chat = ChatId(record.chat)
@@ -436,7 +427,7 @@ class MembershipPropagation:
             places += await self._boxes.append_marks(again, chat, body, _LISTED, record.version)
         self._tell_of(places)
 
-    async def tell_ended(self, record: ChangedChat) -> None:
+    async def tell_ended(self, record: Chat) -> None:
         """Notify a session's user that it has ended; each inbox gets one notification."""
         chat = ChatId(record.chat)
         info = await self.describe(chat)
@@ -481,7 +472,7 @@ class MembershipPropagation:
             ended=record.ended_ms is not None,
         )
 
-    async def try_to_tell(self, record: ChangedChat) -> bool:
+    async def try_to_tell(self, record: Chat) -> bool:
         """As `tell`, but log a failure, leave the rest to `workers.repair` and return False."""
         try:
             await self.tell(record)

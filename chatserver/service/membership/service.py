@@ -61,9 +61,10 @@ from chatserver.service.membership.change_requests import (
 from chatserver.service.membership.chat_serialization import ChatSerializer
 from chatserver.service.membership.former_members import FormerMembers, former_of
 from chatserver.service.membership.invitations import Invitations
-from chatserver.service.membership.propagation import ChangedChat, MembershipPropagation
+from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.telemetry.failpoints import failpoint
+from chatserver.warm.chats.records import Chat
 
 TRIES_MAX = 20
 CHANGE_S = 10.0
@@ -128,7 +129,7 @@ class _DoneByFormerMember(Exception):
 class _Made(NamedTuple):
     """A change that is in both stores and has to be propagated."""
 
-    record: ChangedChat
+    record: Chat
     note: str | None  # to be removed after propagation
 
 
@@ -376,7 +377,7 @@ class Membership:
 
     async def _commit(
         self,
-        record: ChangedChat,
+        record: Chat,
         group: Group,
         members: Mapping[str, Any],
         actor: UserId,
@@ -452,7 +453,7 @@ class Membership:
             return {frame.user: 0}
         return {frame.user: math.ceil(self._clock.time() + frame.mute_s) if frame.mute_s else None}
 
-    def _turn(self, record: ChangedChat, count: int) -> tuple[int, str]:
+    def _turn(self, record: Chat, count: int) -> tuple[int, str]:
         """Return the version with which the chat became large (or 0), and the transition now."""
         was_large = record.large > 0
         if not rules.is_large_after(count, self._fanout_members_max, was_large=was_large):

@@ -31,10 +31,11 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
+from chatserver.hot.chats.membership import MemberCheck
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
-from chatserver.service.history.views import ReaderSource
+from chatserver.service.history.service import WarmHistory
 
 TRIES_MAX = 4
 NOT_A_MEMBER = "chat: no such chat, or you are not a member"
@@ -71,14 +72,6 @@ class HotHeads(Protocol):
     async def get_head(self, chat: ChatId) -> ChatHead: ...
 
 
-class WarmLog(Protocol):
-    """The warm part of a chat's history."""
-
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]: ...
-
-
 class FanOut(Protocol):
     """Delivers committed entries."""
 
@@ -108,13 +101,13 @@ class MessageAmendments:
         hider: Hider,
         audiences: Audiences,
         heads: HotHeads,
-        warm: WarmLog,
+        warm: WarmHistory,
         fan_out: FanOut,
         inboxes: Inboxes,
         told: DeviceNotifier,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
-        readers: ReaderSource | None = None,
+        readers: MemberCheck | None = None,
     ) -> None:
         self._charge = charge
         self._readers = readers
@@ -213,7 +206,7 @@ class MessageAmendments:
     async def _read_base(self, amendment: Amendment) -> bytes:
         """Return the target as stored in the warm tier."""
         target = amendment.target
-        found = await self._warm.read_history(amendment.chat, target + 1, None, 1, None)
+        found = (await self._warm.read_run(amendment.chat, target + 1, None, 1, None)).messages
         if not found or found[-1].seq != target:
             # Every message up to the head is in a tier, unless it is permanently deleted.
             raise NotFound(NO_MESSAGE)
