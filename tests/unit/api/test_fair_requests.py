@@ -18,7 +18,7 @@ from chatserver.service.fair_slots import FairSlots
 class Arrivals:
     """Everybody is known."""
 
-    async def ensure(self, user: UserId, *, is_vouched: bool) -> None:
+    async def ensure_loaded(self, user: UserId, *, is_vouched: bool) -> None:
         """See `chatserver.service.chats.user_loader`."""
 
 
