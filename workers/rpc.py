@@ -68,9 +68,18 @@ class RpcWorker:
     ) -> None:
         self._parts = parts
         self._queue = queue or rpc.CallQueue(parts.hot, name, parts.clock)
-        self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
+        self._slots = FairSlots(
+            total_max=in_flight_max,
+            user_max=CALLS_OF_USER_MAX,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls",
+        )
         self._bulk_slots = FairSlots(
-            BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX
+            total_max=BULK_IN_FLIGHT_MAX,
+            user_max=1,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls about many users",
+            all_waiting_max=BULK_WAITING_MAX,
         )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
