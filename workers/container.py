@@ -224,13 +224,12 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         directory = Directory(dynamodb.for_feature("directory"), settings.warm)
         inboxes, postman = Inboxes(hot), MailboxWriter(hot)
         settling = UndeliveredChats(hot, postman)
-        bounds = settings.chats.members_max, settings.chats.fanout_members_max
         revoking = Revoking(
-            AccountRows(dynamodb.for_feature("accounts"), settings.warm),
-            Revocations(hot, settings.auth.token_s_max),
-            SessionEnder(hot, postman),
-            settings.auth,
-            clock,
+            accounts=AccountRows(dynamodb.for_feature("accounts"), settings.warm),
+            revocations=Revocations(hot, settings.auth.token_s_max),
+            session_ender=SessionEnder(hot, postman),
+            settings=settings.auth,
+            clock=clock,
         )
         rows, blocks = (
             ModerationRows(dynamodb.for_feature("moderation"), settings.warm),
@@ -288,17 +287,23 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             HotMembership(hot),
         )
         nobody = GatewayId("-")  # a worker has no sessions and no mailbox
-        former = FormerMembers(memberships, ChatLog(hot), older, Hidden(hot), clock)
+        former = FormerMembers(
+            memberships=memberships,
+            log=ChatLog(hot),
+            older=older,
+            hidden=Hidden(hot),
+            clock=clock,
+        )
         turnover = MembershipPropagation(
-            memberships,
-            hot_membership,
-            inboxes,
-            audiences,
-            settling,
-            opener.load_chat,
-            RemoteDelivery(postman, nobody),
-            LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
-            former,
+            memberships=memberships,
+            hot_membership=hot_membership,
+            inboxes=inboxes,
+            audiences=audiences,
+            undelivered=settling,
+            load_chat=opener.load_chat,
+            devices=RemoteDelivery(postman, nobody),
+            large_chats=LargeChatSubscriptions(hot, nobody, settings.gateway.online_ttl_s),
+            former_members=former,
         )
         hook_feed = HookFeed(hot, settings.webhooks)
         yield WorkerContainer(
@@ -352,22 +357,23 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             chat_creator=chat_creator,
             invitations=invitations,
             key_fetcher=KeyFetcher(
-                settings.auth,
-                KeySets(hot),
-                functools.partial(fetch_document, outbound),
-                functools.partial(parse_jwks, algorithm=settings.auth.host_algorithm),
-                clock,
+                settings=settings.auth,
+                cache=KeySets(hot),
+                fetch=functools.partial(fetch_document, outbound),
+                check=functools.partial(parse_jwks, algorithm=settings.auth.host_algorithm),
+                clock=clock,
             ),
             hot_membership=hot_membership,
             membership=Membership(
-                memberships,
-                hot_membership,
-                turnover,
-                *bounds,
-                apart=apart,
-                clock=clock,
+                memberships=memberships,
+                hot_membership=hot_membership,
+                propagation=turnover,
+                former_members=former,
+                members_max=settings.chats.members_max,
+                fanout_members_max=settings.chats.fanout_members_max,
+                block_policy=apart,
                 invitations=invitations,
-                former=former,
+                clock=clock,
             ),
             memberships=memberships,
             turnover=turnover,
@@ -382,18 +388,18 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             references=references,
             outbound=outbound,
             moderation=Moderation(
-                rows,
-                directory,
-                memberships,
-                hot_membership,
-                turnover,
-                blocks,
-                MemberCheck(hot, audiences, memberships),
-                inboxes,
-                RemoteDelivery(postman, nobody),
-                hook_feed.feed,
-                clock,
-                SocialGraph(dynamodb.for_feature("social"), settings.warm),
+                rows=rows,
+                directory=directory,
+                memberships=memberships,
+                hot_membership=hot_membership,
+                propagation=turnover,
+                blocks=blocks,
+                members=MemberCheck(hot, audiences, memberships),
+                inboxes=inboxes,
+                devices=RemoteDelivery(postman, nobody),
+                publish_event=hook_feed.feed,
+                clock=clock,
+                follows=SocialGraph(dynamodb.for_feature("social"), settings.warm),
             ),
             talks=talks,
             companion_sessions=CompanionSessions(
@@ -472,6 +478,11 @@ def _make_private(
             traces,
             clock,
         ),
-        eraser=TextEraser(Amendments(hot, GatewayId("-")), audiences, said, system),
+        eraser=TextEraser(
+            commits=Amendments(hot, GatewayId("-")),
+            audiences=audiences,
+            messages=said,
+            system=system,
+        ),
         said=said,
     )

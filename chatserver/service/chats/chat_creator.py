@@ -63,14 +63,14 @@ class ChatCreator:
         # In parallel: each call can be delayed by bulk writes.
         known, is_blocked, (exists, is_listed) = await asyncio.gather(
             self._directory.find_known([other]),
-            self._block_policy.is_apart(user, other),
+            self._block_policy.is_blocked(user, other),
             self._directory.find_direct(chat, user),
         )
         _require_known([other], known)
         if is_blocked and not exists:
             raise Forbidden(BLOCKED)
         if not is_listed and not is_host:
-            await self._invitations.require_direct_room(user)
+            await self._invitations.require_direct_chat_quota(user)
             if not exists:
                 await self._invitations.require_contact(user, other)
         if not exists:
@@ -106,15 +106,15 @@ class ChatCreator:
         if len(members) + 1 > self._members_max:
             raise BadRequest(f"members: must be at most {self._members_max}, you included")
         _require_known(members, await self._directory.find_known(members))
-        await self._block_policy.require_together(user, members)
+        await self._block_policy.require_unblocked(user, members)
         chat = derived_chat_id(user, ref)
         strangers = await self._invitations.find_strangers(user, members, is_host=is_host)
         invited = [member for member in members if member in strangers]
         members = [member for member in members if member not in strangers]
-        await self._invitations.require_room([user, *members])
+        await self._invitations.require_group_quota([user, *members])
         first = None
         if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
-            first = encode_record(ChangeRecord(user, ref, "", turn="up"))
+            first = encode_record(ChangeRecord(user, ref, "", transition="up"))
         record = await self._directory.create_group(
             chat, user, members, name, self._clock.time(), first, invited
         )

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
+from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.domain.inboxes import BoxChat, InboxState, MarkResult
 from chatserver.domain.membership import ChatKind
 from chatserver.domain.messages import Audience, LogEntry
@@ -26,6 +26,7 @@ from chatserver.protocol.entry_rules import is_message
 from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge, charge_nobody
 from chatserver.service.history.service import WarmHistory
 from chatserver.service.history.views import NO_CHANGES, View, Views
+from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
@@ -52,26 +53,6 @@ class ChatDirectory(Protocol):
         is_host: bool = False,
     ) -> frames.ChatInfo:
         """Create a group, and load it; the same creator and `ref` return the same group."""
-
-
-class DeviceNotifier(Protocol):
-    """Notifies devices through their gateways.
-
-    Guarantees:
-        At most once, without waiting. Devices find a lost notification in their inbox or in the log
-        of a large chat; a lost signal is not repeated.
-    """
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify a user's devices of an inbox entry."""
-
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
-        """Send a signal to a user's devices."""
-
-    def signal_channel(
-        self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
-    ) -> None:
-        """Send a user's signal to the other members of a large chat who are online."""
 
 
 class Chats:

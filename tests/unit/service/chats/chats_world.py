@@ -178,10 +178,10 @@ class Unlimited:
     async def restore(self, user: UserId) -> None:
         pass
 
-    async def is_apart(self, user: UserId, other: UserId) -> bool:
+    async def is_blocked(self, user: UserId, other: UserId) -> bool:
         return False
 
-    async def require_together(self, user: UserId, others: Collection[UserId]) -> None:
+    async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
         pass
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:
@@ -192,10 +192,10 @@ class Unlimited:
     ) -> set[UserId]:
         return set()
 
-    async def require_room(self, users: Collection[UserId]) -> None:
+    async def require_group_quota(self, users: Collection[UserId]) -> None:
         pass
 
-    async def require_direct_room(self, user: UserId) -> None:
+    async def require_direct_chat_quota(self, user: UserId) -> None:
         pass
 
     async def require_contact(self, user: UserId, other: UserId) -> None:
