@@ -100,4 +100,4 @@ async def test_hold_cancelled_anywhere_gives_its_slot_back() -> None:
                 dice.choice(tasks).cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-        assert (slots._free, slots._held, len(slots._line)) == (3, {}, 0)
+        assert (slots._free, slots._held, len(slots._queues)) == (3, {}, 0)
