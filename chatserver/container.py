@@ -11,11 +11,11 @@ from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId
 from chatserver.features.attachments.hot import SendableFiles
-from chatserver.features.attachments.service import Sendable
+from chatserver.features.attachments.service.sendable import AttachmentResolver
+from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.companions.requests import CompanionRequests
-from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -77,9 +77,9 @@ class GatewayContainer:
     limits: Limits
     attendance: UserPresence
     watching: PresenceSubscriptions
-    screening: Screening | None
-    sendable: Sendable
-    asking: CompanionRequests
+    before_send: BeforeSendCheck | None
+    sendable: AttachmentResolver
+    companion_requests: CompanionRequests
 
 
 @contextlib.asynccontextmanager
@@ -110,12 +110,18 @@ async def open_gateway_parts(
         members = MemberCheck(hot, audiences, warm)
         views = Views(log, hidden, members)
         body, pages = settings.chats.body_bounds, settings.chats.page_bounds
-        screening = None
+        before_send = None
         if settings.webhooks.before_send_url is not None:
-            screening = Screening(warm, HotMembership(hot), settings.webhooks, clock, body)
+            before_send = BeforeSendCheck(
+                verdicts=warm,
+                references=HotMembership(hot),
+                settings=settings.webhooks,
+                clock=clock,
+                body_bounds=body,
+            )
         apart = Blocks(hot)
         messaging = make_messaging(
-            screening,
+            before_send,
             settings.webhooks.before_send_in_flight_max,
             commits=PartitionedCommit(hot, gateway),
             audiences=audiences,
@@ -206,12 +212,17 @@ async def open_gateway_parts(
                 blocks=apart,
                 direct_chats=DirectChats(hot, audiences.get),
             ),
-            screening=screening,
-            asking=CompanionRequests(
-                TokenBudgets(hot, settings.assistant),
-                HotMembership(hot),
-                Deltas(hot),
-                members,
+            before_send=before_send,
+            companion_requests=CompanionRequests(
+                budgets=TokenBudgets(hot, settings.assistant),
+                references=HotMembership(hot),
+                streams=Deltas(hot),
+                members=members,
             ),
-            sendable=Sendable(SendableFiles(hot), warm.load_file, settings.attachments, clock),
+            sendable=AttachmentResolver(
+                files=SendableFiles(hot),
+                load_file=warm.load_file,
+                settings=settings.attachments,
+                clock=clock,
+            ),
         )

@@ -143,11 +143,12 @@ class RepairWorker:
     async def _repair(self, chat: ChatId) -> None:
         try:
             # `top` and `done` come from one snapshot: the entries in between are pending.
-            audience = await self._parts.audiences.get_fresh(chat)
+            audience, notices = await self._parts.audiences.get_turning(chat)
         except NotFound:
             await self._parts.settling.settle([(chat, Seq(2**53))])
             return
-        if audience.is_turning:
+        if audience.is_turning or notices:
+            # A membership change was committed, but its process could not deliver it.
             await self._parts.turnover.finish(chat)
             return
         if audience.is_large:

@@ -26,7 +26,7 @@ import structlog
 from chatserver.domain.ids import ChatId, Ref, Seq, UserId
 from chatserver.errors import ChatError, RateLimited, Unavailable
 from chatserver.features.attachments.hot import encode_file
-from chatserver.features.companions.rpc import answer_of_companions
+from chatserver.features.companions.worker.rpc import handle_companion_call
 from chatserver.hot.bus import rpc
 from chatserver.protocol import frames
 from chatserver.service.fair_slots import FairSlots
@@ -239,7 +239,7 @@ class RpcWorker:
                 | rpc.MoveSession()
                 | rpc.ListSessions()
             ):
-                return _encode(await answer_of_companions(self._parts, operation))
+                return _encode(await handle_companion_call(self._parts, operation))
             case rpc.Ask():
                 raise Unavailable("this worker does not ask webhooks")
             case rpc.LoadFile():

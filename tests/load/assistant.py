@@ -35,10 +35,10 @@ import click
 
 from chatserver.config import load_settings
 from chatserver.domain.ids import UserId
-from chatserver.features.companions import worker as assistant
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.models.interface import Ask, Delta, Finish
-from chatserver.features.companions.models.scripted import Scripted
+from chatserver.features.companions.providers.interface import Ask, Delta, Finish
+from chatserver.features.companions.providers.scripted import Scripted
+from chatserver.features.companions.worker import assistant
 from chatserver.hot.redis.client import HotClient
 from chatserver.protocol import frames
 from tests.integration.features.companions.support import open_companions
@@ -84,9 +84,11 @@ async def answer(notes: Path) -> None:
     settings = load_settings()
     provider = Watched(settings.assistant.scripted_delta_ms / 1000, notes)
     async with open_worker_parts(settings) as parts:
-        desk = assistant.make_desk(parts, provider)  # type: ignore[arg-type]  # as much as is used
+        desk = assistant.build_context(parts, provider)  # type: ignore[arg-type]  # as much as is used
         running = assistant.Running(settings.assistant.turns_max)
-        await assistant.AssistantWorker(parts, desk, running, 0, "load").run()
+        await assistant.AssistantWorker(
+            parts=parts, context=desk, running=running, partition=0, owner="load"
+        ).run()
 
 
 @contextlib.contextmanager
@@ -179,7 +181,7 @@ async def measure_contexts(stack: Stack) -> dict[str, Any]:
     chats = await make_devices(stack, len(LENGTHS), await make_companion(stack, 1))
     found = {}
     async with open_worker_parts(load_settings()) as parts:
-        history = assistant.make_desk(parts, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
+        history = assistant.build_context(parts, Watched(0, Path(os.devnull))).history  # type: ignore[arg-type]  # as much as is used
         for (device, chat), length in zip(chats.items(), LENGTHS, strict=True):
             for start in range(0, length, SAID_AT_ONCE):
                 said = range(start, min(length, start + SAID_AT_ONCE))

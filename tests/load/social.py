@@ -40,11 +40,11 @@ from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
 from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.like_counter import run_counters
-from chatserver.features.social.model import Line, Post, PostIds
-from chatserver.features.social.timeline_worker import TimelineWorker
+from chatserver.features.social.model import Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
 from chatserver.features.social.warm.fanouts import SHARDS, shard_of
+from chatserver.features.social.worker.like_counter import run_counters
+from chatserver.features.social.worker.timeline_fanout import TimelineWorker
 from chatserver.hot.users.blocks import Blocks
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.warm.chats.moderation import Moderation
@@ -128,7 +128,7 @@ async def measure_likes(
 
     async def like(post: Post, mine: list[UserId]) -> None:
         while mine:
-            await made.graph.like(mine.pop(), Line(post.id, post.author))
+            await made.graph.like(mine.pop(), PostRef(post.id, post.author))
 
     async def use(post: Post) -> None:
         left = users[:]
@@ -248,7 +248,7 @@ async def _count_lines(
     client: DynamoClient, parts: WorkerContainer, post: Post, users: Sequence[str]
 ) -> int:
     """Return how many of the users have the post in their timelines."""
-    line = social.line_key(Line(post.id, post.author))
+    line = social.line_key(PostRef(post.id, post.author))
     slots, found = asyncio.Semaphore(8), 0
 
     async def count(some: Sequence[str]) -> None:

@@ -64,10 +64,7 @@ LAYERS = (
 # What a feature adds to the processes above it belongs to their layers.
 API_ROOMS = re.compile(r"(\w+_)?routes")
 CLI_ROOMS = re.compile(r"(\w+_)?cli")
-WORKER_ROOMS = {
-    "chat_audit", "dispatcher", "export_archive", "like_counter", "memory", "object_audit",
-    "prompt_context", "responder", "response_publisher", "rpc", "thumbnail", "user_data",
-}  # fmt: skip
+WORKER_ROOMS = {"worker", "chat_audit", "object_audit"}
 # Imports that still point up. This list only gets shorter.
 UPWARD = {
     ("chatserver.hot.bus.rpc", "chatserver.features.attachments.hot"),
@@ -100,7 +97,7 @@ def find_room(module: str) -> tuple[int, str]:
             package = "api"
         elif CLI_ROOMS.fullmatch(parts[3]):
             package = "cli"
-        elif parts[3].endswith("worker") or parts[3] in WORKER_ROOMS:
+        elif parts[3] in WORKER_ROOMS:
             package = "workers"
     return next((at, package) for at, layer in enumerate(LAYERS) if package in layer)
 

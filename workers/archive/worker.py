@@ -129,7 +129,7 @@ class ArchiveWorker:
                 metrics.HISTORY_GAPS.labels("archive").inc()
                 continue
             if is_over:
-                await self._parts.restored.drop_due(due)
+                await self._parts.restored.delete_due(due)
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():

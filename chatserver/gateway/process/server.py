@@ -341,10 +341,10 @@ class GatewayServer:
         self._self_mail = MailboxCheck(self.parts.mailbox, SystemClock())
         self._router.on_echo = self._self_mail.heard
         figures = Publisher(
-            ProcessIdentity("gateway"),
-            ProcessStatsLog(self.parts.hot),
-            SystemClock(),
-            self.slow_clients.find_figures,
+            identity=ProcessIdentity("gateway"),
+            stats_log=ProcessStatsLog(self.parts.hot),
+            clock=SystemClock(),
+            find_more=self.slow_clients.find_figures,
         )
         helpers = [
             asyncio.create_task(figures.run(), name="figures"),

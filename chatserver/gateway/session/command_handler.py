@@ -466,10 +466,12 @@ class CommandHandler:
             CALLER.set(self._session.user)
             try:
                 files: Sequence[frames.Attachment] = ()
-                if parts.asking.is_asked(chat):
-                    await parts.asking.admit(self._session.user, frame)
+                if parts.companion_requests.needs_budget_check(chat):
+                    await parts.companion_requests.check_budget(self._session.user, frame)
                 if frame.attachments:
-                    files = await parts.sendable.take(self._session.user, chat, frame.attachments)
+                    files = await parts.sendable.resolve(
+                        self._session.user, chat, frame.attachments
+                    )
                 self._send(frame, files, is_looked_up=True, number=number)
             except ChatError as exc:
                 self._count_refused(exc)

@@ -16,7 +16,7 @@ from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.inbox_cursors import Coverage, judge_cursor
 from chatserver.domain.inboxes import InboxState
 from chatserver.errors import BadRequest
-from chatserver.features.webhooks.before_send import screen_edit
+from chatserver.features.webhooks.before_send import check_edit
 from chatserver.gateway.session.companion_commands import ask_of_companions
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import cost_of_membership_change
@@ -58,8 +58,8 @@ class Requests:
         """
         CALLER.set(user)  # of the task that answers this request
         match frame:
-            case frames.Edit() if self._parts.screening is not None:
-                frame = await screen_edit(self._parts.screening, user, frame)
+            case frames.Edit() if self._parts.before_send is not None:
+                frame = await check_edit(self._parts.before_send, user, frame)
                 return await self._parts.amending.change(user, frame)
             case frames.Edit() | frames.Delete() | frames.React():
                 return await self._parts.amending.change(user, frame)
@@ -103,9 +103,9 @@ class Requests:
                 await self._parts.warm.decline_invitation(user, ChatId(frame.chat))
                 return frames.Ok(frame.id)
             case frames.StopTurn():
-                return await self._parts.asking.stop(user, frame)
+                return await self._parts.companion_requests.stop(user, frame)
             case frames.JoinTurn():
-                return await self._parts.asking.join(user, frame)
+                return await self._parts.companion_requests.join(user, frame)
             case frames.Block() | frames.Unblock() | frames.Blocks() | frames.Report():
                 return await self._moderate(user, frame)
             case (

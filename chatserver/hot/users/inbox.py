@@ -43,10 +43,19 @@ class Inboxes:
         self._keys = hot.keys
 
     async def list_after(self, user: UserId, after: Seq, limit: int) -> list[InboxEntry]:
-        """Return the entries above `after`, oldest first."""
-        reply = await self._hot.call(
-            "XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit
+        """Return the entries above `after`, oldest first.
+
+        Raises:
+            Unavailable: Redis is in another epoch, whose `reset` the user's sessions do not have.
+        """
+        partition = self._keys.partition_of(user)
+        epoch = self._hot.epoch_of(partition)
+        current, reply = await self._hot.snapshot(
+            ("HGET", self._keys.epoch(partition), "epoch"),
+            ("XRANGE", self._keys.inbox(user), f"({after}-0", "+", "COUNT", limit),
         )
+        if current != epoch.encode():
+            self._hot.doubt_epoch(partition, epoch)
         entries = []
         for name, fields in reply:
             seq = Seq(int(name.split(b"-")[0]))

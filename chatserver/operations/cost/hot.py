@@ -26,7 +26,7 @@ _LISTS: Final[Mapping[Kind, str]] = {"read": "reads", "write": "writes"}
 _CHATS: Final = "chats"
 
 
-class Spendings:
+class UsageTotals:
     """Adds and reads daily usage."""
 
     def __init__(self, hot: HotClient) -> None:

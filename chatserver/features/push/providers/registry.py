@@ -59,13 +59,13 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
         if private := notify.vapid_private.get_secret_value():
             signer = VapidSigner(private, notify.subject, clock)
             providers["web"] = WebPush(
-                outbound, signer, timeout_s=notify.timeout_s, ttl_s=notify.ttl_s
+                outbound=outbound, signer=signer, timeout_s=notify.timeout_s, ttl_s=notify.ttl_s
             )
         if account := notify.fcm_account.get_secret_value():
             providers["fcm"] = Fcm(
-                outbound,
-                ServiceAccount(account),
-                clock,
+                outbound=outbound,
+                account=ServiceAccount(account),
+                clock=clock,
                 url=notify.fcm_url,
                 timeout_s=notify.timeout_s,
                 ttl_s=notify.ttl_s,

@@ -8,7 +8,7 @@ from chatserver.cold.bucket import apply_bucket
 from chatserver.cold.client import open_s3
 from chatserver.domain.ids import ChatId, new_id
 from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited
-from chatserver.features.social.pictures import space_of
+from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from chatserver.service.history.message_queries import TimeRange
 from tests.integration.features.attachments.support import FileWorld, cold_settings, picture
@@ -107,7 +107,7 @@ async def test_image_larger_than_is_looked_at_is_a_plain_file_at_once(store: Fil
     small = await store.upload(alice, chat, head.ljust(10_000), "a.png", "image/png")
     large = await store.upload(bob, chat, head.ljust(10_001), "b.png", "image/png")
 
-    assert (small.is_looked_at, large.is_looked_at) == (False, True)
+    assert (small.is_processed, large.is_processed) == (False, True)
 
 
 async def test_message_edited_and_reacted_to_keeps_its_files(store: FileWorld) -> None:

@@ -21,7 +21,7 @@ from chatserver.features.companions.hot.pending_responses import PendingResponse
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.model import Changes
-from chatserver.features.companions.worker import run_assistant
+from chatserver.features.companions.worker.assistant import run_assistant
 from chatserver.hot.bus.mailbox import SignalMail
 from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
@@ -53,7 +53,7 @@ class AssistantWorld:
         """Make a companion of the scripted model, or of another one."""
         wanted = {"name": "Ada", "prompt": "Be kind.", "provider": "scripted", "model": model}
         id_ = f"ai-{secrets.token_hex(6)}"
-        made = await self.parts.talks.companions.create(id_, Changes(**{**wanted, **more}))
+        made = await self.parts.companions.companions.create(id_, Changes(**{**wanted, **more}))
         return made.id
 
     async def session(self, model: str = "echo", **more: Any) -> ChatId:

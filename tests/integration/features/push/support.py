@@ -16,7 +16,7 @@ from chatserver.domain.ids import GatewayId, Mid, Ref, Seq, UserId
 from chatserver.domain.messages import Audience
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.features.push.hot import PushState
-from chatserver.features.push.worker import run_notify
+from chatserver.features.push.worker.notify import run_notify
 from chatserver.hot.chats.amendments import Amendments
 from chatserver.hot.users.presence_subscriptions import PresenceStates
 from chatserver.protocol import codec
@@ -77,7 +77,7 @@ class PushWorld:
     async def subscribe(self, user: UserId, service: PushService | None = None) -> Browser:
         """Register a new browser of a user, as the API does."""
         browser = (service or self.service).new_browser()
-        await PushState(self.hot).note_devices(user)
+        await PushState(self.hot).record_devices(user)
         subscription = browser.subscription_of(user)
         await self.parts.subscriptions.put(subscription, SystemClock().time())
         return browser

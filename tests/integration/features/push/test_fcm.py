@@ -51,9 +51,9 @@ async def fcm(push_service: PushService) -> AsyncIterator[Fcm]:
     push_service.answer("/token", Reply(200, body=granted))
     async with open_outbound(config.Outbound(allow_private=["127.0.0.0/8"])) as outbound:
         yield Fcm(
-            outbound,
-            ServiceAccount(json.dumps(account)),
-            SystemClock(),
+            outbound=outbound,
+            account=ServiceAccount(json.dumps(account)),
+            clock=SystemClock(),
             url=push_service.url,
             timeout_s=10,
             ttl_s=86_400,

@@ -13,7 +13,7 @@ import pytest
 from chatserver.domain.ids import UserId
 from chatserver.errors import Overloaded, Unavailable
 from chatserver.features.social.hot import LikeQueue
-from chatserver.features.social.like_counter import run_counters
+from chatserver.features.social.worker.like_counter import run_counters
 from chatserver.telemetry import metrics
 from tests.integration.features.social.support import (
     counter_of,
@@ -77,7 +77,7 @@ async def test_counts_are_edges_once_the_queue_is_drained_whoever_was_killed(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.like_counter.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.like_counter.failpoint", die)
 
     async def like(number: int) -> None:
         mine, done = random.Random(seed * 16 + number), 0

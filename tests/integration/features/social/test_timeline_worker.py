@@ -13,9 +13,9 @@ import pytest
 
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
-from chatserver.features.social.model import Line
-from chatserver.features.social.timeline_worker import run_timeline
-from chatserver.features.social.timelines import Timelines
+from chatserver.features.social.model import PostRef
+from chatserver.features.social.service.timelines import Timelines
+from chatserver.features.social.worker.timeline_fanout import run_timeline
 from chatserver.hot.bus.mailbox import SignalMail
 from tests.integration.features.social.support import (
     SocialRows,
@@ -69,7 +69,7 @@ async def test_post_reaches_each_follower_once_wherever_the_worker_dies(
             deaths.append(name)
             raise Killed
 
-    monkeypatch.setattr("chatserver.features.social.timeline_worker.failpoint", die)
+    monkeypatch.setattr("chatserver.features.social.worker.timeline_fanout.failpoint", die)
     async with open_parts(redis_url, tables.settings, timeline={"page": 4}) as parts:
         rows = social_rows_of(tables)
         fans = users_named("fan", 30)
@@ -172,7 +172,7 @@ async def test_posts_of_those_with_too_many_followers_are_merged_in_when_read(
             await do_jobs(parts)
 
         read: list[str] = []
-        after: Line | None = None
+        after: PostRef | None = None
         while True:
             page, after = await social.timelines.read(BOB, after, 2)
             read += [seen.post.content for seen in page]
@@ -238,7 +238,7 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     ttl = int(SystemClock().time()) + 1000
     for _ in range(60):
         gone = await rows.post("alice")
-        await rows.timelines.put_lines(["bob"], line_of(gone), ttl)
+        await rows.timelines.put_entries(["bob"], line_of(gone), ttl)
         await rows.posts.delete_post("alice", gone.id, 1)
 
     found, after = await timelines.read(UserId("bob"), None, 1)

@@ -52,7 +52,7 @@ class HaltingClock(SystemClock):
 
 def named(findings: Sequence[Finding], level: str) -> str:
     """What is said at a level, with what to do, as one text."""
-    return "\n".join(f"{each.what} → {each.mend}" for each in findings if each.level == level)
+    return "\n".join(f"{each.what} → {each.fix}" for each in findings if each.level == level)
 
 
 # Redis
@@ -66,7 +66,7 @@ async def test_redis_that_is_away_is_a_problem_with_an_address() -> None:
 
     assert finding.level == "problem"
     assert str(port) in finding.what
-    assert "CHAT_REDIS_URL" in finding.mend
+    assert "CHAT_REDIS_URL" in finding.fix
 
 
 async def test_redis_without_workers_backup_and_bound_is_named(redis_url: str) -> None:

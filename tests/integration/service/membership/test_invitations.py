@@ -148,7 +148,7 @@ async def test_invitations_of_one_inviter_and_of_one_user_have_a_bound(
     await make_users(parts, UserId("dave"))
     for number in range(FROM_ONE_MAX):
         await parts.invitations.invite(ALICE, ChatId(f"g-a{number}"), None, "member", [BOB])
-    with pytest.raises(TooLarge, match="invitations of yours"):
+    with pytest.raises(TooLarge, match="invitations from you"):
         await parts.invitations.invite(ALICE, ChatId("g-more"), None, "member", [BOB])
 
     for number in range(4):
@@ -295,15 +295,15 @@ async def test_member_who_comes_back_has_their_own_settings_again(
         chat = (await make_group(parts, ALICE, BOB)).chat
         await Gateway(parts.hot).send(await parts.audiences.get(chat), "one", "two")
         await parts.directory.add_hidden(chat, BOB, [1])
-        await parts.quiet.set_until(chat, BOB, FOR_EVER_MS)
+        await parts.muted_chats.set_until(chat, BOB, FOR_EVER_MS)
 
         await parts.membership.change(BOB, asked(frames.Leave, chat))
         with pytest.raises(NotFound):
-            await parts.quiet.get_until(chat, BOB)
+            await parts.muted_chats.get_until(chat, BOB)
         await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[BOB]))
 
         _, members = await parts.directory.get_chat_with_members(chat)
         (bob,) = [member for member in members if member.user == BOB]
         assert bob.hidden == (1,)
         assert bob.read >= 3 and bob.joined > 3
-        assert await parts.quiet.get_until(chat, BOB) == FOR_EVER_MS
+        assert await parts.muted_chats.get_until(chat, BOB) == FOR_EVER_MS

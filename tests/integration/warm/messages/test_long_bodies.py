@@ -67,7 +67,7 @@ async def test_long_body_is_an_object_and_read_by_every_door(shelf: Shelf) -> No
     assert encoded(list((await patterns.get_many([(shelf.chat, sent[2].ts)])).values())) == encoded(
         sent[2:]
     )
-    personal = PersonalRows(shelf.client, warm, bodies=shelf.parts.bodies)
+    personal = PersonalRows(client=shelf.client, settings=warm, bodies=shelf.parts.bodies)
     assert [encoded(page) async for page in personal.iter_entries(user)] == [encoded(sent)]
     found = await personal.find_entry(shelf.chat, sent[1].ts)
     assert found is not None and found.body == LONG
