@@ -63,7 +63,9 @@ from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound, open_outbound
 from chatserver.service.access.host_keyring import KeyFetcher
 from chatserver.service.access.revocation import Revoking
+from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.chats.user_loader import UserLoader
 from chatserver.service.history.cold_log import ColdLog
 from chatserver.service.history.older_tiers import OlderTiers
 from chatserver.service.history.user_messages import UserMessages
@@ -123,6 +125,8 @@ class WorkerContainer:
     patterns: MessageIndexes
     directory: Directory
     opener: ChatLoader
+    user_loader: UserLoader
+    chat_creator: ChatCreator
     invitations: Invitations
     key_fetcher: KeyFetcher
     hot_membership: HotMembership
@@ -209,10 +213,10 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         )
         reads = dynamodb.for_feature("history")
         cold = ColdLog(
-            Manifests(reads, settings.warm),
-            segments,
-            ArchivableMessages(reads, settings.warm, clock, shards, bodies),
-            clock,
+            manifests=Manifests(reads, settings.warm),
+            segments=segments,
+            items=ArchivableMessages(reads, settings.warm, clock, shards, bodies),
+            clock=clock,
         )
         older = OlderTiers(
             MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold
@@ -220,7 +224,6 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         directory = Directory(dynamodb.for_feature("directory"), settings.warm)
         inboxes, postman = Inboxes(hot), MailboxWriter(hot)
         settling = UndeliveredChats(hot, postman)
-        bounds = settings.chats.members_max, settings.chats.fanout_members_max
         revoking = Revoking(
             accounts=AccountRows(dynamodb.for_feature("accounts"), settings.warm),
             revocations=Revocations(hot, settings.auth.token_s_max),
@@ -235,9 +238,6 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         apart = BlockPolicy(rows, blocks)
         companions = build_companions(
             dynamodb.for_feature("companions"), settings.warm, directory, clock
-        )
-        invitations = make_invitations(
-            settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
         )
         files, sendable = (
             Attachments(dynamodb.for_feature("media"), settings.warm),
@@ -257,18 +257,31 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             bodies,
         )
         opener = ChatLoader(
-            directory,
-            older,
-            HotChatLoader(hot),
-            inboxes,
-            clock,
-            Hidden(hot),
-            *bounds,
-            restore_revoked=revoking.restore,
-            apart=apart,
-            revive=companions.session_opener.create_missing_chat,
-            invitations=invitations,
+            directory=directory,
+            messages=older,
             changes=message_changes,
+            hot=HotChatLoader(hot),
+            clock=clock,
+            revive=companions.session_opener.create_missing_chat,
+        )
+        user_loader = UserLoader(
+            directory=directory,
+            hot=HotChatLoader(hot),
+            inboxes=inboxes,
+            hidden=Hidden(hot),
+            block_policy=apart,
+            clock=clock,
+            restore_revoked=revoking.restore,
+        )
+        invitations = make_invitations(settings, clock, hot, dynamodb, directory, opener.load_chat)
+        chat_creator = ChatCreator(
+            directory=directory,
+            loader=opener,
+            block_policy=apart,
+            invitations=invitations,
+            clock=clock,
+            members_max=settings.chats.members_max,
+            fanout_members_max=settings.chats.fanout_members_max,
         )
         audiences = Audiences(hot, opener.load_chat)
         memberships, hot_membership = (
@@ -342,6 +355,8 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             ),
             directory=directory,
             opener=opener,
+            user_loader=user_loader,
+            chat_creator=chat_creator,
             invitations=invitations,
             key_fetcher=KeyFetcher(
                 settings=settings.auth,
@@ -393,7 +408,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 rows=companions.session_rows,
                 companions=companions.companion_rows,
                 catalog=companions.catalog,
-                chat_loader=opener,
+                chat_creator=chat_creator,
                 change_records=hot_membership,
                 propagation=turnover,
                 inboxes=inboxes,

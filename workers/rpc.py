@@ -69,9 +69,18 @@ class RpcWorker:
     ) -> None:
         self._parts = parts
         self._queue = queue or CallQueue(hot=parts.hot, consumer=name, clock=parts.clock)
-        self._slots = FairSlots(in_flight_max, CALLS_OF_USER_MAX, WAITING_OF_USER_MAX, "calls")
+        self._slots = FairSlots(
+            total_max=in_flight_max,
+            user_max=CALLS_OF_USER_MAX,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls",
+        )
         self._bulk_slots = FairSlots(
-            BULK_IN_FLIGHT_MAX, 1, WAITING_OF_USER_MAX, "calls about many users", BULK_WAITING_MAX
+            total_max=BULK_IN_FLIGHT_MAX,
+            user_max=1,
+            waiting_max=WAITING_OF_USER_MAX,
+            requests="calls about many users",
+            all_waiting_max=BULK_WAITING_MAX,
         )
         self._places = asyncio.Semaphore(TAKEN_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,23 +165,27 @@ class RpcWorker:
             self._queue.fail(call, Unavailable("the warm tier failed"))
 
     async def _perform(self, operation: rpc.AnyOperation) -> bytes:
-        opener = self._parts.opener
         match operation:
             case rpc.LoadUser():
-                await opener.load_user(UserId(operation.user))
+                await self._parts.user_loader.load_user(UserId(operation.user))
                 return b""
             case rpc.LoadKeys():
                 return await self._parts.key_fetcher.get()
             case rpc.LoadChat():
-                await opener.load_chat(ChatId(operation.chat))
+                await self._parts.opener.load_chat(ChatId(operation.chat))
                 return b""
             case rpc.OpenDirect():
                 user, other = UserId(operation.user), UserId(operation.other)
-                return _encode(await opener.open_direct(user, other))
+                creator = self._parts.chat_creator
+                return _encode(await creator.open_direct(user, other, is_host=operation.is_host))
             case rpc.CreateChat():
                 members = [UserId(member) for member in operation.members]
-                info = await opener.create_chat(
-                    UserId(operation.user), Ref(operation.ref), members, operation.name
+                info = await self._parts.chat_creator.create_chat(
+                    UserId(operation.user),
+                    Ref(operation.ref),
+                    members,
+                    operation.name,
+                    is_host=operation.is_host,
                 )
                 if info.large:
                     # Its entries reach no inbox, so members must be notified of the chat.
@@ -182,14 +195,14 @@ class RpcWorker:
                 user = UserId(operation.user)
                 return _encode(await self._parts.membership.change(user, operation.change))
             case rpc.ReadHistory():
-                run = await self._parts.older.read_run(
+                history = await self._parts.older.read_run(
                     ChatId(operation.chat),
                     operation.before,
                     operation.after,
                     operation.limit,
                     operation.ts,
                 )
-                return _encode(rpc.WarmPage(run.messages, run.tier))
+                return _encode(history)
             case rpc.FindPeriods():
                 memberships = self._parts.memberships
                 return _encode(await memberships.find_periods(operation.chat, operation.user))

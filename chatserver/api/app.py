@@ -125,7 +125,12 @@ def create_litestar(
     check_rules(routes)
     trusted = parse_networks(settings.api.trusted_proxies)
     idempotency = Idempotency(parts.answers)
-    slots = FairSlots(REQUESTS_MAX, REQUESTS_OF_USER_MAX, WAITING_OF_USER_MAX, "requests")
+    slots = FairSlots(
+        total_max=REQUESTS_MAX,
+        user_max=REQUESTS_OF_USER_MAX,
+        waiting_max=WAITING_OF_USER_MAX,
+        requests="requests",
+    )
 
     async def before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
         check_query(request)
@@ -136,7 +141,7 @@ def create_litestar(
         routes,
         guards=[Guard(parts.authenticator, parts.limits, trusted)],
         before_request=before,
-        dependencies=dependencies(parts.arrivals, slots),
+        dependencies=dependencies(parts.user_loader, slots),
         exception_handlers=EXCEPTION_HANDLERS,
         logging_config=None,
         openapi_config=document_config(),

@@ -69,6 +69,7 @@ from chatserver.hot.users.rate_limits import ALL_KINDS, Limits
 from chatserver.operations.cost.hot import UsageTotals
 from chatserver.operations.cost.recorder import record_usage
 from chatserver.outbound.http_client import Outbound, open_outbound
+from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.chats.chat_loader import ChatLoader
 from chatserver.service.chats.service import Chats
 from chatserver.service.chats.user_loader import UserLoader
@@ -129,7 +130,8 @@ class ApiContainer:
     limits: Limits
     opener: ChatLoader
     invitations: Invitations
-    arrivals: UserLoader
+    user_loader: UserLoader
+    chat_creator: ChatCreator
     messaging: Messaging
     amending: MessageAmendments
     chats: Chats
@@ -221,21 +223,17 @@ def _put_together(
         dynamodb.for_feature("patterns"), settings.warm, shards=shards, bodies=bodies
     )
     cold = ColdLog(
-        Manifests(reads, settings.warm),
-        SegmentObjects(store, settings.archive),
-        ArchivableMessages(reads, settings.warm, clock, shards, bodies),
-        clock,
+        manifests=Manifests(reads, settings.warm),
+        segments=SegmentObjects(store, settings.archive),
+        items=ArchivableMessages(reads, settings.warm, clock, shards, bodies),
+        clock=clock,
     )
     older = OlderTiers(MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold)
-    bounds = settings.chats.members_max, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = BlockPolicy(rows, blocks)
     companions = build_companions(
         dynamodb.for_feature("companions"), settings.warm, directory, clock
-    )
-    invitations = make_invitations(
-        settings, clock, hot, dynamodb, directory, lambda chat: opener.load_chat(chat)
     )
     holds = Holds(dynamodb.for_feature("moderation"), settings.warm)
     files, sendable = Attachments(dynamodb.for_feature("media"), settings.warm), SendableFiles(hot)
@@ -251,18 +249,31 @@ def _put_together(
         bodies,
     )
     opener = ChatLoader(
-        directory,
-        older,
-        HotChatLoader(hot),
-        inboxes,
-        clock,
-        hidden,
-        *bounds,
-        restore_revoked=people.revoking.restore,
-        apart=apart,
-        revive=companions.session_opener.create_missing_chat,
-        invitations=invitations,
+        directory=directory,
+        messages=older,
         changes=changes,
+        hot=HotChatLoader(hot),
+        clock=clock,
+        revive=companions.session_opener.create_missing_chat,
+    )
+    user_loader = UserLoader(
+        directory=directory,
+        hot=HotChatLoader(hot),
+        inboxes=inboxes,
+        hidden=hidden,
+        block_policy=apart,
+        clock=clock,
+        restore_revoked=people.revoking.restore,
+    )
+    invitations = make_invitations(settings, clock, hot, dynamodb, directory, opener.load_chat)
+    chat_creator = ChatCreator(
+        directory=directory,
+        loader=opener,
+        block_policy=apart,
+        invitations=invitations,
+        clock=clock,
+        members_max=settings.chats.members_max,
+        fanout_members_max=settings.chats.fanout_members_max,
     )
     limits = Limits(hot, settings.limits, ALL_KINDS)
     charge = limits.charge_memory
@@ -315,7 +326,7 @@ def _put_together(
         invitations=invitations,
         clock=clock,
     )
-    history = History(log, older, members, clock, views, pages)
+    history = History(log=log, older=older, members=members, clock=clock, views=views, pages=pages)
     seen = PresenceStates(
         hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=settings.presence.last_seen_ttl_s
     )
@@ -336,7 +347,7 @@ def _put_together(
             people.entrance,
             people.keys,
             inboxes,
-            opener,
+            user_loader,
             directory,
             settings.auth.admins,
         ),
@@ -346,14 +357,15 @@ def _put_together(
         limits=limits,
         opener=opener,
         invitations=invitations,
-        arrivals=UserLoader(inboxes, opener, directory),
+        user_loader=user_loader,
+        chat_creator=chat_creator,
         messaging=messaging,
         amending=MessageAmendments(
             commits=Amendments(hot, me),
             hidden=hidden,
             audiences=audiences,
             log=log,
-            warm=opener,
+            warm=older,
             messaging=messaging,
             inboxes=inboxes,
             devices=poster,
@@ -362,31 +374,34 @@ def _put_together(
             members=members,
         ),
         chats=Chats(
-            inboxes,
-            audiences,
-            log,
-            opener,
-            opener,
-            poster,
-            clock,
-            views,
-            watchers,
-            blocks,
-            pages,
-            charge,
+            inboxes=inboxes,
+            audiences=audiences,
+            log=log,
+            older=older,
+            directory=chat_creator,
+            load_user=user_loader.load_user,
+            devices=poster,
+            clock=clock,
+            views=views,
+            large_chats=watchers,
+            blocks=blocks,
+            pages=pages,
+            charge=charge,
         ),
         history=history,
         finding=MessageQueries(
-            patterns,
-            members,
-            memberships,
-            log,
-            views,
-            opener,
-            clock,
-            ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
+            messages=patterns,
+            files=ChatFiles(dynamodb.for_feature("patterns"), settings.warm, clock, shards, bodies),
+            members=members,
+            memberships=memberships,
+            log=log,
+            older=older,
+            views=views,
+            clock=clock,
         ),
-        around=MessageContext(history, members, log, patterns, cold),
+        around=MessageContext(
+            history=history, members=members, log=log, messages=patterns, cold=cold
+        ),
         members=members,
         memberships=memberships,
         turnover=turnover,
@@ -422,7 +437,7 @@ def _put_together(
             rows=companions.session_rows,
             companions=companions.companion_rows,
             catalog=companions.catalog,
-            chat_loader=opener,
+            chat_creator=chat_creator,
             change_records=hot_membership,
             propagation=turnover,
             inboxes=inboxes,
@@ -438,13 +453,13 @@ def _put_together(
         ),
         muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
         watching=PresenceSubscriptions(
-            seen,
-            inboxes,
-            audiences.get,
-            settings.presence.watched_max,
-            clock,
-            blocks,
-            DirectChats(hot, audiences.get),
+            states=seen,
+            inboxes=inboxes,
+            load_chat=audiences.get,
+            users_max=settings.presence.watched_max,
+            clock=clock,
+            blocks=blocks,
+            direct_chats=DirectChats(hot, audiences.get),
         ),
         companion_requests=CompanionRequests(
             budgets=TokenBudgets(hot, settings.assistant),

@@ -32,7 +32,7 @@ from chatserver.hot.bus.idempotent_answers import Answer, Answers
 from chatserver.hot.redis.factory import open_hot
 from chatserver.protocol import frames
 from chatserver.protocol.memory_costs import ANSWER_BYTES, MARK_BYTES
-from chatserver.service.chats.service import READERS_TOLD_MAX
+from chatserver.service.chats.service import READ_MARKS_MEMBERS_MAX
 from tests.benchmarks.memory_requests import HOSTILE, LONG_REF, Day
 from tests.integration.hot.support import patient
 from tests.support.servers.processes import free_port, redis_url_of
@@ -124,7 +124,7 @@ async def hide(day: Day, budget: int) -> None:
 async def mark(day: Day, budget: int) -> None:
     """Mark each message of others as read where the most members learn of it."""
     while day.charged < budget:
-        chat, others = await day.new_group(READERS_TOLD_MAX)
+        chat, others = await day.new_group(READ_MARKS_MEMBERS_MAX)
         await day.say_as_others(chat, others[0], "hello", 1000)
         for seq in range(1, 1001):
             day.charged += MARK_BYTES

@@ -124,12 +124,13 @@ class Day:
             charge=self._charge,
         )
         self.chats = Chats(
-            self.inboxes,
-            self.audiences,
-            log,
-            warm,  # type: ignore[arg-type]  # not read
-            warm,  # type: ignore[arg-type]  # of it, chats are opened only
-            nobody,
+            inboxes=self.inboxes,
+            audiences=self.audiences,
+            log=log,
+            older=warm,  # type: ignore[arg-type]  # not read
+            directory=warm,  # type: ignore[arg-type]  # chats are opened only
+            load_user=warm.load_user,
+            devices=nobody,
             charge=self._charge,
         )
 

@@ -77,7 +77,7 @@ class Bench:
         async with open_parts(self.url, settings) as parts:
             for n in range(chats):
                 await make_direct(parts, UserId("user000000"), UserId(f"peer{n:06}"))
-            await parts.opener.load_user(UserId("user000000"))
+            await parts.user_loader.load_user(UserId("user000000"))
             held = await look_at_redis(parts)
         return float(held.bytes["box"])
 

@@ -67,7 +67,6 @@ CLI_ROOMS = re.compile(r"(\w+_)?cli")
 WORKER_ROOMS = {"worker", "chat_audit", "object_audit"}
 # Imports that still point up. This list only gets shorter.
 UPWARD = {
-    ("chatserver.service.chats.chat_loader", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.model"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.warm.companions"),
     ("chatserver.warm.schema.documents", "chatserver.features.companions.warm.sessions"),

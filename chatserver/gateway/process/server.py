@@ -316,10 +316,9 @@ class GatewayServer:
             token_expiry=self._token_expiry,
             tasks=self._tasks,
         )
-        container.attendance.on_news = self._directory.publish_presence
         dispatcher = self._dispatcher
         dispatcher.channels = self._channels
-        dispatcher.on_presence = container.watching.heard
+        dispatcher.on_presence = container.watching.handle_change
         dispatcher.on_replaced = self._directory.close_replaced
         dispatcher.on_revoked = self._directory.apply_revocation
 
@@ -362,7 +361,9 @@ class GatewayServer:
             asyncio.create_task(self._mailbox_check.run(), name="mailbox-check"),
             asyncio.create_task(self._refresh(), name="refresh"),
             asyncio.create_task(self._read_mail(), name="mail"),
-            asyncio.create_task(self._container.attendance.run(), name="attendance"),
+            asyncio.create_task(
+                self._container.attendance.run(self._directory.publish_presence), name="attendance"
+            ),
             asyncio.create_task(self._container.limits.run(), name="limits"),
             asyncio.create_task(self._container.host_keys.run(), name="host-keys"),
             asyncio.create_task(self._stored_waits.run(self._container.log), name="stored"),

@@ -245,9 +245,11 @@ class CommandHandler:
                 self._send(frame)
             case frames.State():
                 self.session.activity.is_foreground = frame.state == "fg"
-                self._context.container.attendance.turned(self.session.user, self.session.activity)
+                self._context.container.attendance.record_activity(
+                    self.session.user, self.session.activity
+                )
             case frames.Unwatch():
-                self._context.container.watching.unwatch(self.session, map(UserId, frame.users))
+                self._context.container.watching.unsubscribe(self.session, map(UserId, frame.users))
             case _:
                 self._start_request(frame)
 
@@ -292,7 +294,7 @@ class CommandHandler:
         self, frame: Request | frames.Watch | frames.Auth
     ) -> msgspec.Struct | None:
         if isinstance(frame, frames.Watch):
-            await self._context.container.watching.watch(self.session, map(UserId, frame.users))
+            await self._context.container.watching.subscribe(self.session, map(UserId, frame.users))
             return None
         if isinstance(frame, frames.Auth):
             return await self._renew(frame)
@@ -453,7 +455,9 @@ class CommandHandler:
             if self._order.refused:
                 self._order.settle(frame.chat, frame.ref, self._now())
             if not self.session.activity.is_fresh:
-                self._context.container.attendance.turned(self.session.user, self.session.activity)
+                self._context.container.attendance.record_activity(
+                    self.session.user, self.session.activity
+                )
 
     def _refuse_send(self, frame: frames.Send, number: int | None, error: ChatError) -> None:
         """Refuse a send that was not accepted."""

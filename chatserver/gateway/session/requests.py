@@ -66,7 +66,7 @@ class Requests:
             case frames.Mark():
                 return await self._mark(user, frame)
             case frames.Typing():
-                await self._container.chats.type(user, frame)
+                await self._container.chats.send_typing(user, frame)
                 return None
             case frames.Sync():
                 return await self._sync(user, frame)

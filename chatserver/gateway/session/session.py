@@ -118,7 +118,7 @@ class Session:
             expiry=self._context.token_expiry,
             close=self.bye,
         )
-        self.activity = container.attendance.new_attention(is_foreground=is_foreground)
+        self.activity = container.attendance.create_activity(is_foreground=is_foreground)
 
     async def announce(self) -> InboxState:
         """Announce the user's presence and return the inbox state, loaded if needed.
@@ -311,7 +311,7 @@ class Session:
             try:
                 found = await self._context.channels.find_again(self, chat)
                 # Read second: if the user is a member now, only a later entry can remove them.
-                return found, await self._context.container.chats.get_line(self.user, chat)
+                return found, await self._context.container.chats.get_summary(self.user, chat)
             except ChatError as exc:
                 if wait_s == RETRY_S:
                     log.warning("session.summary_delayed", session=self.id, error=exc.message)

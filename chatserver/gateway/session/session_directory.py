@@ -46,7 +46,7 @@ class SessionDirectory:
         if older is not None:
             older.bye(Close.REPLACED, REPLACED)
         self._registry.add(user, session)
-        self._container.attendance.arrived(user, session.activity)
+        self._container.attendance.add_session(user, session.activity)
 
     async def claim(self, sessions: Sequence[Session]) -> None:
         """Register sessions across all gateways, and close the sessions that they replace.
@@ -95,8 +95,8 @@ class SessionDirectory:
         user, container = session.user, self._container
         if session not in self._registry.sessions_of(user):
             return False
-        container.attendance.left(user, session.activity)
-        container.watching.gone(session)
+        container.attendance.remove_session(user, session.activity)
+        container.watching.remove_subscriber(session)
         container.sessions.release(user, session.id)
         if not self._registry.remove(user, session):
             return False
@@ -112,16 +112,16 @@ class SessionDirectory:
             Unavailable: Redis does not answer.
         """
         if not await self._container.seen.keep_alive() or is_doubtful:
-            self._container.attendance.say_all_again()
+            self._container.attendance.republish_all()
             await self.claim(list(self._registry))
-        await self._container.watching.look_again()
+        await self._container.watching.refresh()
 
     def publish_presence(self, change: PresenceChange) -> None:
         """Send a presence change to the subscribed gateways."""
         sight = change.sight
         for gateway in change.watchers:
             if gateway == self._gateway:
-                self._container.watching.heard(change.user, sight)
+                self._container.watching.handle_change(change.user, sight)
             else:
                 mail = PresenceMail(change.user, sight.state.value, sight.last_ms, sight.version)
                 self._container.postman.post(gateway, mail)

@@ -48,6 +48,7 @@ class OpenDirect(Operation, tag="open_direct"):
 
     user: str
     other: str
+    is_host: bool = False
 
 
 class CreateChat(Operation, tag="create_chat"):
@@ -57,6 +58,7 @@ class CreateChat(Operation, tag="create_chat"):
     ref: str
     members: list[str]
     name: str | None
+    is_host: bool = False
 
 
 class ChangeChat(Operation, tag="change_chat"):
@@ -227,8 +229,8 @@ class Call(CallHead):
     operation: AnyOperation
 
 
-class WarmPage(msgspec.Struct):
-    """Result of `ReadHistory`."""
+class HistoryRun(msgspec.Struct):
+    """Contiguous messages in ascending seq, and the coldest tier they come from."""
 
     messages: list[frames.Message]
     tier: Literal["warm", "cold"] = "warm"

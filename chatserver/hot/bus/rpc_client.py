@@ -6,6 +6,7 @@ Data: ``{rpc}:calls`` (stream, bounded): calls that `rpc_queue` reads.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -89,17 +90,24 @@ class WarmCalls:
         """See `LoadChat`."""
         await self._call(rpc.LoadChat(chat))
 
-    async def open_direct(self, user: UserId, other: UserId) -> frames.ChatInfo:
+    async def open_direct(
+        self, user: UserId, other: UserId, *, is_host: bool = False
+    ) -> frames.ChatInfo:
         """See `OpenDirect`."""
-        return msgspec.msgpack.decode(
-            await self._call(rpc.OpenDirect(user, other)), type=frames.ChatInfo
-        )
+        payload = await self._call(rpc.OpenDirect(user, other, is_host))
+        return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
     async def create_chat(
-        self, user: UserId, ref: Ref, members: list[UserId], name: str | None
+        self,
+        user: UserId,
+        ref: Ref,
+        members: Sequence[UserId],
+        name: str | None,
+        *,
+        is_host: bool = False,
     ) -> frames.ChatInfo:
         """See `CreateChat`."""
-        operation = rpc.CreateChat(user, ref, list(members), name)
+        operation = rpc.CreateChat(user, ref, list(members), name, is_host)
         return msgspec.msgpack.decode(await self._call(operation), type=frames.ChatInfo)
 
     async def change_chat(self, user: UserId, change: frames.AnyChange) -> frames.ChatInfo:
@@ -107,18 +115,12 @@ class WarmCalls:
         payload = await self._call(rpc.ChangeChat(user, change))
         return msgspec.msgpack.decode(payload, type=frames.ChatInfo)
 
-    async def read_history(
-        self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> list[frames.Message]:
-        """See `ReadHistory`."""
-        return (await self.read_run(chat, before, after, limit, ts)).messages
-
     async def read_run(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
-    ) -> rpc.WarmPage:
-        """See `ReadHistory`; the result includes the tier that it came from."""
+    ) -> rpc.HistoryRun:
+        """See `ReadHistory`."""
         payload = await self._call(rpc.ReadHistory(chat, before, after, limit, ts))
-        return msgspec.msgpack.decode(payload, type=rpc.WarmPage)
+        return msgspec.msgpack.decode(payload, type=rpc.HistoryRun)
 
     async def find_periods(self, chat: ChatId, user: UserId) -> Periods:
         """See `FindPeriods`."""

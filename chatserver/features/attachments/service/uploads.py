@@ -98,7 +98,9 @@ class Uploads:
         self._pages = pages
         self._settings = settings
         self._clock = clock
-        self._checks = FairSlots(CHECKS_MAX, 1, CHECKS_WAITING_MAX, "uploads")
+        self._checks = FairSlots(
+            total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
+        )
         self._bounds = Bounds(
             settings.size_bytes_max, settings.waiting_max, settings.waiting_bytes_max
         )

@@ -41,7 +41,7 @@ from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.chats.chat_loader import ChatLoader
+from chatserver.service.chats.chat_creator import ChatCreator
 from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.chats.directory import Directory
@@ -68,7 +68,7 @@ class CompanionSessions:
         rows: SessionRows,
         companions: CompanionRows,
         catalog: CompanionCatalog,
-        chat_loader: ChatLoader,
+        chat_creator: ChatCreator,
         change_records: HotMembership,
         propagation: MembershipPropagation,
         inboxes: Inboxes,
@@ -78,7 +78,7 @@ class CompanionSessions:
         self._rows = rows
         self._companions = companions
         self._catalog = catalog
-        self._chat_loader = chat_loader
+        self._chat_creator = chat_creator
         self._change_records = change_records
         self._propagation = propagation
         self._inboxes = inboxes
@@ -247,7 +247,9 @@ class CompanionSessions:
     async def _open(self, session: CompanionSession) -> Opened:
         """Ensure that the session's chat exists and that the user's devices are notified."""
         persona = await self._companions.get_companion(session.companion, session.ai_version)
-        info = await self._chat_loader.open_session(session, persona.name)
+        info = await self._chat_creator.open_companion_chat(
+            session.chat, session.user, session.companion, persona.name
+        )
         body = codec.chat_event_body(info)
         places = await self._inboxes.append_event(
             [session.user], session.chat, body, is_listed=True
@@ -260,7 +262,9 @@ class CompanionSessions:
     async def _prepare_end(self, active: CompanionSession) -> str:
         """Ensure that the chat exists and record that it may be ended; return the record's name."""
         persona = await self._companions.get_companion(active.companion, active.ai_version)
-        await self._chat_loader.open_session(active, persona.name)
+        await self._chat_creator.open_companion_chat(
+            active.chat, active.user, active.companion, persona.name
+        )
         return await self._change_records.begin(active.chat, HOLD_S)
 
     async def _is_worth_another_try(

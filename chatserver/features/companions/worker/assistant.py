@@ -247,7 +247,14 @@ def build_context(parts: WorkerContainer, providers: Providers) -> ResponderCont
     poster, chat_log = RemoteDelivery(parts.postman, nobody), ChatLog(hot)
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     members = MemberCheck(hot, parts.audiences)
-    history = History(chat_log, parts.older, members, clock, Views(chat_log, Hidden(hot)), pages)
+    history = History(
+        log=chat_log,
+        older=parts.older,
+        members=members,
+        clock=clock,
+        views=Views(chat_log, Hidden(hot)),
+        pages=pages,
+    )
     budgets = TokenBudgets(hot, settings.assistant)
     return ResponderContext(
         settings=settings,

@@ -177,7 +177,7 @@ class PushDispatcher:
         view, now = View(overlay, frozenset()), self._parts.clock.time()
         messages = [
             codec.decode_message(
-                codec.join_message(entry.seq, entry.ts, view.see_entry(entry, now))
+                codec.join_message(entry.seq, entry.ts, view.render_entry(entry, now))
             )
             for entry in entries
         ]
@@ -221,7 +221,7 @@ class PushDispatcher:
         """Return the push content; None if the user has read the message or a block applies."""
         chat, sender = ChatId(message.chat), UserId(message.sender)
         if not await self._push_state.is_user_state_loaded(user):
-            await self._parts.opener.load_user(user)
+            await self._parts.user_loader.load_user(user)
         if sender in await self._blocks.list_apart(user):
             return None
         read, _ = await self._parts.inboxes.get_marks(user, chat)

@@ -181,7 +181,7 @@ class FileWorld:
         number = next(_numbers)
         alice, bob, carol = (UserId(f"{name}-{number}") for name in ("alice", "bob", "carol"))
         for user in (alice, bob, carol):
-            await self.api.arrivals.ensure(user, is_vouched=True)
+            await self.api.user_loader.ensure_loaded(user, is_vouched=True)
         info = await self.api.chats.open_direct(alice, bob)
         return Scene(ChatId(info.chat), alice, bob, carol)
 

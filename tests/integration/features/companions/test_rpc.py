@@ -126,17 +126,17 @@ async def test_box_lists_the_newest_sessions_beside_all_other_chats(
     parts: WorkerContainer, begun: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who renews a session every day is not left without other chats."""
-    monkeypatch.setattr("chatserver.service.chats.chat_loader.SESSIONS_PER_USER_MAX", 2)
+    monkeypatch.setattr("chatserver.service.chats.user_loader.COMPANION_CHATS_MAX", 2)
     for user in (ALICE, BOB):
         await parts.directory.put_user_if_absent(user, None, parts.clock.time())
-    direct = (await parts.opener.open_direct(ALICE, BOB)).chat
+    direct = (await parts.chat_creator.open_direct(ALICE, BOB)).chat
     chats = [begun.session.chat]
     for number in range(4):
         renewed = await parts.companion_sessions.renew(ALICE, ADA, Ref(f"n{number}"))
         chats.append(renewed.session.chat)
     await parts.hot.call("DEL", parts.hot.keys.box(ALICE))
 
-    await parts.opener.load_user(ALICE)
+    await parts.user_loader.load_user(ALICE)
 
     listed = {box.chat for box in await parts.inboxes.list_chats(ALICE)}
     assert listed == {direct, *chats[-2:]}

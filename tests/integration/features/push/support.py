@@ -53,7 +53,9 @@ class PushWorld:
     async def direct(self) -> Audience:
         """The chat of Alice and Bob."""
         chat = await make_direct(self.parts, self.alice, self.bob)
-        await self.parts.opener.open_direct(self.bob, self.alice)  # else a fan-out would list it
+        await self.parts.chat_creator.open_direct(
+            self.bob, self.alice
+        )  # else a fan-out would list it
         return chat
 
     async def group(self) -> Audience:
@@ -88,7 +90,7 @@ class PushWorld:
 
     async def read(self, user: UserId, chat: Audience, upto: int) -> None:
         """Read a chat."""
-        await self.parts.opener.load_user(user)
+        await self.parts.user_loader.load_user(user)
         await self.parts.inboxes.mark(user, chat.chat, Seq(upto), Seq(upto))
 
     def variables(self) -> dict[str, str]:

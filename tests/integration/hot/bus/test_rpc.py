@@ -27,7 +27,7 @@ from chatserver.errors import (
 )
 from chatserver.hot.bus import rpc, rpc_client
 from chatserver.hot.bus.mailbox import Answer, Mailbox
-from chatserver.hot.bus.rpc import Call, WarmPage
+from chatserver.hot.bus.rpc import Call, HistoryRun
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.bus.rpc_queue import CallQueue, TakenCall
 from chatserver.hot.redis.client import HotClient
@@ -115,7 +115,7 @@ async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> Non
     async def perform(call: Call, queue: CallQueue) -> None:
         seen.append(call.operation)
         is_page = isinstance(call.operation, rpc.ReadHistory)
-        queue.answer(call, _encode(WarmPage([]) if is_page else INFO))
+        queue.answer(call, _encode(HistoryRun([]) if is_page else INFO))
 
     async with open_caller(hot) as caller, open_worker(hot, perform):
         calls = caller.calls
@@ -123,7 +123,7 @@ async def test_call_is_answered_with_what_the_worker_said(hot: HotClient) -> Non
         await calls.load_chat(CHAT)
         assert await calls.open_direct(ALICE, BOB) == INFO
         assert await calls.create_chat(ALICE, Ref("r"), [BOB], "Näme") == INFO
-        assert await calls.read_history(CHAT, 9, None, 50, 12) == []
+        assert (await calls.read_run(CHAT, 9, None, 50, 12)).messages == []
 
     assert seen == [
         rpc.LoadUser(ALICE),
@@ -138,8 +138,8 @@ async def test_call_history_comes_back_as_messages(hot: HotClient) -> None:
     """Every field of a message survives."""
     message = frames.Message(4, 40, CHAT, "m", ALICE, "r", "text", "näive 🙂", reply_to=2)
 
-    async with open_caller(hot) as caller, open_worker(hot, answering(WarmPage([message]))):
-        assert await caller.calls.read_history(CHAT, None, 3, 50, None) == [message]
+    async with open_caller(hot) as caller, open_worker(hot, answering(HistoryRun([message]))):
+        assert (await caller.calls.read_run(CHAT, None, 3, 50, None)).messages == [message]
 
 
 async def test_calls_at_once_each_get_their_own_answer(hot: HotClient) -> None:

@@ -170,10 +170,10 @@ async def test_reader_who_comes_while_a_long_message_is_archived_goes_on_in_the_
             return await super().read(key, size_max)
 
     cold = ColdLog(
-        shelf.parts.manifests,
-        SegmentObjects(shelf.store, shelf.parts.settings.archive),
-        shelf.aged_with_bodies(),
-        shelf.parts.clock,
+        manifests=shelf.parts.manifests,
+        segments=SegmentObjects(shelf.store, shelf.parts.settings.archive),
+        items=shelf.aged_with_bodies(),
+        clock=shelf.parts.clock,
     )
     older = OlderTiers(shelf.repository(Late(shelf.store)), cold)
     run = await older.read_run(shelf.chat, None, 0, 50, None)

@@ -131,7 +131,7 @@ class Office:
         await asyncio.sleep(0)
         return frames.HistoryPage(frame.id, frame.chat, [], "hot", False, 0, [])
 
-    async def get_line(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
+    async def get_summary(self, user: UserId, chat: ChatId) -> frames.ChatSummary:
         self.lines += 1
         await self._read_warm()
         return self._line()
