@@ -16,7 +16,11 @@ from chatserver.features.attachments.service import Sendable
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
 from chatserver.features.companions.requests import CompanionRequests
-from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.features.webhooks.before_send import (
+    BEFORE_SEND_IN_FLIGHT_MAX,
+    Screening,
+    make_messaging,
+)
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -46,8 +50,8 @@ from chatserver.service.history.sync import Sync
 from chatserver.service.history.views import Views
 from chatserver.service.messaging.amendments import MessageAmendments
 from chatserver.service.messaging.service import Messaging, Pushes
-from chatserver.service.presence.service import UserPresence
-from chatserver.service.presence.subscriptions import PresenceSubscriptions
+from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ async def open_gateway_parts(
         apart = Blocks(hot)
         messaging = make_messaging(
             screening,
-            settings.webhooks.before_send_in_flight_max,
+            BEFORE_SEND_IN_FLIGHT_MAX,
             PartitionedCommit(hot, gateway),
             audiences,
             inboxes,
@@ -132,12 +136,9 @@ async def open_gateway_parts(
             body,
             charge,
         )
-        keep_s = settings.presence.last_seen_ttl_s
+        keep_s = LAST_SEEN_TTL_S
         seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
-        sessions_max, watched_max = (
-            settings.gateway.sessions_per_user_max,
-            settings.presence.watched_max,
-        )
+        sessions_max = settings.gateway.sessions_per_user_max
         tokens = Tokens(settings.auth, clock)
         host_keys = KeyRing(settings.auth, KeySets(hot), warm.load_keys, tokens.use_key_set, clock)
         yield GatewayContainer(
@@ -196,14 +197,14 @@ async def open_gateway_parts(
                 seen,
                 inboxes,
                 audiences.get,
-                watched_max,
+                SUBSCRIBED_USERS_MAX,
                 clock,
                 apart,
                 DirectChats(hot, audiences.get),
             ),
             screening=screening,
             asking=CompanionRequests(
-                TokenBudgets(hot, settings.assistant),
+                TokenBudgets(hot, settings.companions),
                 HotMembership(hot),
                 Deltas(hot),
                 members,

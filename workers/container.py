@@ -18,7 +18,8 @@ from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import GatewayId, UserId
+from chatserver.domain.ids import SYSTEM_USER, GatewayId
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
@@ -31,6 +32,7 @@ from chatserver.features.privacy.hot import Traces
 from chatserver.features.privacy.service import Closing
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.warm.fanouts import Fanouts
@@ -92,6 +94,7 @@ from chatserver.warm.messages.ttl_undo import RemovedItems
 from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.active_version import KnownSchema, watch_schema
 from chatserver.warm.streams.checkpoints import StreamRows
+from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
 from workers.archive.ttl_removals import RemovalCheck, RemovalHandler
 
@@ -220,7 +223,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
         directory = Directory(dynamodb.for_feature("directory"), settings.warm)
         inboxes, postman = Inboxes(hot), MailboxWriter(hot)
         settling = UndeliveredChats(hot, postman)
-        bounds = settings.chats.members_max, settings.chats.fanout_members_max
+        bounds = GROUP_MEMBERS_MAX, settings.chats.fanout_members_max
         revoking = Revoking(
             AccountRows(dynamodb.for_feature("accounts"), settings.warm),
             Revocations(hot, settings.auth.token_s_max),
@@ -322,9 +325,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 clock,
                 settings.persist.write_timeout_s,
             ),
-            stream_rows=StreamRows(
-                dynamodb.for_feature("archive"), settings.warm, settings.archive.lease_s
-            ),
+            stream_rows=StreamRows(dynamodb.for_feature("archive"), settings.warm, LEASE_S),
             message_changes=message_changes,
             restored=restored,
             shards=shards,
@@ -356,7 +357,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             memberships=memberships,
             turnover=turnover,
             subscriptions=PushSubscriptions(
-                dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+                dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
             ),
             quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
             files=files,
@@ -440,7 +441,7 @@ def _make_private(
     said: UserMessages,
 ) -> PrivacyContainer:
     accounts, traces = AccountRows(dynamodb.for_feature("accounts"), settings.warm), Traces(hot)
-    system = UserId(settings.api.system_user)
+    system = SYSTEM_USER
     return PrivacyContainer(
         jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
         rows=rows,

@@ -12,13 +12,15 @@ from chatserver.auth.passwords import Passwords
 from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings
-from chatserver.domain.access.reserved_names import ReservedNames
+from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
 from chatserver.domain.clock import Clock
+from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.logins import Logins
 from chatserver.features.accounts.service import Accounts
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.privacy.hot import Traces
 from chatserver.features.privacy.service import Closing
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.key_sets import KeySets
@@ -66,9 +68,7 @@ def make_people(
     auth = settings.auth
     rows, key_sets = AccountRows(dynamodb.for_feature("accounts"), settings.warm), KeySets(hot)
     revocations = Revocations(hot, auth.token_s_max)
-    pushes = PushSubscriptions(
-        dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
-    )
+    pushes = PushSubscriptions(dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX)
     revoking = Revoking(rows, revocations, SessionEnder(hot, postman), auth, clock, pushes)
     tokens = Tokens(auth, clock)
     fetcher = KeyFetcher(
@@ -81,7 +81,7 @@ def make_people(
     host_keys = KeyRing(auth, key_sets, fetcher.get, tokens.use_key_set, clock)
     logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
     # Otherwise anyone could register the name of an admin who has no account yet.
-    reserved = frozenset({*settings.api.demo_users, settings.api.system_user, *auth.admins})
+    reserved = frozenset({*settings.api.demo_users, SYSTEM_USER, *auth.admins})
     return AccountContainer(
         tokens=tokens,
         entrance=TokenAuthentication(tokens, revocations, host_keys),
@@ -95,7 +95,7 @@ def make_people(
             DeviceTokens(auth, clock),
             auth,
             clock,
-            ReservedNames([*reserved, *auth.reserved_names]),
+            ReservedNames([*reserved, *RESERVED_NAMES]),
         ),
         logins=logins,
         revoking=revoking,

@@ -26,6 +26,7 @@ from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.references import References
@@ -40,11 +41,16 @@ from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.service import Privacy
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.push.hot import PushState
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.pictures import SpaceReaders
 from chatserver.features.social.warm.graph import SocialGraph
-from chatserver.features.webhooks.before_send import Screening, make_messaging
+from chatserver.features.webhooks.before_send import (
+    BEFORE_SEND_IN_FLIGHT_MAX,
+    Screening,
+    make_messaging,
+)
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import HookFeed
 from chatserver.hot.bus.idempotent_answers import Answers
@@ -83,11 +89,12 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.membership.service import Membership
 from chatserver.service.messaging.amendments import MessageAmendments
 from chatserver.service.messaging.service import Messaging
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.retention import Retention
 from chatserver.service.moderation.service import Moderation
-from chatserver.service.presence.subscriptions import PresenceSubscriptions
+from chatserver.service.presence.service import LAST_SEEN_TTL_S
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory
@@ -226,7 +233,7 @@ def _put_together(
         clock,
     )
     older = OlderTiers(MessageRepository(reads, settings.warm, shards=shards, bodies=bodies), cold)
-    bounds = settings.chats.members_max, settings.chats.fanout_members_max
+    bounds = GROUP_MEMBERS_MAX, settings.chats.fanout_members_max
     people = make_people(settings, clock, hot, dynamodb, postman, outbound)
     rows, blocks = ModerationRows(dynamodb.for_feature("moderation"), settings.warm), Blocks(hot)
     apart = BlockPolicy(rows, blocks)
@@ -287,7 +294,7 @@ def _put_together(
     screening = _make_screening(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
         screening,
-        settings.webhooks.before_send_in_flight_max,
+        BEFORE_SEND_IN_FLIGHT_MAX,
         PartitionedCommit(hot, me),
         audiences,
         inboxes,
@@ -310,8 +317,8 @@ def _put_together(
         former=former,
     )
     history = History(log, older, members, clock, views, pages)
-    seen = PresenceStates(hot, me, online_ttl_s, settings.presence.last_seen_ttl_s)
-    stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_LOOK_S)
+    seen = PresenceStates(hot, me, online_ttl_s, LAST_SEEN_TTL_S)
+    stored = StoredWaits(STORED_TIMEOUT_S, STORED_LOOK_S)
     hot.on_epoch.append(stored.give_up_all)
     return ApiContainer(
         settings=settings,
@@ -426,20 +433,20 @@ def _put_together(
         stored=stored,
         absence=PushState(hot),
         subscriptions=PushSubscriptions(
-            dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+            dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
         ),
         quiet=MutedChats(dynamodb.for_feature("push"), settings.warm),
         watching=PresenceSubscriptions(
             seen,
             inboxes,
             audiences.get,
-            settings.presence.watched_max,
+            SUBSCRIBED_USERS_MAX,
             clock,
             blocks,
             DirectChats(hot, audiences.get),
         ),
         asking=CompanionRequests(
-            TokenBudgets(hot, settings.assistant), hot_membership, Deltas(hot), members
+            TokenBudgets(hot, settings.companions), hot_membership, Deltas(hot), members
         ),
         sendable=Sendable(sendable, files.find_file, settings.attachments, clock),
         uploads=Uploads(
@@ -456,7 +463,6 @@ def _put_together(
             JobRows(dynamodb.for_feature("privacy"), settings.warm),
             people.closing,
             ExportFiles(store).sign_link,
-            settings.privacy,
             clock,
             people.reserved,
         ),

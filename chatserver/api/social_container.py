@@ -48,9 +48,9 @@ def make_social(
 
     social = Social(
         Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
-        LikeQueue(hot, settings.counters.queue_max),
+        LikeQueue(hot),
         apart,
-        SocialFiles(Attachments(client, warm), sendable, objects, settings.attachments, clock),
+        SocialFiles(Attachments(client, warm), sendable, objects, clock),
         PostWakeUp(hot).ring,
         clock,
     )

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from chatserver.cli.main import cli
-from chatserver.config import PREFIX, Settings
+from chatserver.config import PREFIX, RateLimit, Settings
 
 _SETTINGS_HEAD: Final = """# Settings
 
@@ -48,6 +48,7 @@ _TYPES: Final[Mapping[Any, str]] = {
     bool: "`true`, `false`",
     SecretStr: "secret",
     list[str]: "list, JSON",
+    RateLimit: "rate",
 }
 _UNITS: Final = {"_per_s": "a second", "_ms": "ms", "_s": "s", "_kib": "KiB", "_px": "pixels"}
 

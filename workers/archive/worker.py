@@ -19,6 +19,7 @@ from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
+from workers.archive import LEASE_S
 from workers.archive.archiver import US, ArchiveResult
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_expiry import run_expiry
@@ -39,9 +40,7 @@ class ArchiveWorker:
         self._parts = parts
         self._settings = parts.settings.archive
         self._partition = partition
-        self._lease = Lease(
-            parts.hot, partition, "archive", owner, self._settings.lease_s, parts.clock
-        )
+        self._lease = Lease(parts.hot, partition, "archive", owner, LEASE_S, parts.clock)
 
     async def run(self) -> None:
         """Archive until cancelled.

@@ -55,6 +55,8 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
+LEASE_S = 10.0
+
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 WAIT_MS = 250  # without new entries: poll interval for sessions that are due again
 UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
@@ -90,7 +92,7 @@ class AssistantWorker:
         self._parts = parts
         self._desk = desk
         self._running = running
-        self._lease_s = parts.settings.assistant.lease_s
+        self._lease_s = LEASE_S
         self._lease = Lease(parts.hot, partition, "assistant", owner, self._lease_s, parts.clock)
         self._asked = PendingResponses(parts.hot, partition)
         self._tasks: dict[ChatId, asyncio.Task[None]] = {}
@@ -232,7 +234,7 @@ def make_desk(parts: WorkerContainer, providers: Providers) -> ResponderContext:
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     members = MemberCheck(hot, parts.audiences)
     history = History(chat_log, parts.older, members, clock, Views(chat_log, Hidden(hot)), pages)
-    budgets = TokenBudgets(hot, settings.assistant)
+    budgets = TokenBudgets(hot, settings.companions)
     return ResponderContext(
         settings=settings,
         clock=clock,
@@ -267,8 +269,8 @@ async def run_assistant(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = Running(parts.settings.assistant.turns_max)
-    async with open_models(parts.settings.assistant) as providers:
+    running = Running(parts.settings.companions.responses_max)
+    async with open_models(parts.settings.companions) as providers:
         desk = make_desk(parts, providers)
 
         async def answer(partition: int) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from chatserver.config import Privacy as Settings
 from chatserver.domain.access.logins import Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
@@ -21,6 +20,11 @@ from chatserver.features.privacy.model import Job, new_job_id
 from chatserver.service.access.revocation import MarkWriter, SessionEnder
 
 log = structlog.get_logger()
+
+EXPORTS_PER_DAY_MAX = 3  # of one user
+
+FRESH_S = 300  # a user without a password erases themselves with a token this new
+LINK_S = 300  # lifetime of a link to an export
 
 NO_EXPORT = "export: none was asked for, or its time is over"
 
@@ -96,14 +100,12 @@ class Privacy:
         jobs: JobStore,
         closing: Closing,
         sign: Callable[[Job, int], Awaitable[str]],
-        settings: Settings,
         clock: Clock,
         reserved: Collection[str] = (),
     ) -> None:
         self._jobs = jobs
         self._closing = closing
         self._sign = sign
-        self._settings = settings
         self._clock = clock
         self._reserved = frozenset(reserved)
 
@@ -118,7 +120,7 @@ class Privacy:
         """
         now_ms = self._now_ms()
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
-        await self._jobs.create_export(job, self._settings.exports_per_day_max)
+        await self._jobs.create_export(job, EXPORTS_PER_DAY_MAX)
         log.info("privacy.export_asked_for", user=user)
         return job
 
@@ -134,7 +136,7 @@ class Privacy:
             raise NotFound(NO_EXPORT)
         if job.state != "ready":
             return job, None
-        return job, await self._sign(job, self._settings.link_s)
+        return job, await self._sign(job, LINK_S)
 
     # erasures
 
@@ -144,8 +146,8 @@ class Privacy:
         Raises:
             Forbidden: it is older.
         """
-        if self._clock.time() - issued_at > self._settings.fresh_s:
-            seconds = self._settings.fresh_s
+        if self._clock.time() - issued_at > FRESH_S:
+            seconds = FRESH_S
             raise Forbidden(f"token: must be at most {seconds} s old for this: get a new one")
 
     async def erase(self, user: UserId) -> Job:

@@ -23,7 +23,7 @@ import structlog
 
 from chatserver.domain.ids import ChatId, Seq
 from chatserver.errors import ChatError, CorruptData, NotFound
-from chatserver.features.push.dispatcher import Progress, PushDispatcher
+from chatserver.features.push.dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.features.push.hot import Due, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import open_providers
@@ -35,6 +35,8 @@ from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
+
+POLL_MS = 500
 
 LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
@@ -71,7 +73,7 @@ class NotifyWorker:
                     if await self._lease.hold():
                         await self.look_through()
                         await self.tell_due()
-                    await asyncio.sleep(self._settings.poll_ms / 1000)
+                    await asyncio.sleep(POLL_MS / 1000)
             finally:
                 for task in list(self._telling):
                     task.cancel()
@@ -100,7 +102,7 @@ class NotifyWorker:
 
     def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
         """Return the chats with new entries that may be messages, and the first seq of each."""
-        oldest = (now_ms - self._settings.fresh_s * 1000) * 1000
+        oldest = (now_ms - FRESH_S * 1000) * 1000
         firsts: dict[bytes, Seq] = {}
         for entry in entries:
             if not isinstance(entry, CommitEntry):
@@ -161,7 +163,7 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
         if not providers:
             log.info("notify.off")
             await asyncio.Event().wait()
-        outlets = PushSender(providers, settings.notify, parts.clock, claim, forget)
+        outlets = PushSender(providers, parts.clock, claim, forget)
         teller = PushDispatcher(parts, absence, subscriptions, parts.quiet, outlets)
 
         async def notify(partition: int) -> None:

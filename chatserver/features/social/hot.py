@@ -2,7 +2,7 @@
 
 Data, per partition: ``{pN}:likes`` (stream, entry ``p`` the post, ``d`` 1 or -1), oldest first.
 `chatserver.features.social.like_counter` reads the stream from its start and trims entries after
-they are counted, so none is lost in between. Bound: `queue_max` entries; when the queue is full,
+they are counted, so none is lost in between. Bound: `QUEUE_MAX` entries; when the queue is full,
 likes are refused.
 """
 
@@ -27,10 +27,13 @@ class LikeEntry(NamedTuple):
     change: int
 
 
+QUEUE_MAX = 100_000  # likes waiting per partition; more are refused
+
+
 class LikeQueue:
     """Queue of uncounted likes, for all partitions."""
 
-    def __init__(self, hot: HotClient, queue_max: int) -> None:
+    def __init__(self, hot: HotClient, queue_max: int = QUEUE_MAX) -> None:
         self._hot = hot
         self._queue_max = queue_max
 

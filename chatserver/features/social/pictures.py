@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
@@ -27,7 +26,7 @@ from chatserver.features.attachments.model import (
     with_message,
     without_message,
 )
-from chatserver.features.attachments.service import NOTHING_TO_READ, Link
+from chatserver.features.attachments.service import LINK_S, NOTHING_TO_READ, Link
 
 AVATAR: Final = "avatar"  # use of a user's own picture
 
@@ -88,13 +87,11 @@ class SocialFiles:
         rows: FileRows,
         sendable: SendableFiles,
         objects: Objects,
-        settings: Settings,
         clock: Clock,
     ) -> None:
         self._rows = rows
         self._sendable = sendable
         self._objects = objects
-        self._settings = settings
         self._clock = clock
 
     async def take(self, owner: UserId, file: str, use: str) -> None:
@@ -134,7 +131,7 @@ class SocialFiles:
         found: Any = None if file is None else await self._rows.find_file(file)
         if found is None or found.phase != "ready" or (is_thumb and not found.has_thumb):
             raise NotFound(NOTHING_TO_READ)
-        lifetime_s = self._settings.link_s
+        lifetime_s = LINK_S
         sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
         return Link(await sign(found, lifetime_s), lifetime_s, found)
 

@@ -4,7 +4,7 @@
 
     persist ──► hooks ──► deliver, some concurrently ──► delete
                   ▲          │ failed
-                  └── late ◄─┴─ after attempts_max, or a permanent error ──► dead letters
+                  └── late ◄─┴─ after ATTEMPTS_MAX, or a permanent error ──► dead letters
 
 One worker, the lease holder, delivers the events of a partition. It may crash at any point: an
 event is deleted after its delivery, so it may arrive twice, with the same id. Events of one chat
@@ -24,7 +24,7 @@ import structlog
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import HookEvents, WaitingEvent
+from chatserver.features.webhooks.hot import PENDING_MAX, HookEvents, WaitingEvent
 from chatserver.hot.bus import rpc
 from chatserver.hot.leases import Lease
 from chatserver.protocol import webhook_messages as messages
@@ -34,6 +34,11 @@ from workers.partitions import run_partitions
 from workers.rpc import RpcWorker
 
 log = structlog.get_logger()
+
+ATTEMPTS_MAX = 12  # then an event is a dead letter
+BACKOFF_S = 2.0  # first pause; each next one doubles
+BACKOFF_S_MAX = 3600.0
+IN_FLIGHT_MAX = 16  # concurrent event requests per partition
 
 ASKED_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
@@ -78,7 +83,7 @@ class EventPublisher:
     def __init__(self, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
         settings = parts.settings.webhooks
         self._settings = settings
-        self._events = HookEvents(parts.hot, partition, settings.pending_max)
+        self._events = HookEvents(parts.hot, partition, PENDING_MAX)
         self._lease = Lease(parts.hot, partition, "webhooks", owner, LEASE_S, parts.clock)
         self._webhook = Webhook(
             parts.outbound,
@@ -108,14 +113,14 @@ class EventPublisher:
         waiting = await self._events.list_waiting(1 if self._pause_s else BATCH_MAX)
         if not waiting:
             return POLL_S
-        lanes = split_lanes(waiting, self._settings.in_flight_max)
+        lanes = split_lanes(waiting, IN_FLIGHT_MAX)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._tell_lane(lane)) for lane in lanes]
         if any(task.result() for task in tasks):
             self._pause_s = 0.0
             return 0.0
-        pause_s = max(2 * self._pause_s, self._settings.backoff_s)
-        self._pause_s = min(pause_s, PAUSE_S_MAX, self._settings.backoff_s_max)
+        pause_s = max(2 * self._pause_s, BACKOFF_S)
+        self._pause_s = min(pause_s, PAUSE_S_MAX, BACKOFF_S_MAX)
         log.warning("webhooks.down", waits_s=round(self._pause_s, 1))
         return jittered(self._pause_s)
 
@@ -158,11 +163,11 @@ class EventPublisher:
 
     async def _fail(self, waiting: WaitingEvent, why: str) -> None:
         metrics.HOOK_EVENTS.labels("failed").inc()
-        if waiting.attempts + 1 >= self._settings.attempts_max:
+        if waiting.attempts + 1 >= ATTEMPTS_MAX:
             log.error("webhooks.given_up", why=why, attempts=waiting.attempts + 1)
             await self._events.give_up(waiting, why)
             return
-        wait_s = min(self._settings.backoff_s * 2**waiting.attempts, self._settings.backoff_s_max)
+        wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)
         due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
         await self._events.postpone(waiting, due_ms)
 

@@ -37,7 +37,7 @@ from chatserver.gateway.session.session import Session
 from chatserver.gateway.session.session_auth import SessionAuth, close_code_of
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_state import Stage
-from chatserver.gateway.session.welcome import find_start, make_welcome
+from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX, find_start, make_welcome
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
 from chatserver.protocol import codec, frames
@@ -47,6 +47,9 @@ from chatserver.protocol.request_costs import cost_of_frame
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
+
+HELLO_TIMEOUT_S = 10.0  # a connection without hello is closed
+HELD_TIMEOUT_S = 5.0  # a frame that waits for a snapshot is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32
 EARLY_FRAMES_MAX = 64
@@ -84,7 +87,7 @@ class CommandHandler:
         self._others_allowed: Allowance
         self._memory_allowed: Allowance
         session.on_live = self._go_on
-        connection.start_deadline(desk.settings.hello_timeout_s, self._no_hello)
+        connection.start_deadline(HELLO_TIMEOUT_S, self._no_hello)
 
     # from the connection
 
@@ -138,11 +141,11 @@ class CommandHandler:
         """Hold a frame until the session is live and no longer held."""
         if number is None:
             number = self._order.next_number()
-        if len(self._early) < EARLY_FRAMES_MAX + self._desk.settings.sends_in_flight_max:
+        if len(self._early) < EARLY_FRAMES_MAX + SENDS_IN_FLIGHT_MAX:
             loop = asyncio.get_running_loop()
             self._early.append((loop.time(), number, payload))
             if self._held_timer is None:
-                wait_s = self._desk.settings.held_timeout_s
+                wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._life.stage is LIVE:
             why = "wait for answers before sending more"
@@ -156,7 +159,7 @@ class CommandHandler:
         self._held_timer = None
         if self._life.stage is Stage.OVER or not self._early:
             return
-        loop, wait_s = asyncio.get_running_loop(), self._desk.settings.held_timeout_s
+        loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._life.is_welcomed:  # before that, only `hello` gets a response
             kept: collections.deque[tuple[float, int, bytes]] = collections.deque()
             for since, number, payload in self._early:
@@ -419,9 +422,9 @@ class CommandHandler:
         is_looked_up: bool = False,
         number: int | None = None,
     ) -> None:
-        if self._life.sending >= self._desk.settings.sends_in_flight_max:
+        if self._life.sending >= SENDS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("sends_in_flight").inc()
-            why = f"at most {self._desk.settings.sends_in_flight_max} sends may wait for an ack"
+            why = f"at most {SENDS_IN_FLIGHT_MAX} sends may wait for an ack"
             self._refuse_send(frame, number, RateLimited(why, retry_after_ms=100))
             return
         if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):

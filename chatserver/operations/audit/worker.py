@@ -43,6 +43,10 @@ from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
+LEASE_S = 60.0
+CONFIRM_S = 1.0  # a finding is checked again after this time
+ORPHAN_AGE_S = 3600  # a younger object without an item may be in progress
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audit:
@@ -102,12 +106,11 @@ def make_audit(
     aged = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
     # A cache of one byte never hits: each object is read from the bucket.
     objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
-    audit = settings.audit
     return Audit(
         settings,
         paced,
-        Auditor(ChatLog(hot), aged, manifests, objects, audit.confirm_s),
-        ObjectAuditor(store, manifests, audit.orphan_age_s, audit.confirm_s, clock),
+        Auditor(ChatLog(hot), aged, manifests, objects, CONFIRM_S),
+        ObjectAuditor(store, manifests, ORPHAN_AGE_S, CONFIRM_S, clock),
     )
 
 
@@ -120,9 +123,7 @@ class AuditWorker:
         self._settings = parts.settings.audit
         self._partition = partition
         self._notes = AuditNotes(parts.hot)
-        self._lease = Lease(
-            parts.hot, partition, "audit", owner, self._settings.lease_s, parts.clock
-        )
+        self._lease = Lease(parts.hot, partition, "audit", owner, LEASE_S, parts.clock)
 
     async def run(self) -> None:
         """Audit repeatedly until cancelled.

@@ -8,8 +8,8 @@ A gateway makes no outbound requests. It reads the copy, and asks `workers.rpc` 
 old or a token names a key that is not in it. The URL comes from the settings; no part of a token is
 used in it.
 
-Keys are fetched every `auth.jwks_ttl_s`, sooner if a token names a new key, and at most once per
-`auth.jwks_refetch_s` over all processes: many invented key names do not cause many requests. While
+Keys are fetched every `JWKS_TTL_S`, sooner if a token names a new key, and at most once per
+`JWKS_REFETCH_S` over all processes: many invented key names do not cause many requests. While
 the URL does not respond, the last keys stay in use for up to a day.
 """
 
@@ -27,6 +27,9 @@ from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, CorruptData, Unavailable
 
 log = structlog.get_logger()
+
+JWKS_TTL_S = 300
+JWKS_REFETCH_S = 10  # shortest time between two fetches, over all processes
 
 STALE_S = 86_400
 
@@ -79,7 +82,7 @@ class KeyFetcher:
         """
         url = self._settings.host_jwks_url
         assert url is not None
-        if await self._copies.claim_fetch(self._settings.jwks_refetch_s):
+        if await self._copies.claim_fetch(JWKS_REFETCH_S):
             try:
                 body = await self._fetch(url)
                 self._check(body)
@@ -126,7 +129,7 @@ class KeyRing:
             return False
         if self._asking is None:
             now = self._clock.monotonic()
-            if now - self._asked_at < self._settings.jwks_refetch_s:
+            if now - self._asked_at < JWKS_REFETCH_S:
                 return False
             self._asked_at = now
             self._asking = asyncio.create_task(self._look(is_urgent=True), name="host-keys-look")
@@ -138,13 +141,13 @@ class KeyRing:
 
     async def _look(self, *, is_urgent: bool) -> bool:
         """Activate newer keys; return True if they differ from the previous ones."""
-        settings, before = self._settings, self._body
+        before = self._body
         try:
             copy = await self._copies.find()
             age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
-            if copy is not None and copy.body != before and age_s < settings.jwks_ttl_s:
+            if copy is not None and copy.body != before and age_s < JWKS_TTL_S:
                 self._take(copy.body)  # another process has fetched them already
-            elif is_urgent or age_s >= settings.jwks_ttl_s:
+            elif is_urgent or age_s >= JWKS_TTL_S:
                 self._take(await self._get())
             elif copy is not None:
                 self._take(copy.body)
@@ -173,4 +176,4 @@ class KeyRing:
         while True:
             found = await self._look(is_urgent=False)
             soon = self._body is None and not found
-            await asyncio.sleep(jittered(1.0 if soon else self._settings.jwks_ttl_s / 2, 0.8))
+            await asyncio.sleep(jittered(1.0 if soon else JWKS_TTL_S / 2, 0.8))

@@ -17,6 +17,7 @@ from chatserver.domain.invitations import Invitation, ListedKind, Policy
 from chatserver.errors import BadRequest, NotFound, RateLimited, TooLarge
 from chatserver.protocol import codec, frames
 
+PENDING_MAX = 100  # invitations of one user; the oldest makes room
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # pending and declined ones of one inviter, per invited user
 AT_ONCE_MAX = 16  # users invited concurrently by one request
@@ -203,7 +204,7 @@ class Invitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined one is not sent again before it
             expires.
-            Bounded: `FROM_ONE_MAX` per inviter and user. Of `chats.invitations_max` pending ones of
+            Bounded: `FROM_ONE_MAX` per inviter and user. Of `PENDING_MAX` pending ones of
             a user, the oldest is replaced.
 
         Raises:

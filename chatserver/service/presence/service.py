@@ -29,6 +29,7 @@ from chatserver.errors import ChatError
 
 log = structlog.get_logger()
 
+LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
 IDLE_LOOKS = 8  # idle checks within `away_after_s`
 LOOK_CHUNK = 500
@@ -124,7 +125,7 @@ class UserPresence:
     async def run(self) -> None:
         """Publish changes until cancelled."""
         look_s = self._settings.away_after_s / IDLE_LOOKS
-        resay_s = self._settings.last_seen_ttl_s / RESAY_SHARE
+        resay_s = LAST_SEEN_TTL_S / RESAY_SHARE
         looked_at = resaid_at = self._clock.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):

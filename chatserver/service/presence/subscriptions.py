@@ -24,6 +24,7 @@ from chatserver.protocol import codec, frames
 
 log = structlog.get_logger()
 
+SUBSCRIBED_USERS_MAX = 500  # of one session
 TELL_INTERVAL_S = 1.0
 SHARED_CHATS_MAX = 100  # newest groups of a subscriber that are searched for a user
 _DIRECT = ChatId("")  # a direct chat never gets other members

@@ -204,10 +204,11 @@ async def test_screen_without_an_answer_follows_the_policy() -> None:
         await closed.screen(question())
 
 
+@pytest.mark.constants({"chatserver.features.webhooks.before_send.BREAKER_FAILURES": 3})
 async def test_screen_after_failures_in_a_row_asks_nobody_for_a_while() -> None:
     """A dead hook costs its deadline a few times, not with each message."""
     hook, clock = Dead(), Clock()
-    screening = Screening(hook, References(), Webhooks(breaker_failures=3, breaker_s=10), clock)
+    screening = Screening(hook, References(), Webhooks(), clock)
 
     for _ in range(10):
         await screening.screen(question())
