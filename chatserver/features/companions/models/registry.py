@@ -46,7 +46,7 @@ class Providers:
                 try:
                     from chatserver.features.companions.models.openai_api import OpenAiApi
                 except ImportError as exc:
-                    raise ConfigError([f"openai: {exc}: install chatserver[ai]"]) from exc
+                    raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
                 api = OpenAiApi(self._settings)
                 self._stack.push_async_callback(api.close)
                 return api
