@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
 
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings, check_secret
@@ -43,13 +42,14 @@ from chatserver.hot.users.revocations import Revocations
 from chatserver.hot.users.session_directory import Sessions
 from chatserver.service.access.authentication import TokenAuthentication
 from chatserver.service.access.host_keyring import KeyRing
-from chatserver.service.chats.service import Chats, DeviceNotifier
+from chatserver.service.chats.service import Chats
 from chatserver.service.history.large_chat_log import ChannelLog
 from chatserver.service.history.service import History
 from chatserver.service.history.sync import Sync
 from chatserver.service.history.views import Views
 from chatserver.service.messaging.amendments import MessageAmendments
-from chatserver.service.messaging.service import Messaging, Pushes
+from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.service import Messaging
 from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
 from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 
@@ -86,16 +86,12 @@ class GatewayContainer:
     asking: CompanionRequests
 
 
-class AnyRouter(Pushes, DeviceNotifier, Protocol):
-    """Delivers events and signals to devices."""
-
-
 @contextlib.asynccontextmanager
 async def open_gateway_parts(
     settings: Settings,
     gateway: GatewayId,
     clock: Clock,
-    make_router: Callable[[MailboxWriter, WarmCalls], AnyRouter],
+    make_router: Callable[[MailboxWriter, WarmCalls], DeviceNotifier],
 ) -> AsyncIterator[GatewayContainer]:
     """Connect a gateway to Redis and create its use cases.
 
@@ -125,22 +121,28 @@ async def open_gateway_parts(
         messaging = make_messaging(
             screening,
             BEFORE_SEND_IN_FLIGHT_MAX,
-            PartitionedCommit(hot, gateway),
-            audiences,
-            inboxes,
-            UndeliveredChats(hot, postman),
-            router,
-            watchers,
-            settings.gateway.expires_s_max,
-            clock,
-            body,
-            charge,
+            commits=PartitionedCommit(hot, gateway),
+            audiences=audiences,
+            inboxes=inboxes,
+            undelivered=UndeliveredChats(hot, postman),
+            devices=router,
+            large_chats=watchers,
+            expires_s_max=settings.gateway.expires_s_max,
+            clock=clock,
+            body_bounds=body,
+            charge=charge,
         )
         keep_s = LAST_SEEN_TTL_S
         seen = PresenceStates(hot, gateway, settings.gateway.online_ttl_s, keep_s)
         sessions_max = settings.gateway.sessions_per_user_max
         tokens = Tokens(settings.auth, clock)
-        host_keys = KeyRing(settings.auth, KeySets(hot), warm.load_keys, tokens.use_key_set, clock)
+        host_keys = KeyRing(
+            settings=settings.auth,
+            cache=KeySets(hot),
+            fetch=warm.load_keys,
+            activate=tokens.use_key_set,
+            clock=clock,
+        )
         yield GatewayContainer(
             hot=hot,
             entrance=TokenAuthentication(
@@ -149,17 +151,17 @@ async def open_gateway_parts(
             host_keys=host_keys,
             messaging=messaging,
             amending=MessageAmendments(
-                Amendments(hot, gateway),
-                hidden,
-                audiences,
-                log,
-                warm,
-                messaging,
-                inboxes,
-                router,
-                body,
-                charge,
-                members,
+                commits=Amendments(hot, gateway),
+                hidden=hidden,
+                audiences=audiences,
+                log=log,
+                warm=warm,
+                messaging=messaging,
+                inboxes=inboxes,
+                devices=router,
+                body_bounds=body,
+                charge=charge,
+                members=members,
             ),
             chats=Chats(
                 inboxes,

@@ -13,14 +13,13 @@ The worker also completes membership changes of dead processes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import structlog
 
-from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
+from chatserver.domain.ids import ChatId, GatewayId, Seq
 from chatserver.domain.inboxes import Delivery
 from chatserver.errors import ChatError, NotFound
-from chatserver.hot.bus.mailbox import Nudge, Publish
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
 from chatserver.hot.chats.eviction import Eviction
 from chatserver.hot.chats.large_chats import LargeChatSubscriptions
 from chatserver.hot.leases import Lease
@@ -49,6 +48,7 @@ class RepairWorker:
         self._partition = partition
         self._eviction = Eviction(parts.hot)
         self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
+        self._devices = RemoteDelivery(parts.postman, GatewayId("-"))
         self._lease = Lease(parts.hot, partition, "repair", owner, LEASE_S, parts.clock)
         self._slots = asyncio.Semaphore(CHATS_AT_ONCE)
 
@@ -153,17 +153,17 @@ class RepairWorker:
             await self._parts.turnover.finish(chat)
             return
         if audience.is_large:
-            for gateway in await self._watchers.list_gateways(chat):
-                self._parts.postman.post(gateway, Publish(chat, "", audience.top, b""))
+            gateways = await self._watchers.list_gateways(chat)
+            self._devices.nudge_channel(chat, audience.top, gateways)
             await self._settle(chat, audience.top)
             return
         deliveries = [
             Delivery(user, chat, max(after, audience.done), audience.top, audience.epoch)
             for user, after in audience.users.items()
         ]
-        await list_with_first_message(self._parts.inboxes, audience, self._nudge)
+        await list_with_first_message(self._parts.inboxes, audience, self._devices)
         for place in await self._parts.inboxes.deliver(deliveries):
-            self._nudge(place.user, place.seq, place.gateways)
+            self._devices.nudge(place.user, place.seq, place.gateways)
         await self._settle(chat, audience.top)
 
     async def _settle(self, chat: ChatId, upto: Seq) -> None:
@@ -172,10 +172,6 @@ class RepairWorker:
         await self._parts.settling.settle([(chat, upto)])
         metrics.REPAIRED.inc()
         log.info("repair.delivered", chat=chat, upto=upto)
-
-    def _nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        for gateway in gateways:
-            self._parts.postman.post(gateway, Nudge(user, seq))
 
 
 async def run_repair(parts: WorkerContainer, owner: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from chatserver.auth import api_keys as craft
 from chatserver.auth.device_tokens import DeviceTokens
 from chatserver.auth.host_keys import parse_jwks
 from chatserver.auth.passwords import Passwords
@@ -29,11 +28,11 @@ from chatserver.hot.users.login_attempts import LoginAttempts
 from chatserver.hot.users.revocations import Revocations, SessionEnder
 from chatserver.outbound.document_fetch import fetch_document
 from chatserver.outbound.http_client import Outbound
-from chatserver.service.access.api_keys import ApiKeys, KeyCodec
+from chatserver.service.access.api_keys import ApiKeys
 from chatserver.service.access.authentication import TokenAuthentication
 from chatserver.service.access.host_keyring import KeyFetcher, KeyRing
 from chatserver.service.access.revocation import Revoking
-from chatserver.warm.api_keys import KeyRow, KeyRows
+from chatserver.warm.api_keys import KeyRows
 from chatserver.warm.dynamo.client import DynamoClient
 
 
@@ -69,16 +68,29 @@ def make_people(
     rows, key_sets = AccountRows(dynamodb.for_feature("accounts"), settings.warm), KeySets(hot)
     revocations = Revocations(hot, auth.token_s_max)
     pushes = PushSubscriptions(dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX)
-    revoking = Revoking(rows, revocations, SessionEnder(hot, postman), auth, clock, pushes)
+    revoking = Revoking(
+        accounts=rows,
+        revocations=revocations,
+        session_ender=SessionEnder(hot, postman),
+        settings=auth,
+        clock=clock,
+        push_devices=pushes,
+    )
     tokens = Tokens(auth, clock)
     fetcher = KeyFetcher(
-        auth,
-        key_sets,
-        functools.partial(fetch_document, outbound),
-        functools.partial(parse_jwks, algorithm=auth.host_algorithm),
-        clock,
+        settings=auth,
+        cache=key_sets,
+        fetch=functools.partial(fetch_document, outbound),
+        check=functools.partial(parse_jwks, algorithm=auth.host_algorithm),
+        clock=clock,
     )
-    host_keys = KeyRing(auth, key_sets, fetcher.get, tokens.use_key_set, clock)
+    host_keys = KeyRing(
+        settings=auth,
+        cache=key_sets,
+        fetch=fetcher.get,
+        activate=tokens.use_key_set,
+        clock=clock,
+    )
     logins = Logins(rows, tokens, RefreshTokens(auth), parse_refresh_token, revoking, auth, clock)
     # Otherwise anyone could register the name of an admin who has no account yet.
     reserved = frozenset({*settings.api.demo_users, SYSTEM_USER, *auth.admins})
@@ -107,13 +119,4 @@ def make_people(
 
 def make_api_keys(dynamodb: DynamoClient, settings: Settings, clock: Clock) -> ApiKeys:
     """Return the use cases of API keys; the command line uses them too."""
-    how = KeyCodec(
-        scopes=craft.SCOPES,
-        parse=craft.parse_key,
-        new_secret=craft.new_secret,
-        digest_of=craft.digest_of,
-        is_secret=craft.is_secret,
-        format=craft.format_key,
-        make_row=KeyRow,
-    )
-    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), how, clock)
+    return ApiKeys(KeyRows(dynamodb.for_feature("accounts"), settings.warm), clock)

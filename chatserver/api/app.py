@@ -187,7 +187,7 @@ async def _run_api(settings: Settings, clock: Clock) -> None:
                 asyncio.create_task(figures.run(), name="figures"),
                 asyncio.create_task(watch_loop_lag(clock), name="loop-lag"),
                 asyncio.create_task(parts.limits.run(), name="limits"),
-                asyncio.create_task(parts.stored.watch(parts.log), name="stored"),
+                asyncio.create_task(parts.stored.run(parts.log), name="stored"),
             ]
             try:
                 await _Server(_uvicorn_config(app, api)).serve(sockets=[listener])

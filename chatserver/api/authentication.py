@@ -66,7 +66,7 @@ class Authentication:
         if token.startswith(KEY_PREFIX):
             row = await self._keys.authenticate(token)
             return Principal("key", None, row.scopes, key=row.key)
-        claims = await self._entrance.admit(token)
+        claims = await self._entrance.authenticate(token)
         if not await self._boxes.is_known(claims.user):
             # A valid token is sufficient: the first request creates the account.
             await self._loader.load_user(claims.user)

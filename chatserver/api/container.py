@@ -111,7 +111,7 @@ from chatserver.warm.messages.store import MessageRepository
 from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.active_version import watch_schema
 
-STORED_LOOK_S = 0.1  # polling interval: the API has no mailbox
+STORED_POLL_S = 0.1  # polling interval: the API has no mailbox
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -278,48 +278,51 @@ def _put_together(
     )
     members = MemberCheck(hot, audiences, memberships)
     views = Views(log, hidden, members)
-    former = FormerMembers(memberships, log, older, hidden, clock)
+    former = FormerMembers(
+        memberships=memberships, log=log, older=older, hidden=hidden, clock=clock
+    )
     turnover = MembershipPropagation(
-        memberships,
-        hot_membership,
-        inboxes,
-        audiences,
-        settling,
-        opener.load_chat,
-        poster,
-        watchers,
-        former,
+        memberships=memberships,
+        hot_membership=hot_membership,
+        inboxes=inboxes,
+        audiences=audiences,
+        undelivered=settling,
+        load_chat=opener.load_chat,
+        devices=poster,
+        large_chats=watchers,
+        former_members=former,
     )
     body, pages = settings.chats.body_bounds, settings.chats.page_bounds
     screening = _make_screening(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
         screening,
         BEFORE_SEND_IN_FLIGHT_MAX,
-        PartitionedCommit(hot, me),
-        audiences,
-        inboxes,
-        settling,
-        poster,
-        watchers,
-        settings.gateway.expires_s_max,
-        clock,
-        body,
-        charge,
+        commits=PartitionedCommit(hot, me),
+        audiences=audiences,
+        inboxes=inboxes,
+        undelivered=settling,
+        devices=poster,
+        large_chats=watchers,
+        expires_s_max=settings.gateway.expires_s_max,
+        clock=clock,
+        body_bounds=body,
+        charge=charge,
     )
     membership = Membership(
-        memberships,
-        hot_membership,
-        turnover,
-        *bounds,
-        apart=apart,
-        clock=clock,
+        memberships=memberships,
+        hot_membership=hot_membership,
+        propagation=turnover,
+        former_members=former,
+        members_max=GROUP_MEMBERS_MAX,
+        fanout_members_max=settings.chats.fanout_members_max,
+        block_policy=apart,
         invitations=invitations,
-        former=former,
+        clock=clock,
     )
     history = History(log, older, members, clock, views, pages)
     seen = PresenceStates(hot, me, online_ttl_s, LAST_SEEN_TTL_S)
-    stored = StoredWaits(STORED_TIMEOUT_S, STORED_LOOK_S)
-    hot.on_epoch.append(stored.give_up_all)
+    stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
+    hot.on_epoch.append(stored.expire_all)
     return ApiContainer(
         settings=settings,
         clock=clock,
@@ -348,17 +351,17 @@ def _put_together(
         arrivals=UserLoader(inboxes, opener, directory),
         messaging=messaging,
         amending=MessageAmendments(
-            Amendments(hot, me),
-            hidden,
-            audiences,
-            log,
-            opener,
-            messaging,
-            inboxes,
-            poster,
-            body,
-            charge,
-            members,
+            commits=Amendments(hot, me),
+            hidden=hidden,
+            audiences=audiences,
+            log=log,
+            warm=opener,
+            messaging=messaging,
+            inboxes=inboxes,
+            devices=poster,
+            body_bounds=body,
+            charge=charge,
+            members=members,
         ),
         chats=Chats(
             inboxes,
@@ -392,29 +395,29 @@ def _put_together(
         membership=membership,
         holds=holds,
         keeping=Retention(
-            holds,
-            directory,
-            memberships,
-            hot_membership,
-            turnover,
-            inboxes,
-            poster,
-            membership.change,
-            clock,
+            holds=holds,
+            directory=directory,
+            memberships=memberships,
+            hot_membership=hot_membership,
+            propagation=turnover,
+            membership=membership,
+            inboxes=inboxes,
+            devices=poster,
+            clock=clock,
         ),
         moderation=Moderation(
-            rows,
-            directory,
-            memberships,
-            hot_membership,
-            turnover,
-            blocks,
-            members,
-            inboxes,
-            poster,
-            HookFeed(hot, settings.webhooks).feed,
-            clock,
-            graph,
+            rows=rows,
+            directory=directory,
+            memberships=memberships,
+            hot_membership=hot_membership,
+            propagation=turnover,
+            blocks=blocks,
+            members=members,
+            inboxes=inboxes,
+            devices=poster,
+            publish_event=HookFeed(hot, settings.webhooks).feed,
+            clock=clock,
+            follows=graph,
         ),
         companions=talks.companions,
         companion_sessions=CompanionSessions(

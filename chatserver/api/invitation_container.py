@@ -32,12 +32,12 @@ def make_invitations(
     """Return the invitation use cases. `open_chat` loads a chat into Redis."""
     return Invitations(
         rows=InvitationRows(dynamodb.for_feature("membership"), settings.warm),
-        graph=SocialGraph(dynamodb.for_feature("social"), settings.warm),
-        directs=DirectChats(hot, open_chat, directory.find_existing),
-        rooms=GroupQuotas(hot),
+        follows=SocialGraph(dynamodb.for_feature("social"), settings.warm),
+        direct_chats=DirectChats(hot, open_chat, directory.find_existing),
+        quotas=GroupQuotas(hot),
         contacts=Contacts(hot, settings.chats.new_contacts_per_day),
-        devices=Inboxes(hot),
-        signals=RemoteDelivery(MailboxWriter(hot), GatewayId("-")),
+        inboxes=Inboxes(hot),
+        devices=RemoteDelivery(MailboxWriter(hot), GatewayId("-")),
         policy=settings.chats.invitations,
         pending_max=PENDING_MAX,
         chats_max=settings.chats.per_user_max,

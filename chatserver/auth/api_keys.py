@@ -36,7 +36,7 @@ SCOPES: Final = {
     "broadcast": "send one message to many users",
     "act_as": "do anything a user may, on behalf of that user",
 }
-REFUSED = "API key: does not hold"
+REFUSED = "API key is invalid or revoked"
 _KEY = re.compile(r"ck_([0-9a-z]{26})_([A-Za-z0-9_-]{43})")
 
 

@@ -74,7 +74,7 @@ class Audience:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Draft:
+class PendingDraft:
     """A message that is being committed to its chat."""
 
     chat: ChatId
@@ -108,10 +108,10 @@ class InboxPositions(NamedTuple):
 class OnAnswer(Protocol):
     """Session callbacks for the outcome of a draft: exactly one call."""
 
-    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """The message was committed at `seq`."""
 
-    def refused(self, draft: Draft, error: ChatError) -> None:
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
         """The message was not committed; with `Unavailable` the outcome is unknown."""
 
 
@@ -120,7 +120,7 @@ class CommitListener(Protocol):
 
     def committed(
         self,
-        draft: Draft,
+        draft: PendingDraft,
         seq: Seq,
         ts: Ts,
         epoch: Epoch,
@@ -130,23 +130,23 @@ class CommitListener(Protocol):
         """Committed and appended to every inbox, at `places`."""
 
     def published(
-        self, draft: Draft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
+        self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
         """Committed to the log of a large chat; `gateways`: others with sessions of it, or 0."""
 
-    def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
+    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         """Committed, but not delivered to the inboxes."""
 
-    def known(self, draft: Draft, place: bytes) -> None:
+    def known(self, draft: PendingDraft, place: bytes) -> None:
         """The reference was used before; for `place`, see `parse_place`."""
 
-    def chat_closed(self, draft: Draft) -> None:
+    def chat_closed(self, draft: PendingDraft) -> None:
         """The chat has to be loaded first."""
 
-    def not_member(self, draft: Draft) -> None:
+    def not_member(self, draft: PendingDraft) -> None:
         """The sender is not a member."""
 
-    def failed(self, draft: Draft, error: ChatError) -> None:
+    def failed(self, draft: PendingDraft, error: ChatError) -> None:
         """Not committed, or the outcome is unknown (`Unavailable`)."""
 
 

@@ -25,7 +25,7 @@ from chatserver.domain.ids import (
     new_id,
 )
 from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
-from chatserver.domain.messages import Draft
+from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -74,7 +74,7 @@ class Nobody:
         """Count a committed message."""
         self.acked_count += 1
 
-    def refused(self, draft: Draft, error: ChatError) -> None:
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Fail: a measurement with refused requests is none."""
         raise AssertionError(error)
 
@@ -104,23 +104,23 @@ class Day:
         postman, log, warm = MailboxWriter(hot), ChatLog(hot), self
         self.nobody = nobody
         self.messaging = Messaging(
-            PartitionedCommit(hot, GATEWAY),
-            self.audiences,
-            self.inboxes,
-            UndeliveredChats(hot, postman),
-            nobody,
-            nobody,
+            commits=PartitionedCommit(hot, GATEWAY),
+            audiences=self.audiences,
+            inboxes=self.inboxes,
+            undelivered=UndeliveredChats(hot, postman),
+            devices=nobody,
+            large_chats=nobody,
             charge=self._charge,
         )
         self.amending = MessageAmendments(
-            Amendments(hot, GATEWAY),
-            Hidden(hot),
-            self.audiences,
-            log,
-            warm,  # type: ignore[arg-type]  # every message is in Redis
-            self.messaging,
-            self.inboxes,
-            nobody,
+            commits=Amendments(hot, GATEWAY),
+            hidden=Hidden(hot),
+            audiences=self.audiences,
+            log=log,
+            warm=warm,  # type: ignore[arg-type]  # every message is in Redis
+            messaging=self.messaging,
+            inboxes=self.inboxes,
+            devices=nobody,
             charge=self._charge,
         )
         self.chats = Chats(
@@ -198,7 +198,7 @@ class Day:
             frame = frames.Send(1, chat, new_id() + LONG_REF, body, **more)
             if sender == HOSTILE:
                 self.charged += cost_of_send(frame, len(msgspec.json.encode(frame)))
-            self.messaging.send(sender, frame, self.nobody)
+            self.messaging.submit(sender, frame, self.nobody)
         await eventually(lambda: self.nobody.acked_count >= wanted, 30)
         await self.persist()
 

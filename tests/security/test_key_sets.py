@@ -42,7 +42,13 @@ class Door:
         self, hot: HotClient, auth: config.Auth, get: Callable[[], Awaitable[bytes]]
     ) -> None:
         tokens = Tokens(auth, SystemClock())
-        self.ring = KeyRing(auth, KeySets(hot), get, tokens.use_key_set, SystemClock())
+        self.ring = KeyRing(
+            settings=auth,
+            cache=KeySets(hot),
+            fetch=get,
+            activate=tokens.use_key_set,
+            clock=SystemClock(),
+        )
         self.entrance = TokenAuthentication(tokens, Revocations(hot, auth.token_s_max), self.ring)
 
 
@@ -65,11 +71,11 @@ async def open_fetcher(
     """What may call outside, as `workers.rpc` and the API have it."""
     async with open_outbound(config.Outbound(allow_private=[allowed])) as outbound:
         yield KeyFetcher(
-            auth,
-            KeySets(hot),
-            functools.partial(fetch_document, outbound),
-            functools.partial(parse_jwks, algorithm="EdDSA"),
-            SystemClock(),
+            settings=auth,
+            cache=KeySets(hot),
+            fetch=functools.partial(fetch_document, outbound),
+            check=functools.partial(parse_jwks, algorithm="EdDSA"),
+            clock=SystemClock(),
         )
 
 
@@ -86,10 +92,10 @@ async def test_key_that_is_rotated_in_is_found_and_made_up_names_cost_nothing(
     ):
         door, began = Door(hot, auth, fetcher.get), time.monotonic()
 
-        assert (await door.entrance.admit(signed(ED, "EdDSA", None, kid="k1"))).user == "zoe"
+        assert (await door.entrance.authenticate(signed(ED, "EdDSA", None, kid="k1"))).user == "zoe"
         for number in range(50):
             with pytest.raises(Unauthenticated):
-                await door.entrance.admit(signed(ED, "EdDSA", None, kid=f"made-up-{number}"))
+                await door.entrance.authenticate(signed(ED, "EdDSA", None, kid=f"made-up-{number}"))
 
         # One for each second that it took, and one for the key that there is.
         assert key_server.count <= 2 + (time.monotonic() - began)
@@ -114,8 +120,8 @@ async def test_gateway_takes_keys_that_others_fetched(
 
         first, second = Door(hot, auth, ask_worker), Door(hot, auth, ask_worker)
         token = signed(ED, "EdDSA", None, kid="k1")
-        assert (await first.entrance.admit(token)).user == "zoe"
-        assert (await second.entrance.admit(token)).user == "zoe"
+        assert (await first.entrance.authenticate(token)).user == "zoe"
+        assert (await second.entrance.authenticate(token)).user == "zoe"
 
         assert (asked, key_server.count) == (1, 1)
 

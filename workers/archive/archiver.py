@@ -42,7 +42,7 @@ from chatserver.protocol import codec
 from chatserver.protocol.entry_rules import tombstone_of
 from chatserver.protocol.frames import Message
 from chatserver.service.history.cold_log import lay_over
-from chatserver.service.messaging.message_erasure import has_words
+from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, tracer
@@ -291,7 +291,7 @@ class Archiver:
             segment = orphan
         await self._objects.put(segment, data)
         failpoint("archive.after_object")
-        speakers = {entry.sender for entry in entries if has_words(entry)}
+        speakers = {entry.sender for entry in entries if has_text(entry)}
         await self._manifests.note_trails(speakers, segment.chat, segment.first)
         failpoint("archive.before_commit")
         await self._manifests.commit(segment, replaced, top)

@@ -28,7 +28,7 @@ from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.chats.backlog import Backlog, CommittedMessage
 from chatserver.hot.leases import Lease
 from chatserver.service.messaging.direct_chats import list_for_users
-from chatserver.service.messaging.message_erasure import has_words
+from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Id, tracer
 from chatserver.warm.chats.directory import Mark
@@ -122,7 +122,7 @@ class Writer:
         }
         held = {chat for chat in risky if await self._parts.holds.is_held(chat)}
         if held:
-            kept = [each for each in entries if each.chat in held and has_words(each)]
+            kept = [each for each in entries if each.chat in held and has_text(each)]
             await self._parts.holds.keep(kept)
 
     async def _write_changes(self, folded: BatchEffects) -> None:
@@ -157,7 +157,7 @@ class Writer:
                 await self._write_one("direct chat", put)
                 again = functools.partial(self._list_direct_once, message.chat, message.sender)
                 await self._write_one("direct chat", again)
-                await list_for_users(self._parts.inboxes, work.chat, both, both, poster.nudge)
+                await list_for_users(self._parts.inboxes, work.chat, both, both, poster)
 
     async def _list_direct_once(self, chat: str, user: str) -> None:
         """List a direct chat for a user unless already listed: the read is cheaper than a write."""

@@ -24,7 +24,7 @@ from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.protocol import frames
-from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasting
+from chatserver.service.messaging.broadcasts import USERS_MAX, Broadcasts
 
 DELETERS_MAX = 5
 
@@ -132,7 +132,7 @@ def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:
         chat = await parts.chats.open_direct(system, user, is_host=True)
         await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
 
-    broadcasting = Broadcasting(Jobs(parts.hot, parts.clock), deliver)
+    broadcasting = Broadcasts(Jobs(parts.hot, parts.clock), deliver)
     parts.closers.append(broadcasting.stop)
 
     async def shown(job: str) -> Broadcast:

@@ -78,7 +78,7 @@ def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
         Messages are copied when members delete or edit them, or when they expire. An existing hold
         is not changed.
         """
-        hold = await parts.keeping.hold(ChatId(chat), data.reason, principal.name)
+        hold = await parts.keeping.put_hold(ChatId(chat), data.reason, principal.name)
         return _info(hold)
 
     @get("/v1/admin/chats/{chat:str}/hold", opt={"rule": key("holds")})
@@ -89,7 +89,7 @@ def _holds(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/admin/chats/{chat:str}/hold", status_code=204, opt={"rule": key("holds")})
     async def release_hold(chat: PathId) -> None:
         """End a legal hold; its copies are removed within seconds."""
-        await parts.keeping.release(ChatId(chat))
+        await parts.keeping.release_hold(ChatId(chat))
 
     @get("/v1/admin/chats/{chat:str}/held", opt={"rule": key("holds")})
     async def list_held(

@@ -25,9 +25,8 @@ import structlog
 
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import Ref, Seq, Ts, new_id
+from chatserver.domain.ids import Ref, new_id
 from chatserver.domain.jitter import jittered
-from chatserver.domain.messages import Draft
 from chatserver.domain.text import clean_body
 from chatserver.errors import (
     ChatError,
@@ -58,7 +57,7 @@ from chatserver.hot.chats.membership import HotMembership
 from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.service.history.service import History
-from chatserver.service.messaging.service import Messaging
+from chatserver.service.messaging.service import Draft, Messaging
 from chatserver.telemetry import metrics
 from chatserver.telemetry.failpoints import failpoint
 
@@ -344,11 +343,9 @@ class Responder:
         for left in reversed(range(COMMIT_TRIES_MAX)):
             if not self._is_held():
                 raise LeaseLost("another worker has the lease")
-            answer = _Answer()
             try:
                 async with asyncio.timeout(COMMIT_S_MAX):
-                    self._desk.messaging.send(session.companion, frame, answer, ai=ai)
-                    await answer.future
+                    await self._desk.messaging.send(Draft(session.companion, frame, ai=ai))
             except Conflict:
                 return  # already answered by another worker, with a different text
             except (Forbidden, NotFound) as exc:
@@ -362,23 +359,6 @@ class Responder:
                 wait_s = min(2 * wait_s, 2.0)
             else:
                 return
-
-
-class _Answer:
-    """Resolves a future once with the outcome of a send."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Seq] = asyncio.get_running_loop().create_future()
-
-    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
-        """Set the result: the message was committed at `seq`."""
-        if not self.future.done():
-            self.future.set_result(seq)
-
-    def refused(self, draft: Draft, error: ChatError) -> None:
-        """Set the exception: the message was refused, or the outcome is unknown."""
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 def pace_of(settings: Settings) -> Pace:

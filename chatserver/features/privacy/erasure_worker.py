@@ -32,7 +32,7 @@ from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
 from chatserver.features.social.user_data import SocialData
 from chatserver.protocol import frames
-from chatserver.service.messaging.message_erasure import has_words
+from chatserver.service.messaging.message_erasure import has_text
 from chatserver.telemetry.failpoints import failpoint
 from workers.container import WorkerContainer
 
@@ -142,7 +142,7 @@ class Erasure:
     async def _end_direct(self, chat: ChatId) -> None:
         # Like a block by the user, which nobody can remove after the erasure.
         await self._private.blocks.mark_chat(chat, self._user, is_blocked=True)
-        await self._parts.turnover.restrict(await self._parts.directory.get_chat(chat))
+        await self._parts.turnover.apply_write_policy(await self._parts.directory.get_chat(chat))
         await self._private.rows.strip_membership(chat, self._user)
 
     async def _erase_messages(self) -> list[Done]:
@@ -174,7 +174,7 @@ class Erasure:
             for entry in page:
                 places += entry.kind not in frames.ENTRY_KINDS
                 # An edit is deleted with its message; later passes find edits without one.
-                if not has_words(entry) or (entry.kind == "edit" and number == 0):
+                if not has_text(entry) or (entry.kind == "edit" and number == 0):
                     continue
                 found += 1
                 is_gone = await self._private.eraser.erase(self._user, entry)
@@ -213,7 +213,7 @@ class Erasure:
             sessions += 1
             async for page in iter_answers(self._parts, session):
                 for entry in page:
-                    if has_words(entry):
+                    if has_text(entry):
                         answers += await self._private.eraser.erase(session.companion, entry)
         await wait_until_persisted(self._parts)
         async for session in iter_sessions(self._parts, self._user):

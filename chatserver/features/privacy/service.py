@@ -17,7 +17,7 @@ from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.features.privacy.model import Job, new_job_id
-from chatserver.service.access.revocation import MarkWriter, SessionEnder
+from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class Closing:
     def __init__(
         self,
         rows: AccountRows,
-        marks: MarkWriter,
+        marks: Revocations,
         ender: SessionEnder,
         boxes: Boxes,
         clock: Clock,

@@ -105,7 +105,7 @@ class Queue(Protocol):
 class BlockChecker(Protocol):
     """Block policy between users."""
 
-    async def require_together(self, user: UserId, others: Collection[UserId]) -> None: ...
+    async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None: ...
 
 
 class Files(Protocol):
@@ -438,7 +438,7 @@ class Social:
 
     async def _require_together(self, viewer: UserId, user: UserId) -> None:
         if viewer != user:
-            await self._apart.require_together(viewer, [user])
+            await self._apart.require_unblocked(viewer, [user])
 
     async def _require_user(self, user: UserId) -> None:
         info, _ = await self._rows.profiles.find_profile(user)

@@ -24,7 +24,7 @@ import structlog
 from chatserver.config import Webhooks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
-from chatserver.domain.messages import Draft, OnAnswer
+from chatserver.domain.messages import OnAnswer, PendingDraft
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import ChatError, ClientError, Forbidden, Overloaded, Unavailable
 from chatserver.protocol import frames
@@ -160,23 +160,25 @@ class ScreenedMessaging(Messaging):
         self._lines: dict[tuple[ChatId, UserId], collections.deque[_Waiting]] = {}
         self._in_flight = 0
 
-    def send(
+    def submit(
         self,
         sender: UserId,
         frame: frames.Send,
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment] = (),
-        said: str | None = None,
+        original_body: str | None = None,
         ai: frames.Ai | None = None,
         *,
         is_system: bool = False,
     ) -> None:
-        """Accept a message; see `Messaging.send`, whose guarantees hold.
+        """Accept a message; see `Messaging.submit`.
 
         Messages from a model or from the host application are not checked.
         """
         if ai is not None or is_system:
-            super().send(sender, frame, on_answer, attachments, said, ai, is_system=is_system)
+            super().submit(
+                sender, frame, on_answer, attachments, original_body, ai, is_system=is_system
+            )
             return
         if frame.body or not attachments:
             frame = msgspec.structs.replace(frame, body=parse_body(frame.body, self.body_bounds))
@@ -222,10 +224,10 @@ class ScreenedMessaging(Messaging):
     def _go(self, sender: UserId, waiting: _Waiting) -> None:
         frame, outcome = waiting.frame, waiting.outcome
         if isinstance(outcome, str):
-            said = None if outcome == frame.body else frame.body
+            original = None if outcome == frame.body else frame.body
             changed = msgspec.structs.replace(frame, body=outcome)
             try:
-                super().send(sender, changed, waiting.on_answer, waiting.attachments, said)
+                super().submit(sender, changed, waiting.on_answer, waiting.attachments, original)
             except ChatError as exc:
                 outcome = exc
         if isinstance(outcome, ChatError):
@@ -233,9 +235,9 @@ class ScreenedMessaging(Messaging):
                 log.info("before_send.refused", chat=frame.chat, sender=sender)
             waiting.on_answer.refused(self._stub(sender, frame, waiting.on_answer), outcome)
 
-    def _stub(self, sender: UserId, frame: frames.Send, on_answer: OnAnswer) -> Draft:
+    def _stub(self, sender: UserId, frame: frames.Send, on_answer: OnAnswer) -> PendingDraft:
         """Return a placeholder draft for a message that was refused."""
-        return Draft(
+        return PendingDraft(
             ChatId(frame.chat),
             sender,
             Ref(frame.ref),

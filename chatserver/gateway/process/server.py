@@ -336,7 +336,7 @@ class GatewayServer:
         await self.parts.seen.keep_alive()
         self.parts.hot.on_reload.append(self._compare_soon)
         self.parts.hot.on_epoch += [
-            self.stored.give_up_all,
+            self.stored.expire_all,
             self._router.forget_epoch,
             self.channels.forget_epoch,
         ]
@@ -360,7 +360,7 @@ class GatewayServer:
             asyncio.create_task(self.parts.attendance.run(), name="attendance"),
             asyncio.create_task(self.parts.limits.run(), name="limits"),
             asyncio.create_task(self.parts.host_keys.run(), name="host-keys"),
-            asyncio.create_task(self.stored.watch(self.parts.log), name="stored"),
+            asyncio.create_task(self.stored.run(self.parts.log), name="stored"),
             asyncio.create_task(watch_loop_lag(SystemClock()), name="loop-lag"),
         ]
         log.info("gateway.ready", gateway=self.gateway, port=self.port, pid=os.getpid())

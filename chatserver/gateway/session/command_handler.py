@@ -21,7 +21,7 @@ from chatserver.domain.companion_ids import is_session_chat
 from chatserver.domain.ids import ChatId, DeviceId, Epoch, Seq, Ts, UserId
 from chatserver.domain.inbox_cursors import Coverage
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.messages import Draft
+from chatserver.domain.messages import PendingDraft
 from chatserver.errors import (
     BadRequest,
     Banned,
@@ -362,7 +362,7 @@ class CommandHandler:
         entrance = self._desk.parts.entrance
         try:
             if claims is None:
-                claims = await entrance.admit(frame.token)
+                claims = await entrance.authenticate(frame.token)
             else:
                 # Checked first: a revoked token must not replace the device's current session.
                 await entrance.check(claims)
@@ -431,7 +431,7 @@ class CommandHandler:
             self._look_up(frame, self._order.next_number() if number is None else number)
             return
         try:
-            self._desk.parts.messaging.send(self._session.user, frame, self, files)
+            self._desk.parts.messaging.submit(self._session.user, frame, self, files)
         except ChatError as exc:
             self._count_refused(exc)
             self._refuse_send(frame, number, exc)
@@ -481,7 +481,7 @@ class CommandHandler:
 
         self._desk.spawn(look(), f"look-{self._session.id}", crashed)
 
-    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         """Send the ack of a committed message."""
         if draft.is_stored_wanted:
             self._ack_when_stored(draft, seq, ts, mid, dup=dup)
@@ -497,7 +497,7 @@ class CommandHandler:
         if dup:
             self._session.report_stored({draft.chat: seq})  # the first report may be long past
 
-    def refused(self, draft: Draft, error: ChatError) -> None:
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
         """Send the error of a message that was not committed, or whose outcome is unknown."""
         self._life.sending -= 1
         self._count_refused(error)
@@ -507,7 +507,9 @@ class CommandHandler:
         refused = self._desk.tally.refused
         refused[error.code] = refused.get(error.code, 0) + 1
 
-    def _ack_when_stored(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def _ack_when_stored(
+        self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool
+    ) -> None:
         def on_stored() -> None:
             self._life.sending -= 1
             self._desk.tally.acked += 1

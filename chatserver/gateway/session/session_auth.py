@@ -60,7 +60,7 @@ class SessionAuth:
                 session is unchanged.
             Unavailable: the token cannot be verified now; the session is unchanged.
         """
-        claims = await self._desk.parts.entrance.admit(token)
+        claims = await self._desk.parts.entrance.authenticate(token)
         if claims.user != self._owner.user:
             raise Forbidden("token: is another user's; open another connection")
         before, self._claims = self._claims, claims

@@ -19,8 +19,8 @@ from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
 from chatserver.domain.messages import (
     REF_TTL_S,
     Audience,
-    Draft,
     InboxPositions,
+    PendingDraft,
     format_name,
     reference_key,
 )
@@ -45,7 +45,7 @@ BATCHES_IN_FLIGHT_MAX = 1
 _COMMITTED, _UNDELIVERED, _KNOWN, _NOT_MEMBER, _FULL = 1, 2, 3, 5, 6
 _RESTRAINED, _CHAT_FULL, _NO_TARGET = 7, 8, 9
 
-Submission = tuple[Draft, Audience]
+Submission = tuple[PendingDraft, Audience]
 
 
 class GroupCommit:
@@ -89,7 +89,7 @@ class GroupCommit:
         self._limits = pack(*(str(limit).encode() for limit in limits))
         self._name = pack(b"EVALSHA", self._script.sha.encode())
 
-    def submit(self, draft: Draft, audience: Audience) -> None:
+    def submit(self, draft: PendingDraft, audience: Audience) -> None:
         """Queue a draft for the next call.
 
         Guarantees:
@@ -243,7 +243,7 @@ class GroupCommit:
             self._give_back(chat, submissions)
             return at
         audience = submissions[-1][1]
-        committed: list[tuple[Draft, Seq, Ts]] = []
+        committed: list[tuple[PendingDraft, Seq, Ts]] = []
         for draft, _ in submissions:
             code = reply[at]
             if draft.expires_at is not None and code in (_COMMITTED, _UNDELIVERED):
@@ -284,7 +284,7 @@ class GroupCommit:
                 draft.owner.committed(draft, seq, ts, epoch, audience, places)
         return at
 
-    def _refuse(self, draft: Draft, code: object) -> None:
+    def _refuse(self, draft: PendingDraft, code: object) -> None:
         if code == _NOT_MEMBER:
             draft.owner.not_member(draft)
         elif code == _FULL:
@@ -325,7 +325,7 @@ class GroupCommit:
         self._hot.send(on_loaded, "SCRIPT", "LOAD", self._script.source)
 
 
-def _pack_sender(draft: Draft, *, is_listed: bool) -> bytes:
+def _pack_sender(draft: PendingDraft, *, is_listed: bool) -> bytes:
     """Return the packed sender and permission flag; with "0" the script checks membership."""
     listed = "s" if draft.is_system else "1" if is_listed else "0"
     if draft.reply_to is not None:
@@ -340,6 +340,6 @@ class PartitionedCommit:
         self._partition_of = hot.keys.partition_of
         self._queues = [GroupCommit(hot, n, gateway) for n in range(hot.keys.partitions)]
 
-    def submit(self, draft: Draft, audience: Audience) -> None:
+    def submit(self, draft: PendingDraft, audience: Audience) -> None:
         """See `GroupCommit.submit`."""
         self._queues[self._partition_of(draft.chat)].submit(draft, audience)

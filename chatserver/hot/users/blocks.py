@@ -31,12 +31,12 @@ class Blocks:
         for at in range(0, len(names), _ADDED_MAX):
             await self._hot.write("SADD", key, *names[at : at + _ADDED_MAX])
 
-    async def part(self, user: UserId, other: UserId) -> None:
+    async def add(self, user: UserId, other: UserId) -> None:
         """Record that one of the two users blocks the other."""
         await self._hot.write("SADD", self._hot.keys.blocks(user), other)
         await self._hot.write("SADD", self._hot.keys.blocks(other), user)
 
-    async def join(self, user: UserId, other: UserId) -> None:
+    async def remove(self, user: UserId, other: UserId) -> None:
         """Record that neither of the two users blocks the other."""
         await self._hot.call("SREM", self._hot.keys.blocks(user), other)
         await self._hot.call("SREM", self._hot.keys.blocks(other), user)

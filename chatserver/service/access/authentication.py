@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from chatserver.auth.tokens import Tokens
 from chatserver.domain.access.logins import Claims, Marks, check_marks
 from chatserver.domain.ids import UserId
 from chatserver.errors import UnknownKey
-
-
-class AnyTokens(Protocol):
-    """Verifies tokens."""
-
-    def verify(self, token: str) -> Claims: ...
-
-
-class MarksShape(Protocol):
-    """Revocations in the hot tier."""
-
-    async def find(self, claims: Claims) -> Marks: ...
-
-    async def find_all(self, user: UserId) -> Marks: ...
-
-
-class Keys(Protocol):
-    """Signing keys of the host application, where they are fetched from a URL."""
-
-    async def refetch(self) -> bool: ...
+from chatserver.hot.users.revocations import Revocations
+from chatserver.service.access.host_keyring import KeyRing
 
 
 class TokenAuthentication:
     """Token authentication of one process."""
 
-    def __init__(self, tokens: AnyTokens, marks: MarksShape, keys: Keys) -> None:
+    def __init__(self, tokens: Tokens, revocations: Revocations, keys: KeyRing) -> None:
         self._tokens = tokens
-        self._marks = marks
+        self._revocations = revocations
         self._keys = keys
 
     def verify(self, token: str) -> Claims:
         """Return the claims of a valid token, without checking whether it was revoked.
 
         Raises:
-            UnknownKey: the token names a key that is not known here; `admit` fetches it.
+            UnknownKey: the token names a key that is not known here; `authenticate` fetches it.
             Unauthenticated: the token is invalid.
         """
         return self._tokens.verify(token)
 
-    async def admit(self, token: str) -> Claims:
+    async def authenticate(self, token: str) -> Claims:
         """Return the claims of a token that is valid and not revoked.
 
         Guarantees:
@@ -67,14 +48,14 @@ class TokenAuthentication:
         return claims
 
     async def check(self, claims: Claims) -> None:
-        """Check that a token is not revoked at this moment.
+        """Check that a token is not revoked.
 
         Raises:
             Banned, Unauthenticated: the token is revoked.
             Unavailable: revocation cannot be checked.
         """
-        check_marks(claims, await self._marks.find(claims))
+        check_marks(claims, await self._revocations.find(claims))
 
     async def find_marks(self, user: UserId) -> Marks:
         """Return all revocations of a user. Raises Unavailable."""
-        return await self._marks.find_all(user)
+        return await self._revocations.find_all(user)

@@ -4,9 +4,9 @@
 
     URL ◄── KeyFetcher (api, worker rpc) ──► copy in Redis ◄── KeyRing (every process) ──► tokens
 
-A gateway makes no outbound requests. It reads the copy, and asks `workers.rpc` when the copy is too
-old or a token names a key that is not in it. The URL comes from the settings; no part of a token is
-used in it.
+A gateway makes no outbound requests. It reads the copy, and calls `workers.rpc` when the copy is
+too old or a token names a key that is not in it. The URL comes from the settings and contains no
+part of a token.
 
 Keys are fetched every `JWKS_TTL_S`, sooner if a token names a new key, and at most once per
 `JWKS_REFETCH_S` over all processes: many invented key names do not cause many requests. While
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 import structlog
 
@@ -25,6 +24,7 @@ from chatserver.config import Auth
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, CorruptData, Unavailable
+from chatserver.hot.key_sets import KeySets
 
 log = structlog.get_logger()
 
@@ -34,44 +34,26 @@ JWKS_REFETCH_S = 10  # shortest time between two fetches, over all processes
 STALE_S = 86_400
 
 
-class AnyCopy(Protocol):
-    """A fetched key set."""
-
-    @property
-    def fetched_at(self) -> float: ...
-    @property
-    def body(self) -> bytes: ...
-
-
-class Copies(Protocol):
-    """Storage of the cached key set."""
-
-    async def find(self) -> AnyCopy | None: ...
-
-    async def put(self, fetched_at: float, body: bytes) -> None: ...
-
-    async def claim_fetch(self, interval_s: int) -> bool: ...
-
-
 class KeyFetcher:
     """Fetches and caches the key set. `check` raises CorruptData if the body is not a key set."""
 
     def __init__(
         self,
+        *,
         settings: Auth,
-        copies: Copies,
+        cache: KeySets,
         fetch: Callable[[str], Awaitable[bytes]],
         check: Callable[[bytes], object],
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._copies = copies
+        self._cache = cache
         self._fetch = fetch
         self._check = check
         self._clock = clock
 
     async def get(self) -> bytes:
-        """Return the key set, fetched now unless it was fetched a moment ago.
+        """Return the key set, from the cache if it was fetched less than `jwks_refetch_s` ago.
 
         Guarantees:
             Bounded: one request per `jwks_refetch_s`, over all processes.
@@ -82,41 +64,42 @@ class KeyFetcher:
         """
         url = self._settings.host_jwks_url
         assert url is not None
-        if await self._copies.claim_fetch(JWKS_REFETCH_S):
+        if await self._cache.claim_fetch(JWKS_REFETCH_S):
             try:
                 body = await self._fetch(url)
                 self._check(body)
             except ChatError as exc:
-                log.warning("keys.not_fetched", url=url, error=exc.message)
+                log.warning("host_keys.fetch_failed", url=url, error=exc.message)
             else:
-                await self._copies.put(self._clock.time(), body)
+                await self._cache.put(self._clock.time(), body)
                 return body
-        copy = await self._copies.find()
+        copy = await self._cache.find()
         if copy is None:
-            raise Unavailable("the keys of the host application cannot be fetched now")
+            raise Unavailable("signing keys of the host application cannot be fetched; try again")
         return copy.body
 
 
 class KeyRing:
-    """The key set of one process. `get` returns a fresh key set; `use` activates one."""
+    """The key set of one process. `fetch` returns a fresh key set; `activate` uses it."""
 
     def __init__(
         self,
+        *,
         settings: Auth,
-        copies: Copies,
-        get: Callable[[], Awaitable[bytes]],
-        use: Callable[[bytes | None], None],
+        cache: KeySets,
+        fetch: Callable[[], Awaitable[bytes]],
+        activate: Callable[[bytes | None], None],
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._copies = copies
-        self._get = get
-        self._use = use
+        self._cache = cache
+        self._fetch = fetch
+        self._activate = activate
         self._clock = clock
         self._body: bytes | None = None
-        self._good_at = float("-inf")  # when the active keys were last confirmed
-        self._asked_at = float("-inf")
-        self._asking: asyncio.Task[bool] | None = None
+        self._confirmed_at = float("-inf")  # when the active keys were last confirmed
+        self._refreshed_at = float("-inf")
+        self._refreshing: asyncio.Task[bool] | None = None
 
     async def refetch(self) -> bool:
         """Check for newer keys after a token named an unknown one; return False if there are none.
@@ -127,53 +110,55 @@ class KeyRing:
         """
         if self._settings.host_jwks_url is None:
             return False
-        if self._asking is None:
+        if self._refreshing is None:
             now = self._clock.monotonic()
-            if now - self._asked_at < JWKS_REFETCH_S:
+            if now - self._refreshed_at < JWKS_REFETCH_S:
                 return False
-            self._asked_at = now
-            self._asking = asyncio.create_task(self._look(is_urgent=True), name="host-keys-look")
-            self._asking.add_done_callback(self._looked)
-        return await asyncio.shield(self._asking)
+            self._refreshed_at = now
+            self._refreshing = asyncio.create_task(
+                self._refresh(is_urgent=True), name="host-keys-refresh"
+            )
+            self._refreshing.add_done_callback(self._end_refresh)
+        return await asyncio.shield(self._refreshing)
 
-    def _looked(self, task: asyncio.Task[bool]) -> None:
-        self._asking = None
+    def _end_refresh(self, task: asyncio.Task[bool]) -> None:
+        self._refreshing = None
 
-    async def _look(self, *, is_urgent: bool) -> bool:
+    async def _refresh(self, *, is_urgent: bool) -> bool:
         """Activate newer keys; return True if they differ from the previous ones."""
         before = self._body
         try:
-            copy = await self._copies.find()
+            copy = await self._cache.find()
             age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
             if copy is not None and copy.body != before and age_s < JWKS_TTL_S:
-                self._take(copy.body)  # another process has fetched them already
+                self._use(copy.body)  # another process has fetched them already
             elif is_urgent or age_s >= JWKS_TTL_S:
-                self._take(await self._get())
+                self._use(await self._fetch())
             elif copy is not None:
-                self._take(copy.body)
+                self._use(copy.body)
         except ChatError as exc:
-            log.warning("keys.not_renewed", error=exc.message)
-            if self._clock.monotonic() - self._good_at > STALE_S and self._body is not None:
+            log.warning("host_keys.refresh_failed", error=exc.message)
+            if self._clock.monotonic() - self._confirmed_at > STALE_S and self._body is not None:
                 self._body = None
-                self._use(None)
+                self._activate(None)
         return self._body != before and self._body is not None
 
-    def _take(self, body: bytes) -> None:
+    def _use(self, body: bytes) -> None:
         if body != self._body:
             try:
-                self._use(body)
+                self._activate(body)
             except CorruptData as exc:
-                log.error("keys.not_readable", error=exc.message)
+                log.error("host_keys.invalid", error=exc.message)
                 return
             self._body = body
-            log.info("keys.renewed")
-        self._good_at = self._clock.monotonic()
+            log.info("host_keys.refreshed")
+        self._confirmed_at = self._clock.monotonic()
 
     async def run(self) -> None:
         """Refresh the keys until cancelled; do nothing if no URL is configured."""
         if self._settings.host_jwks_url is None:
             return
         while True:
-            found = await self._look(is_urgent=False)
-            soon = self._body is None and not found
-            await asyncio.sleep(jittered(1.0 if soon else JWKS_TTL_S / 2, 0.8))
+            is_new = await self._refresh(is_urgent=False)
+            is_urgent = self._body is None and not is_new
+            await asyncio.sleep(jittered(1.0 if is_urgent else JWKS_TTL_S / 2, 0.8))

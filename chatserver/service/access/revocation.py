@@ -5,44 +5,37 @@ Redis, which every hello and every request checks; notify the gateways to which 
 connected, which close the sockets. All steps are idempotent: if one fails, the caller repeats the
 operation.
 
-If Redis loses the marks, it is in a new epoch (decision 4) in which no user is loaded. Loading a
-user calls `restore` first, so a revoked token is not accepted there. Only while the directory is
-down as well can a session start without the marks (promise P9). A revoked token then stays valid
-until it expires, an hour at most, or until the user is loaded: `restore` also closes sessions.
+If Redis loses the marks, it starts a new epoch (decision 0014) in which no user is loaded. Loading
+a user calls `restore` first, so a revoked token is not accepted there. A session can start without
+the marks only if the directory is unavailable too (promise P9). A revoked token then stays valid
+until it expires, after an hour at most, or until the user is loaded: `restore` ends sessions, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from chatserver.config import Auth
-from chatserver.domain.access.logins import Marks
+from chatserver.domain.access.logins import Login, Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
+from chatserver.hot.users.revocations import Revocations, SessionEnder
+from chatserver.warm.chats.records import User
 
 log = structlog.get_logger()
 
-SLACK_S = 120  # ended login rows outlive their last token by this
+LOGIN_KEPT_S = 120  # ended login rows outlive their last token by this
 
 
-class LoginRow(Protocol):
-    """A login in the directory."""
+class Accounts(Protocol):
+    """Users and their logins in the directory; feature `accounts` stores them."""
 
-    @property
-    def login(self) -> str: ...
-    @property
-    def ended_ms(self) -> int | None: ...
+    async def find_user(self, user: str) -> User | None: ...
 
-
-class Rows(Protocol):
-    """Users and logins in the directory."""
-
-    async def find_user(self, user: str) -> Any: ...
-
-    async def list_logins(self, user: str) -> Sequence[Any]: ...
+    async def list_logins(self, user: str) -> Sequence[Login]: ...
 
     async def end_logins(
         self, user: str, logins: Collection[str], now_ms: int, until: int
@@ -55,27 +48,8 @@ class Rows(Protocol):
     async def lift_ban(self, user: str) -> None: ...
 
 
-class MarkWriter(Protocol):
-    """Writes revocation marks to Redis."""
-
-    async def put(
-        self,
-        user: UserId,
-        *,
-        before: int = 0,
-        logins: Collection[str] = (),
-        is_banned: bool | None = None,
-    ) -> None: ...
-
-
-class SessionEnder(Protocol):
-    """Notifies gateways, which close the sessions."""
-
-    async def end(self, user: UserId, marks: Marks, reason: str) -> None: ...
-
-
 class PushDevices(Protocol):
-    """Push subscriptions of users."""
+    """Push subscriptions of users; feature `push` stores them."""
 
     async def remove_of_device(self, user: UserId, device: str, now: float) -> int: ...
 
@@ -83,21 +57,22 @@ class PushDevices(Protocol):
 
 
 class Revoking:
-    """Revocation use cases. `pushes`: subscriptions to delete along with the logins."""
+    """Revocation use cases. `push_devices`: subscriptions to delete along with the logins."""
 
     def __init__(
         self,
-        rows: Rows,
-        marks: MarkWriter,
-        ender: SessionEnder,
+        *,
+        accounts: Accounts,
+        revocations: Revocations,
+        session_ender: SessionEnder,
         settings: Auth,
         clock: Clock,
-        pushes: PushDevices | None = None,
+        push_devices: PushDevices | None = None,
     ) -> None:
-        self._pushes = pushes
-        self._rows = rows
-        self._marks = marks
-        self._ender = ender
+        self._push_devices = push_devices
+        self._accounts = accounts
+        self._revocations = revocations
+        self._session_ender = session_ender
         self._settings = settings
         self._clock = clock
 
@@ -114,13 +89,13 @@ class Revoking:
         if not logins:
             return
         now = self._clock.time()
-        until = int(now) + self._settings.token_s_max + SLACK_S
-        await self._rows.end_logins(user, logins, int(now * 1000), until)
-        await self._marks.put(user, logins=logins)
-        await self._ender.end(user, Marks(logins=frozenset(logins)), reason)
-        if self._pushes is not None:
+        until = int(now) + self._settings.token_s_max + LOGIN_KEPT_S
+        await self._accounts.end_logins(user, logins, int(now * 1000), until)
+        await self._revocations.put(user, logins=logins)
+        await self._session_ender.end(user, Marks(logins=frozenset(logins)), reason)
+        if self._push_devices is not None:
             for login in logins:
-                await self._pushes.remove_of_device(user, login, now)
+                await self._push_devices.remove_of_device(user, login, now)
 
     async def end_all(self, user: UserId, reason: str, *, but: str | None = None) -> None:
         """End all logins except `but`, and all tokens without a login that were issued so far.
@@ -133,18 +108,18 @@ class Revoking:
             Unavailable: some may still be active; repeat the call.
         """
         now = int(self._clock.time())
-        await self._rows.put_standing(user, before=now)
-        rows = await self._rows.list_logins(user)
+        await self._accounts.put_standing(user, before=now)
+        rows = await self._accounts.list_logins(user)
         # Includes logins that ended earlier: an earlier attempt may have failed before it marked
         # them.
         logins = frozenset(row.login for row in rows if row.login != but)
         live = [row.login for row in rows if row.login != but and row.ended_ms is None]
-        until = now + self._settings.token_s_max + SLACK_S
-        await self._rows.end_logins(user, live, now * 1000, until)
-        await self._marks.put(user, before=now, logins=logins)
-        await self._ender.end(user, Marks(now, logins), reason)
-        if self._pushes is not None:
-            await self._pushes.remove_all(user, now, but=but)
+        until = now + self._settings.token_s_max + LOGIN_KEPT_S
+        await self._accounts.end_logins(user, live, now * 1000, until)
+        await self._revocations.put(user, before=now, logins=logins)
+        await self._session_ender.end(user, Marks(now, logins), reason)
+        if self._push_devices is not None:
+            await self._push_devices.remove_all(user, now, but=but)
 
     async def ban(self, user: UserId) -> None:
         """Reject a user, whatever the token. Logins are kept, so a ban can be lifted.
@@ -153,16 +128,16 @@ class Revoking:
             NotFound: there is no such user.
             Unavailable: the user may or may not be banned; repeat the call.
         """
-        await self._rows.put_standing(user, banned_ms=int(self._clock.time() * 1000))
-        await self._marks.put(user, is_banned=True)
-        await self._ender.end(user, Marks(is_banned=True), "banned")
-        if self._pushes is not None:
-            await self._pushes.remove_all(user, self._clock.time())
+        await self._accounts.put_standing(user, banned_ms=int(self._clock.time() * 1000))
+        await self._revocations.put(user, is_banned=True)
+        await self._session_ender.end(user, Marks(is_banned=True), "banned")
+        if self._push_devices is not None:
+            await self._push_devices.remove_all(user, self._clock.time())
 
     async def unban(self, user: UserId) -> None:
         """Lift a ban. Raises as `ban`."""
-        await self._rows.lift_ban(user)
-        await self._marks.put(user, is_banned=False)
+        await self._accounts.lift_ban(user)
+        await self._revocations.put(user, is_banned=False)
 
     async def restore(self, user: UserId) -> None:
         """Restore a user's revocation marks from the directory; see the module docstring.
@@ -170,16 +145,16 @@ class Revoking:
         Raises:
             Unavailable: some marks may be missing.
         """
-        record = await self._rows.find_user(user)
+        record = await self._accounts.find_user(user)
         if record is None:
             return
-        rows = await self._rows.list_logins(user)
+        rows = await self._accounts.list_logins(user)
         logins = frozenset(row.login for row in rows if row.ended_ms is not None)
         marks = Marks(record.before, logins, record.banned_ms is not None)
         if marks == Marks():
             return
-        await self._marks.put(
+        await self._revocations.put(
             user, before=marks.before, logins=logins, is_banned=marks.is_banned or None
         )
-        log.info("revoking.restored", user=user)
-        await self._ender.end(user, marks, "")
+        log.info("revocations.restored", user=user)
+        await self._session_ender.end(user, marks, "")

@@ -8,14 +8,13 @@ idempotent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Literal
 
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import (
     DIRECT_PREFIX,
     ChatId,
-    Epoch,
     Ref,
     Seq,
     UserId,
@@ -23,13 +22,16 @@ from chatserver.domain.ids import (
     direct_chat_id,
 )
 from chatserver.domain.inboxes import ListedChat
-from chatserver.domain.membership import NOT_A_MEMBER, is_large_after
-from chatserver.domain.membership_changes import ChangePlace, MembershipChange
+from chatserver.domain.membership import NOT_A_MEMBER, Role, is_large_after
 from chatserver.domain.moderation import BLOCKED, format_strictness
 from chatserver.errors import BadRequest, Forbidden, NotFound, Unavailable
 from chatserver.features.companions.model import CompanionSession
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_loader import HotChatLoader
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import frames
 from chatserver.service.history.newest_messages import NewestMessages
+from chatserver.service.history.older_tiers import OlderTiers
 from chatserver.service.membership.change_records import (
     ChangeRecord,
     encode_record,
@@ -37,169 +39,15 @@ from chatserver.service.membership.change_records import (
 )
 from chatserver.service.membership.invitations import Invitations
 from chatserver.service.membership.lost_changes import LostChanges
-from chatserver.service.messaging.unapplied_changes import MessageChanges, UnappliedChanges
+from chatserver.service.messaging.unapplied_changes import UnappliedChanges
 from chatserver.service.moderation.block_policy import BlockPolicy
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.records import Chat, Member
+from chatserver.warm.messages.message_changes import MessageChanges
 
 SESSIONS_PER_USER_MAX = 500  # companion chats, the newest; daily renewal creates many
 LOADS_MAX = 3
 _PAGE = 100
-
-
-class ChatRecord(Protocol):
-    """A chat in the directory."""
-
-    @property
-    def chat(self) -> str: ...
-    @property
-    def kind(self) -> Any: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def joining(self) -> Any: ...
-    @property
-    def history(self) -> Any: ...
-    @property
-    def change(self) -> str | None: ...
-    @property
-    def unstored(self) -> str | None: ...
-    @property
-    def large(self) -> int: ...
-    @property
-    def slow_s(self) -> int: ...
-    @property
-    def retention_s(self) -> int: ...
-    @property
-    def blockers(self) -> Collection[str]: ...
-    @property
-    def ended_ms(self) -> int | None: ...
-
-
-class MemberRecord(Protocol):
-    """A membership in the directory."""
-
-    @property
-    def user(self) -> str: ...
-    @property
-    def role(self) -> Any: ...
-    @property
-    def joined(self) -> int: ...
-    @property
-    def read(self) -> int: ...
-    @property
-    def received(self) -> int: ...
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-    @property
-    def muted_until(self) -> int | None: ...
-
-
-class DirectoryShape(Protocol):
-    """Users, chats and memberships in the directory."""
-
-    async def put_user_if_absent(self, user: str, name: str | None, now: float) -> Any: ...
-
-    async def find_known(self, users: Collection[str]) -> set[str]: ...
-
-    async def create_direct(self, chat: str, user: str, other: str, now: float) -> ChatRecord: ...
-
-    async def find_direct(self, chat: str, user: str) -> tuple[bool, bool]: ...
-
-    async def list_direct(self, chat: str, user: str) -> bool: ...
-
-    async def create_session_chat(
-        self, chat: str, user: str, companion: str, name: str, now: float
-    ) -> ChatRecord: ...
-
-    async def create_group(
-        self,
-        chat: str,
-        creator: str,
-        members: Sequence[str],
-        name: str | None,
-        now: float,
-        first_change: str | None = None,
-        invited: Sequence[str] = (),
-    ) -> ChatRecord: ...
-
-    async def get_chat_with_members(
-        self, chat: str
-    ) -> tuple[ChatRecord, Sequence[MemberRecord]]: ...
-
-    async def list_memberships(
-        self,
-        user: str,
-        *,
-        limit: int,
-        start: Any = None,
-        part: Literal["all", "sessions", "others"] = "all",
-    ) -> Any: ...
-
-
-class MessagesShape(Protocol):
-    """Messages in the warm tier."""
-
-    async def find_head(self, chat: str) -> frames.Message | None: ...
-
-    async def list_before(
-        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
-    ) -> list[frames.Message]: ...
-
-    async def get_archived_ts(self, chat: str) -> int: ...
-
-    async def fill_hole(self, chat: str, seq: int, ts: int) -> bool: ...
-
-    async def list_after(
-        self, chat: str, after: int, limit: int, ts_hint: int | None = None
-    ) -> list[frames.Message]: ...
-
-
-class HotOpening(Protocol):
-    """Writes of chats to the hot tier."""
-
-    async def open_chat(
-        self,
-        chat: ChatId,
-        kind: str,
-        name: str | None,
-        version: int,
-        members: Mapping[UserId, tuple[str, int]],
-        head: tuple[int, int],
-        newest: Sequence[frames.Message],
-        history: str = "joined",
-        epoch: Epoch | None = None,
-        large: int = 0,
-        strictness: str = "",
-        muted: Mapping[UserId, int] | None = None,
-        changes: Sequence[MembershipChange] = (),
-        places: Mapping[int, int] | None = None,
-    ) -> bool: ...
-
-    async def find_changes(self, chat: ChatId) -> Mapping[int, ChangePlace]: ...
-
-    async def note_unfinished(self, chat: ChatId) -> None: ...
-
-    @property
-    def ref_ttl_s(self) -> int: ...
-
-    async def get_seq(self, chat: ChatId) -> Seq: ...
-
-    def epoch_of_chat(self, chat: ChatId) -> Epoch: ...
-
-    def epoch_of_user(self, user: UserId) -> Epoch: ...
-
-
-class HotBoxes(Protocol):
-    """User states in the hot tier."""
-
-    async def open_box(self, user: UserId, chats: Sequence[ListedChat], epoch: Epoch) -> None: ...
-
-
-class HotHidden(Protocol):
-    """Messages that users deleted for themselves."""
-
-    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
 
 
 class ChatLoader:
@@ -207,12 +55,12 @@ class ChatLoader:
 
     def __init__(
         self,
-        directory: DirectoryShape,
-        messages: MessagesShape,
-        opening: HotOpening,
-        boxes: HotBoxes,
+        directory: Directory,
+        messages: OlderTiers,
+        opening: HotChatLoader,
+        boxes: Inboxes,
         clock: Clock,
-        hidden: HotHidden | None = None,
+        hidden: Hidden | None = None,
         members_max: int = frames.MEMBERS_MAX,
         fanout_members_max: int = frames.MEMBERS_MAX,
         restore_revoked: Callable[[UserId], Awaitable[None]] | None = None,
@@ -369,7 +217,7 @@ class ChatLoader:
         if is_apart and not exists:
             raise Forbidden(BLOCKED)
         if not is_listed and not is_host and self._invitations is not None:
-            await self._invitations.require_direct_room(user)
+            await self._invitations.require_direct_chat_quota(user)
             if not exists:
                 await self._invitations.require_contact(user, other)
         if not exists:
@@ -407,17 +255,17 @@ class ChatLoader:
             raise BadRequest(f"members: must be at most {self._members_max}, you included")
         await self._require_users(members)
         if self._apart is not None:
-            await self._apart.require_together(user, members)
+            await self._apart.require_unblocked(user, members)
         chat = derived_chat_id(user, ref)
         invited: list[UserId] = []
         if self._invitations is not None:
             strangers = await self._invitations.find_strangers(user, members, is_host=is_host)
             invited = [member for member in members if member in strangers]
             members = [member for member in members if member not in strangers]
-            await self._invitations.require_room([user, *members])
+            await self._invitations.require_group_quota([user, *members])
         first = None
         if is_large_after(len(members) + 1, self._fanout_members_max, was_large=False):
-            first = encode_record(ChangeRecord(user, ref, "", turn="up"))
+            first = encode_record(ChangeRecord(user, ref, "", transition="up"))
         record = await self._directory.create_group(
             chat, user, members, name, self._clock.time(), first, invited
         )
@@ -441,7 +289,9 @@ class ChatLoader:
     async def _describe_changed(self, chat: ChatId, user: UserId) -> frames.ChatInfo:
         """Return the current state of an existing group, if its creator is still a member."""
         record, members = await self._directory.get_chat_with_members(chat)
-        roles = {member.user: member.role for member in members if member.role != "member"}
+        roles: dict[str, Role] = {
+            member.user: member.role for member in members if member.role != "member"
+        }
         names = [member.user for member in members]
         if user not in names:
             raise NotFound(NOT_A_MEMBER)
@@ -479,7 +329,7 @@ class ChatLoader:
         )
 
     async def _is_apart(self, user: UserId, other: UserId) -> bool:
-        return self._apart is not None and await self._apart.is_apart(user, other)
+        return self._apart is not None and await self._apart.is_blocked(user, other)
 
     async def _require_users(self, users: Sequence[UserId]) -> None:
         _require_known(users, await self._directory.find_known(users))
@@ -493,7 +343,7 @@ class ChatLoader:
         return await self._messages.list_before(chat, before, limit, ts)
 
 
-def _list(chat: ChatRecord, member: MemberRecord) -> ListedChat:
+def _list(chat: Chat, member: Member) -> ListedChat:
     since = Seq(max(0, member.joined - 1)) if is_large_in_inboxes(chat) else None
     return ListedChat(
         ChatId(chat.chat), Seq(member.read), Seq(member.received), since, chat.version

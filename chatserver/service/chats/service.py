@@ -22,6 +22,7 @@ from chatserver.protocol.memory_costs import MARK_BYTES, NEW_INBOX_BYTES, Charge
 from chatserver.service.history.service import HotLog
 from chatserver.service.history.views import NO_CHANGES, View, Views
 from chatserver.service.messaging.amendments import WarmLog
+from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 SNAPSHOT_CHATS = 50
 MEMBERS_SHOWN_MAX = 20
@@ -72,18 +73,6 @@ class Audiences(Protocol):
     async def get(self, chat: ChatId) -> Audience: ...
 
     async def get_for_member(self, chat: ChatId, user: UserId) -> Audience: ...
-
-
-class DeviceNotifier(Protocol):
-    """Sends notifications and signals to devices."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
-
-    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None: ...
-
-    def signal_channel(
-        self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
-    ) -> None: ...
 
 
 class WatchingGateways(Protocol):

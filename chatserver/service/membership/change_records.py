@@ -1,19 +1,20 @@
-"""Encoding of membership changes in the chat's row, which keeps them until they are stored."""
+"""Encoding of membership changes in the chat's directory row until their entries are stored."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from chatserver.domain.ids import ChatId, Mid, Ref, UserId
 from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
 from chatserver.protocol import codec, frames
+from chatserver.warm.chats.records import Chat
 
-UNSTORED_MAX: Final = 32  # changes that a row keeps until they are stored
+UNSTORED_MAX: Final = 32  # changes in a row that are not stored yet
 UNSTORED_BYTES_MAX: Final = 64_000
 
 
@@ -36,11 +37,11 @@ class ChangedMember(msgspec.Struct, array_like=True):
 class ChangeRecord(msgspec.Struct, omit_defaults=True):
     """A change. Its entries have fixed ids.
 
-    `turn` is "up" if the change makes the chat large, "down" if small. `joined` is the seq that the
-    directory assumes for the first entry: the lowest possible one. `first_turn` is the oldest
-    transition, this one or an earlier one, that members may not have received. `version` is that of
-    the chat after the change. `after` is how far the chat was stored before it: no entry of the
-    change is at or below that.
+    `transition` is "up" if the change makes the chat large, "down" if small. `first_transition` is
+    the oldest one that members may not have received: this one or an earlier one. `joined` is the
+    lowest seq that the first entry can have; the directory assumes it until Redis returns the seq.
+    `version` is that of the chat after the change. `after` is the chat's stored position before it:
+    all entries of the change are above that.
     """
 
     sender: str
@@ -50,9 +51,9 @@ class ChangeRecord(msgspec.Struct, omit_defaults=True):
     update_mid: str = ""  # of the entry about the chat itself, if there is one
     name: str | None = None
     body: str = ""
-    turn: str = ""
+    transition: str = ""
     joined: int = 0
-    first_turn: str = ""
+    first_transition: str = ""
     version: int = 0
     after: int = 0
 
@@ -61,58 +62,38 @@ decode_record = msgspec.json.Decoder(ChangeRecord).decode
 
 
 def encode_record(record: ChangeRecord) -> str:
-    """Return the text stored in the row."""
     return msgspec.json.encode(record).decode()
 
 
-class ChangedRow(Protocol):
-    """The chat's row in the directory."""
-
-    @property
-    def chat(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def history(self) -> str: ...
-    @property
-    def large(self) -> int: ...
-    @property
-    def change(self) -> str | None: ...
-    @property
-    def unstored(self) -> str | None: ...
-
-
-def find_change(row: ChangedRow) -> MembershipChange | None:
+def find_change(row: Chat) -> MembershipChange | None:
     """Return the change that a chat's row still holds; None if Redis and all inboxes have it."""
-    return None if row.change is None else _change_of(row, decode_record(row.change), row.version)
+    return None if row.change is None else _make_change(row, decode_record(row.change), row.version)
 
 
-def find_unstored(row: ChangedRow) -> list[MembershipChange]:
+def find_unstored(row: Chat) -> list[MembershipChange]:
     """Return the changes with entries that may not be stored, oldest first."""
-    return [_change_of(row, record, record.version) for record in _decode_unstored(row)]
+    return [_make_change(row, record, record.version) for record in _decode_unstored(row)]
 
 
-def add_unstored(row: ChangedRow, change: ChangeRecord, head: ChangedChatHead) -> str | None:
+def add_unstored(row: Chat, change: ChangeRecord, head: ChangedChatHead) -> str | None:
     """Return the row's unstored changes with a new one added; None if there is no room yet.
 
-    Changes that are stored and checked are removed, oldest first only: if a later change were
-    removed before them, a load would find a member's join but not the leave after it.
+    Changes that are stored and checked are removed, strictly oldest first. Otherwise, a load could
+    find a member's join but not the leave after it.
     """
     records = [*_decode_unstored(row, head), change]
     text = _encode_unstored(records)
     return text if len(records) <= UNSTORED_MAX and len(text) <= UNSTORED_BYTES_MAX else None
 
 
-def keep_unstored(row: ChangedRow, first: int | None) -> str:
+def keep_unstored(row: Chat, first: int | None) -> str:
     """Return the row's unstored changes from version `first` on; None removes all."""
     if first is None:
         return ""
-    return _encode_unstored([each for each in _decode_unstored(row) if each.version >= first])
+    return _encode_unstored([record for record in _decode_unstored(row) if record.version >= first])
 
 
-def _decode_unstored(row: ChangedRow, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
+def _decode_unstored(row: Chat, head: ChangedChatHead | None = None) -> list[ChangeRecord]:
     """Return the changes that the row holds, oldest first.
 
     With `head`, leading changes that are stored and checked are omitted.
@@ -122,7 +103,7 @@ def _decode_unstored(row: ChangedRow, head: ChangedChatHead | None = None) -> li
         return records
 
     def is_done(record: ChangeRecord) -> bool:
-        is_stored = head.is_stored(_change_of(row, record, record.version))
+        is_stored = head.is_stored(_make_change(row, record, record.version))
         return is_stored and head.places[record.version].is_checked
 
     return list(itertools.dropwhile(is_done, records))
@@ -132,7 +113,7 @@ def _encode_unstored(records: Sequence[ChangeRecord]) -> str:
     return msgspec.json.encode(records).decode() if records else ""
 
 
-def _change_of(row: ChangedRow, change: ChangeRecord, version: int) -> MembershipChange:
+def _make_change(row: Chat, change: ChangeRecord, version: int) -> MembershipChange:
     chat = ChatId(row.chat)
     return MembershipChange(
         chat,
@@ -143,41 +124,41 @@ def _change_of(row: ChangedRow, change: ChangeRecord, version: int) -> Membershi
         Ref(change.ref),
         Mid(change.members[0].mid if change.members else change.update_mid),
         change.digest,
-        _entries_of(chat, change),
+        _make_entries(chat, change),
         row.large,
-        change.turn,
+        change.transition,
         change.after,
     )
 
 
-def find_first_turn(row: ChangedRow) -> str:
+def find_first_transition(row: Chat) -> str:
     """Return the oldest transition that members may not have received; "" if there is none."""
-    return "" if row.change is None else decode_record(row.change).first_turn
+    return "" if row.change is None else decode_record(row.change).first_transition
 
 
-def is_large_in_inboxes(row: ChangedRow) -> bool:
-    """Return whether members were notified that a chat is large.
+def is_large_in_inboxes(row: Chat) -> bool:
+    """Return whether members have been notified that a chat is large.
 
-    A change that is still in the row will notify them through their inboxes, after the earlier
-    entries. An inbox loaded from the directory must be in the state before that.
+    A change that is still in the row notifies them through their inboxes, after earlier entries. An
+    inbox loaded from the directory must be in the state before that notification.
     """
-    first_turn = find_first_turn(row)
-    return first_turn == "down" if first_turn else row.large > 0
+    first_transition = find_first_transition(row)
+    return first_transition == "down" if first_transition else row.large > 0
 
 
-def find_change_to_load(row: ChangedRow) -> MembershipChange | None:
+def find_change_to_load(row: Chat) -> MembershipChange | None:
     """Return the change that is applied when the chat is loaded.
 
     It replaces all transitions that members may not have received.
     """
-    change, first_turn = find_change(row), find_first_turn(row)
-    if change is None or not first_turn:
+    change, first_transition = find_change(row), find_first_transition(row)
+    if change is None or not first_transition:
         return change
-    is_same = (first_turn == "up") == (row.large > 0)
-    return dataclasses.replace(change, transition=first_turn if is_same else "")
+    is_same = (first_transition == "up") == (row.large > 0)
+    return dataclasses.replace(change, transition=first_transition if is_same else "")
 
 
-def _entries_of(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
+def _make_entries(chat: ChatId, change: ChangeRecord) -> list[ChangeEntry]:
     """Return the entries; the first one has the request's `ref`."""
     entries = []
     for number, member in enumerate(change.members):

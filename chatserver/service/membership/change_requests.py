@@ -1,4 +1,4 @@
-"""Requests to change a group: the users they name, their settings, and their digest."""
+"""Requests to change a group: their target users, settings and digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatserver.errors import BadRequest
 from chatserver.protocol import frames
 
 
-def list_named_users(frame: frames.AnyChange) -> Sequence[str]:
+def list_target_users(frame: frames.AnyChange) -> Sequence[str]:
     """Return the users affected by a request, without its sender."""
     match frame:
         case frames.Invite():
@@ -46,22 +46,22 @@ def parse_settings(frame: frames.AnyChange) -> dict[str, str | int]:
     if frame.retention_s is not None:
         settings["retention_s"] = frame.retention_s
     if not settings:
-        raise BadRequest("name, joining, history, slow_s, retention_s: give at least one")
+        raise BadRequest("give at least one of name, joining, history, slow_s, retention_s")
     return settings
 
 
-def format_told_mute(until: int | None) -> int:
-    """Return the mute time for the entry; an unmuted member gets a time long past."""
+def format_muted_until(until: int | None) -> int:
+    """Return the end of a mute for the entry; an unmuted member gets a time in the past."""
     return MUTE_OVER if until is None else until
 
 
 def format_settings(frame: frames.AnyChange) -> str:
     """Return the body of the entry: the settings other than the name, as JSON."""
-    given = {name: value for name, value in parse_settings(frame).items() if name != "name"}
-    return msgspec.json.encode(given).decode() if given else ""
+    settings = {name: value for name, value in parse_settings(frame).items() if name != "name"}
+    return msgspec.json.encode(settings).decode() if settings else ""
 
 
 def digest_of_request(frame: frames.AnyChange) -> str:
     """Return a digest that is equal for two requests with the same content."""
-    asked = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
-    return hashlib.blake2b(asked, digest_size=8).hexdigest()
+    content = msgspec.json.encode(msgspec.structs.replace(frame, id=0))
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

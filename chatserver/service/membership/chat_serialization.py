@@ -1,10 +1,9 @@
 """Per-chat serialization of membership changes, with coalesced propagation.
 
-Of two changes decided on the same version, only one can be committed. In a burst, all others would
-be decided repeatedly, and some would miss their deadline. Changes of one process therefore wait for
-each other here; changes of several processes are still serialized by the version in DynamoDB.
-Propagating a change includes all earlier ones, so changes that arrive during a propagation share
-the next one.
+Of two changes decided on the same version, only one can be committed. In a burst, the others would
+be decided repeatedly, and some would miss their deadline. So the changes of one process wait for
+each other here; the version in DynamoDB serializes those of different processes. A propagation
+includes all earlier changes, so changes that arrive during one share the next.
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 from chatserver.domain.ids import ChatId
-from chatserver.service.membership.propagation import ChangedChat
+from chatserver.warm.chats.records import Chat
 
 
 class _Queue:
     """The queue of one chat. It exists while a request uses it."""
 
-    __slots__ = ("__weakref__", "making", "newest", "telling", "told")
+    __slots__ = ("__weakref__", "committing", "newest", "propagated", "propagating")
 
     def __init__(self) -> None:
-        self.making = asyncio.Lock()
-        self.telling = asyncio.Lock()
-        self.newest: ChangedChat | None = None  # newest change in Redis
-        self.told = 0  # version up to which all changes are propagated
+        self.committing = asyncio.Lock()
+        self.propagating = asyncio.Lock()
+        self.newest: Chat | None = None  # newest change in Redis
+        self.propagated = 0  # version up to which all changes are propagated
 
 
 class ChatSerializer:
     """The queues of one process."""
 
-    def __init__(self, try_to_tell: Callable[[ChangedChat], Awaitable[bool]]) -> None:
-        self._try_to_tell = try_to_tell
+    def __init__(self, try_deliver: Callable[[Chat], Awaitable[bool]]) -> None:
+        self._try_deliver = try_deliver
         self._queues: weakref.WeakValueDictionary[ChatId, _Queue] = weakref.WeakValueDictionary()
 
     def join(self, chat: ChatId) -> _Queue:
         """Return the queue of a chat; a reference keeps it alive."""
         return self._queues.setdefault(chat, _Queue())
 
-    async def tell(self, queue: _Queue, record: ChangedChat) -> bool:
+    async def propagate(self, queue: _Queue, record: Chat) -> bool:
         """Propagate a change that is in Redis; return False if that is left to `workers.repair`.
 
         Guarantees:
@@ -50,11 +49,11 @@ class ChatSerializer:
         """
         if queue.newest is None or record.version > queue.newest.version:
             queue.newest = record
-        async with queue.telling:
-            if queue.told >= record.version:
+        async with queue.propagating:
+            if queue.propagated >= record.version:
                 return True
             newest = queue.newest
-            is_told = await self._try_to_tell(newest)
-            if is_told:
-                queue.told = newest.version
-            return is_told
+            is_delivered = await self._try_deliver(newest)
+            if is_delivered:
+                queue.propagated = newest.version
+            return is_delivered

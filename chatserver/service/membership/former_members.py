@@ -7,66 +7,24 @@ chat's notifications, and how long a moderator muted the user.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership_changes import ChangedChatHead, ChangeEntry, MembershipChange
-from chatserver.domain.membership_periods import FormerMember, Period, Periods
-from chatserver.domain.messages import LogEntry
+from chatserver.domain.membership_periods import FormerMember, Period
+from chatserver.hot.chats.amendments import Hidden
+from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec
-from chatserver.protocol.frames import Message
+from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.chats.records import Member
 
 CHECKS_IN_FLIGHT_MAX: Final = 16
 
 
-class FormerRows(Protocol):
-    """Former members in the directory."""
-
-    async def list_former(
-        self, chat: str, users: Collection[str]
-    ) -> Mapping[str, FormerMember]: ...
-
-    async def fix_left(
-        self, chat: str, user: str, mid: str, seq: int, joined: int | None = None
-    ) -> None: ...
-
-
-class HotLog(Protocol):
-    """The hot part of a chat's history."""
-
-    async def list_after(self, chat: ChatId, after: Seq, limit: int) -> list[LogEntry]: ...
-
-
-class OlderLog(Protocol):
-    """The warm and the cold part of a chat's history."""
-
-    async def list_after(self, chat: str, after: int, limit: int) -> list[Message]: ...
-
-
-class HiddenMessages(Protocol):
-    """Messages that users deleted for themselves, in the hot tier."""
-
-    async def open_hidden(self, user: UserId, hidden: Mapping[ChatId, Sequence[int]]) -> None: ...
-
-
-class EndingMembership(Protocol):
-    """The membership of a member who leaves."""
-
-    @property
-    def periods(self) -> Periods: ...
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-    @property
-    def quiet_until(self) -> int | None: ...
-    @property
-    def muted_until(self) -> int | None: ...
-
-
-def former_of(
-    member: EndingMembership, joined: int, left: int, mid: str, stored: int
-) -> FormerMember:
+def former_of(member: Member, joined: int, left: int, mid: str, stored: int) -> FormerMember:
     """Return the state kept of a member whom entry `mid` removes, at seq `left` or later."""
     return FormerMember(
         Period(max(1, joined), left),
@@ -84,13 +42,14 @@ class FormerMembers:
 
     def __init__(
         self,
-        rows: FormerRows,
-        log: HotLog,
-        older: OlderLog,
-        hidden: HiddenMessages,
+        *,
+        memberships: Memberships,
+        log: ChatLog,
+        older: OlderTiers,
+        hidden: Hidden,
         clock: Clock | None = None,
     ) -> None:
-        self._rows = rows
+        self._memberships = memberships
         self._log = log
         self._older = older
         self._hidden = hidden
@@ -111,12 +70,12 @@ class FormerMembers:
         Raises:
             Unavailable: a required tier does not respond.
         """
-        found = list((await self._rows.list_former(chat, users)).items()) if users else []
+        found = list((await self._memberships.list_former(chat, users)).items()) if users else []
         restored: dict[str, FormerMember] = {}
         for at in range(0, len(found), CHECKS_IN_FLIGHT_MAX):
             batch = found[at : at + CHECKS_IN_FLIGHT_MAX]
             closed = await asyncio.gather(*(self._restore(chat, *each) for each in batch))
-            restored |= {user: each for (user, _), each in zip(batch, closed, strict=True)}
+            restored |= {user: former for (user, _), former in zip(batch, closed, strict=True)}
         return restored
 
     async def fix_periods(
@@ -126,14 +85,14 @@ class FormerMembers:
         head: ChangedChatHead,
         users: Collection[str] | None = None,
     ) -> None:
-        """Store the seqs at which `users` joined and left by changes that were applied again.
+        """Correct the seqs at which `users` (None: all) left by changes that were applied again.
 
-        `changes` are those in the chat's row. None means all users. Without this, the period of a
-        user who rejoins would end with the entries stored before they left.
+        `changes` are those in the chat's row. Without the correction, the period of a user who
+        rejoins would end with the entries stored before they left.
 
         Guarantees:
-            Idempotent. A seq is stored only if the chat has the entry there: if a change was stored
-            partly, Redis has the rest elsewhere.
+            Idempotent. A seq is stored only if the chat has the entry there: if a change was partly
+            stored, Redis has the rest at other seqs.
             Cost: nothing unless the chat was loaded since the change; then two reads of the log and
             one UpdateItem for each user who left.
 
@@ -152,11 +111,11 @@ class FormerMembers:
                 elif _is_leave(entry) and (users is None or entry.user in users):
                     joined = joins.get(entry.user)
                     if await self._find_mid(chat, seq) == entry.mid:
-                        first = await self._confirm(chat, *joined) if joined else None
-                        await self._rows.fix_left(chat, entry.user, entry.mid, seq, first)
+                        first = await self._find_seq(chat, *joined) if joined else None
+                        await self._memberships.fix_left(chat, entry.user, entry.mid, seq, first)
 
-    async def _confirm(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
-        """Return `seq` if entry `mid` is there."""
+    async def _find_seq(self, chat: ChatId, seq: Seq, mid: str) -> Seq | None:
+        """Return `seq` if entry `mid` is there; else None."""
         return seq if await self._find_mid(chat, seq) == mid else None
 
     async def _restore(self, chat: ChatId, user: str, former: FormerMember) -> FormerMember:

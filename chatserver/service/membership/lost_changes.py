@@ -1,40 +1,25 @@
 """Recovery of membership changes whose entries were lost with Redis.
 
-A committed change is final, and its entries must be in the history exactly once (decision 0011).
-The chat's row keeps changes until their entries are stored. When the chat is loaded, each of them
-is in Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
+A committed change is final: its entries must be in the history exactly once (decision 0011). The
+chat's row keeps each change until its entries are stored. When the chat is loaded, an entry is in
+Redis, in the warm tier, or lost. Lost entries are created again, after the stored ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from chatserver.domain.ids import ChatId, Seq, UserId
-from chatserver.domain.membership_changes import ChangePlace, MembershipChange
+from chatserver.domain.membership_changes import MembershipChange
+from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.protocol import frames
-from chatserver.service.membership.change_records import (
-    ChangedRow,
-    find_change_to_load,
-    find_unstored,
-)
+from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.service.membership.change_records import find_change_to_load, find_unstored
+from chatserver.warm.chats.records import Chat
 
 _PAGE = 200
-
-
-class WarmMessages(Protocol):
-    """Messages in the warm tier."""
-
-    async def list_after(
-        self, chat: str, after: int, limit: int, ts_hint: int | None = None
-    ) -> Sequence[frames.Message]: ...
-
-
-class HotChanges(Protocol):
-    """Reads changes from Redis."""
-
-    async def find_changes(self, chat: ChatId) -> Mapping[int, ChangePlace]: ...
 
 
 class ChangesToLoad(NamedTuple):
@@ -49,18 +34,18 @@ class ChangesToLoad(NamedTuple):
 
 
 class LostChanges:
-    """Finds lost changes."""
+    """Finds lost changes when a chat is loaded."""
 
-    def __init__(self, messages: WarmMessages, hot: HotChanges) -> None:
+    def __init__(self, messages: OlderTiers, hot: HotChatLoader) -> None:
         self._messages = messages
         self._hot = hot
 
-    async def find(self, row: ChangedRow, newest: Sequence[frames.Message]) -> ChangesToLoad:
+    async def find(self, row: Chat, newest: Sequence[frames.Message]) -> ChangesToLoad:
         """Return the changes to apply when a chat is loaded; `newest` are its stored messages.
 
         Guarantees:
-            Cost: nothing if all changes are stored; otherwise one Redis call, and reading the
-            messages stored since the oldest of them if they are more than `newest`.
+            Cost: nothing if all changes are stored; otherwise one Redis call, plus reads of the
+            messages stored since the oldest change, if `newest` does not reach back that far.
         """
         pending = find_change_to_load(row)
         changes = find_unstored(row)
@@ -77,16 +62,16 @@ class LostChanges:
             if not entries:
                 places[change.version] = min(seqs[entry.mid] for entry in change.entries)
             elif pending is None or change.version != pending.version:
-                again = dataclasses.replace(
+                repeat = dataclasses.replace(
                     change, entries=entries, large=large, transition="", is_repeat=True
                 )
-                lost.append(again)
+                lost.append(repeat)
             for entry in change.entries:
                 if entry.mid in seqs and entry.user:
                     joined.pop(UserId(entry.user), None)
                     if entry.role and entry.is_new:
                         joined[UserId(entry.user)] = seqs[entry.mid]
-        lost = [_without_overtaken(change, changes, seqs) for change in lost]
+        lost = [_without_superseded(change, changes, seqs) for change in lost]
         return ChangesToLoad(lost if pending is None else [*lost, pending], places, joined)
 
     async def _find_entries(
@@ -95,18 +80,18 @@ class LostChanges:
         """Return the seqs, by entry id, of the entries that Redis or the warm tier has."""
         if not changes:
             return {}
-        held = await self._hot.find_changes(chat)
+        in_redis = await self._hot.find_changes(chat)
         seqs = {
-            entry.mid: Seq(held[change.version].first + index)
+            entry.mid: Seq(in_redis[change.version].first + index)
             for change in changes
-            if change.version in held
+            if change.version in in_redis
             for index, entry in enumerate(change.entries)
         }
-        wanted = {entry.mid for change in changes for entry in change.entries} - seqs.keys()
+        missing = {entry.mid for change in changes for entry in change.entries} - seqs.keys()
         after, page = min(change.after for change in changes), newest
-        while wanted and page:
-            seqs |= {message.mid: Seq(message.seq) for message in page if message.mid in wanted}
-            wanted -= seqs.keys()
+        while missing and page:
+            seqs |= {message.mid: Seq(message.seq) for message in page if message.mid in missing}
+            missing -= seqs.keys()
             if after >= newest[0].seq - 1:
                 break
             page = await self._messages.list_after(chat, after, _PAGE)
@@ -114,7 +99,7 @@ class LostChanges:
         return seqs
 
 
-def _without_overtaken(
+def _without_superseded(
     change: MembershipChange, changes: Sequence[MembershipChange], seqs: Mapping[str, Seq]
 ) -> MembershipChange:
     """Return a lost change without its effect on members that a later, stored change affects."""

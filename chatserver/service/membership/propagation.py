@@ -1,159 +1,51 @@
 """Membership propagation: applies a committed change to Redis and delivers it to inboxes.
 
-This is the second half of `chatserver.service.membership.service`, which describes the steps. Every
-operation may run twice, in two processes at once, or in another process than the one that started
-it.
+These are steps 3 to 5 of a change; `chatserver.service.membership.service` describes all steps.
+Every operation here may run twice, in two processes at once, or in another process than the one
+that committed the change.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
 
 import msgspec
 import structlog
 
 from chatserver.domain.companion_ids import is_companion
-from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
-from chatserver.domain.inboxes import Delivery, MarkResult, Place
+from chatserver.domain.ids import ChatId, Seq, UserId
+from chatserver.domain.inboxes import Delivery, Place
 from chatserver.domain.membership_changes import ChangedChatHead, MembershipChange
 from chatserver.domain.messages import Audience
 from chatserver.domain.moderation import format_strictness
 from chatserver.errors import ChatError, NotFound, Unavailable
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.chats.membership_notices import MembershipNotice
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-from chatserver.service.chats.chat_loader import ChatRecord
 from chatserver.service.membership.change_records import (
+    ChangeRecord,
     decode_record,
     find_change,
     find_unstored,
     keep_unstored,
 )
+from chatserver.service.membership.former_members import FormerMembers
+from chatserver.warm.chats.memberships import Memberships
+from chatserver.warm.chats.records import Chat
 
 log = structlog.get_logger()
 
 LOADS_MAX = 3
 ROUNDS_MAX = 5  # repeats for changes that arrive during the delivery
-_LISTED = UserId("+")  # not a user: key for notifications about the chat itself
-
-
-class ChangedChat(ChatRecord, Protocol):
-    """A chat in the directory, with its member count."""
-
-    @property
-    def count(self) -> int | None: ...
-
-
-class ChangedDirectory(Protocol):
-    """Directory operations that complete a change."""
-
-    async def get_chat(self, chat: str) -> Any: ...
-
-    async def list_first(self, chat: str, limit: int) -> tuple[Any, Sequence[Any]]: ...
-
-    async def fix_joined(self, chat: str, joined: Sequence[tuple[str, int]]) -> None: ...
-
-    async def fix_left(self, chat: str, user: str, mid: str, seq: int) -> None: ...
-
-    async def clear_change(self, chat: str, version: int) -> None: ...
-
-    async def set_joined(self, chat: str, version: int, joined: Mapping[UserId, Seq]) -> bool: ...
-
-    async def put_unstored(self, chat: str, version: int, unstored: str) -> None: ...
-
-
-class Turn(Protocol):
-    """A join, a leave or a large-chat transition; see `chatserver.hot.chats.membership_notices`."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def user(self) -> UserId | None: ...
-    @property
-    def is_in(self) -> bool: ...
-    @property
-    def seq(self) -> Seq: ...
-    @property
-    def after(self) -> Seq: ...
-    @property
-    def is_large(self) -> bool: ...
-
-
-class HotChanges(Protocol):
-    """Changes in Redis."""
-
-    async def apply(self, change: MembershipChange) -> Seq | None: ...
-
-    async def restrict(self, chat: ChatId, version: int, strictness: str) -> bool: ...
-
-    async def forget_turnover(self, chat: ChatId, turns: Sequence[Any]) -> None: ...
-
-    async def find_head(
-        self, chat: ChatId, users: Sequence[UserId] = ()
-    ) -> ChangedChatHead | None: ...
-
-
-class Boxes(Protocol):
-    """User states and inboxes."""
-
-    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]: ...
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]: ...
-
-    async def append_marks(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, reader: UserId, level: int
-    ) -> list[Place]: ...
-
-    async def mark(self, user: UserId, chat: ChatId, read: Seq, received: Seq) -> MarkResult: ...
-
-    async def turn(
-        self,
-        chat: ChatId,
-        version: int,
-        news: Sequence[tuple[UserId, Seq, str, bytes]],
-        *,
-        is_large: bool,
-        epoch: Epoch,
-    ) -> list[Place]: ...
-
-
-class Audiences(Protocol):
-    """Members of chats."""
-
-    async def get_turning(self, chat: ChatId) -> tuple[Audience, Sequence[Turn]]: ...
-
-    async def find_members(self, chat: ChatId, users: Sequence[UserId]) -> dict[UserId, Seq]: ...
-
-
-class Settler(Protocol):
-    """Removes chats from the list of unfinished fan-outs, unless they have newer entries."""
-
-    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None: ...
-
-
-class WatchingGateways(Protocol):
-    """Gateways with sessions of a large chat."""
-
-    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
-
-
-class FormerPeriods(Protocol):
-    """Periods of members who left; see `chatserver.service.membership.former_members`."""
-
-    async def fix_periods(
-        self, chat: ChatId, changes: Sequence[MembershipChange], head: ChangedChatHead
-    ) -> None: ...
-
-
-class GatewayNotifier(Protocol):
-    """Sends notifications to gateways."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
-
-    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
+_CHAT_KEY: Final = UserId("+")  # in place of a user: key of notifications about the chat itself
 
 
 class MembershipPropagation:
@@ -161,28 +53,29 @@ class MembershipPropagation:
 
     def __init__(
         self,
-        directory: ChangedDirectory,
-        hot: HotChanges,
-        boxes: Boxes,
+        *,
+        memberships: Memberships,
+        hot_membership: HotMembership,
+        inboxes: Inboxes,
         audiences: Audiences,
-        settler: Settler,
+        undelivered: UndeliveredChats,
         load_chat: Callable[[ChatId], Awaitable[None]],
-        told: GatewayNotifier,
-        watchers: WatchingGateways,
-        former: FormerPeriods,
+        devices: RemoteDelivery,
+        large_chats: LargeChatSubscriptions,
+        former_members: FormerMembers,
     ) -> None:
-        self._former = former
-        self._directory = directory
-        self._hot = hot
-        self._boxes = boxes
+        self._memberships = memberships
+        self._hot_membership = hot_membership
+        self._inboxes = inboxes
         self._audiences = audiences
-        self._settler = settler
+        self._undelivered = undelivered
         self._load_chat = load_chat
-        self._told = told
-        self._watchers = watchers
+        self._devices = devices
+        self._large_chats = large_chats
+        self._former_members = former_members
 
     async def finish(self, chat: ChatId) -> bool:
-        """Complete an interrupted change of a chat; do nothing if all is done.
+        """Complete an interrupted change of a chat; do nothing if there is none.
 
         Returns False if entries of changes are not stored yet, so that the call has to be repeated.
 
@@ -190,43 +83,45 @@ class MembershipPropagation:
             NotFound: there is no such chat.
             Unavailable: a tier does not respond; retry later.
         """
-        record = await self._directory.get_chat(chat)
+        record = await self._memberships.get_chat(chat)
         if record.kind != "group":
-            await self.restrict(record)  # the only part of such a chat that changes
+            # Only the write policy of such a chat changes.
+            await self.apply_write_policy(record)
             if record.ended_ms is not None:
-                await self.tell_ended(record)
+                await self._notify_ended(record)
             return True
-        if record.change is not None:
-            await self.bring(record)
-        await self.tell(record)
-        return await self._forget_stored(record)
+        await self.apply(record)
+        await self.deliver(record)
+        return await self._drop_stored(record)
 
-    async def _forget_stored(self, record: ChangedChat) -> bool:
+    async def _drop_stored(self, record: Chat) -> bool:
         """Remove changes with stored entries from the row; return whether none is left.
 
-        Before that, the directory gets the seqs at which members joined and left: they differ if a
-        change was applied again.
+        Before that, the directory gets the seqs at which members joined and left: they differ from
+        its own if a change was applied again.
         """
         changes = find_unstored(record)
         if not changes:
             return True
         chat = ChatId(record.chat)
-        users = {user for change in changes for user in change.newcomers}
-        head = await self._hot.find_head(chat, list(users))
+        joined_users = {user for change in changes for user in change.newcomers}
+        head = await self._hot_membership.find_head(chat, list(joined_users))
         if head is None:
             return False
-        await self._former.fix_periods(chat, changes, head)
+        await self._former_members.fix_periods(chat, changes, head)
         # Oldest first; see `change_records.add_unstored`.
-        kept = next((each.version for each in changes if not head.is_stored(each)), None)
-        if not await self._directory.set_joined(chat, record.version, head.joined):
+        kept = next((change.version for change in changes if not head.is_stored(change)), None)
+        if not await self._memberships.set_joined(chat, record.version, head.joined):
             return False
         if kept != changes[0].version:
-            text = keep_unstored(record, kept)
-            await self._directory.put_unstored(chat, record.version, text)
+            unstored = keep_unstored(record, kept)
+            await self._memberships.put_unstored(chat, record.version, unstored)
         return kept is None
 
-    async def bring(self, record: ChangedChat) -> None:
-        """Apply to Redis the change in the chat's row, and store where members joined and left.
+    # Redis: membership and write policy
+
+    async def apply(self, record: Chat) -> None:
+        """Apply the change in the chat's row, if any, to Redis; store the seqs of joins and leaves.
 
         Guarantees:
             When it returns, no commit uses the previous membership (promise P7), and the directory
@@ -238,27 +133,35 @@ class MembershipPropagation:
         """
         if record.change is None:
             return
-        chat, noted = ChatId(record.chat), decode_record(record.change)
         change = find_change(record)
         assert change is not None
-        for _ in range(LOADS_MAX):
-            first = await self._hot.apply(change)
-            if first is not None:
-                break
-            await self._load_chat(chat)
-        else:
-            raise Unavailable(f"chat {chat}: could not be opened, try again")
-        if first > noted.joined and change.newcomers:
-            joined = [(user, first + index) for user, index in change.newcomers.items()]
-            await self._directory.fix_joined(chat, joined)
-        if first not in (0, noted.joined):
-            for index, member in enumerate(noted.members):
-                if not member.role and not member.is_new:
-                    await self._directory.fix_left(chat, member.user, member.mid, first + index)
-        if noted.update_mid:
-            await self.restrict(record)
+        first = await self._apply_to_redis(change)
+        written = decode_record(record.change)
+        await self._fix_seqs(change, written, first)
+        if written.update_mid:
+            await self.apply_write_policy(record)
 
-    async def restrict(self, record: ChangedChat) -> None:
+    async def _apply_to_redis(self, change: MembershipChange) -> Seq:
+        """Apply a change; return the seq of its first entry, 0 if a later change is applied."""
+        for _ in range(LOADS_MAX):
+            first = await self._hot_membership.apply(change)
+            if first is not None:
+                return first
+            await self._load_chat(change.chat)
+        raise _not_loaded(change.chat)
+
+    async def _fix_seqs(self, change: MembershipChange, written: ChangeRecord, first: Seq) -> None:
+        """Correct the directory, which assumed that the first entry gets seq `written.joined`."""
+        chat = change.chat
+        if first > written.joined and change.newcomers:
+            joined = [(user, first + index) for user, index in change.newcomers.items()]
+            await self._memberships.fix_joined(chat, joined)
+        if first not in (0, written.joined):
+            for index, member in enumerate(written.members):
+                if not member.role and not member.is_new:
+                    await self._memberships.fix_left(chat, member.user, member.mid, first + index)
+
+    async def apply_write_policy(self, record: Chat) -> None:
         """Apply the write policy of the chat's row to Redis, such as a block or slow mode.
 
         Guarantees:
@@ -275,12 +178,12 @@ class MembershipPropagation:
             is_ended=record.ended_ms is not None,
         )
         for _ in range(LOADS_MAX):
-            if await self._hot.restrict(chat, record.version, strictness):
+            if await self._hot_membership.restrict(chat, record.version, strictness):
                 return
             await self._load_chat(chat)
-        raise Unavailable(f"chat {chat}: could not be opened, try again")
+        raise _not_loaded(chat)
 
-    async def open(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
+    async def get_head(self, chat: ChatId, users: Sequence[UserId] = ()) -> ChangedChatHead:
         """Return the head of a chat and of its last changes; load it into Redis if needed.
 
         `joined` of the result contains those of `users` who are members.
@@ -289,25 +192,36 @@ class MembershipPropagation:
             Unavailable: Redis does not respond, or the chat cannot be loaded.
         """
         for _ in range(LOADS_MAX):
-            head = await self._hot.find_head(chat, users)
+            head = await self._hot_membership.find_head(chat, users)
             if head is not None:
                 return head
             await self._load_chat(chat)
-        raise Unavailable(f"chat {chat}: could not be opened, try again")
+        raise _not_loaded(chat)
 
-    async def see_off(self, record: ChangedChat, users: Collection[UserId]) -> None:
-        """Deliver pending leaves of those of `users` who left, before they rejoin.
+    # inboxes
+
+    async def deliver_leaves(self, record: Chat, users: Collection[UserId]) -> None:
+        """Deliver the pending leaves of those of `users` who left, before they rejoin.
 
         A later delivery would overtake the entries still due to them and hide those permanently.
 
         Raises:
             Unavailable: the delivery is incomplete.
         """
-        _, turns = await self._audiences.get_turning(ChatId(record.chat))
-        if any(turn.user in users and not turn.is_in for turn in turns):
-            await self.tell(record)
+        _, notices = await self._audiences.get_turning(ChatId(record.chat))
+        if any(notice.user in users and not notice.is_in for notice in notices):
+            await self.deliver(record)
 
-    async def tell(self, record: ChangedChat) -> None:
+    async def try_deliver(self, record: Chat) -> bool:
+        """As `deliver`, but log a failure, leave the rest to `workers.repair` and return False."""
+        try:
+            await self.deliver(record)
+        except ChatError as exc:
+            log.warning("membership.left_to_repair", chat=record.chat, error=exc.message)
+            return False
+        return True
+
+    async def deliver(self, record: Chat) -> None:
         """Deliver the chat's entries to all inboxes, list the chat for new members, and clean up.
 
         If the chat became large or small, each inbox gets the entries before the transition, then
@@ -320,146 +234,170 @@ class MembershipPropagation:
         chat = ChatId(record.chat)
         for _ in range(ROUNDS_MAX):
             # Read together: no delivery goes beyond a transition that is missing here.
-            audience, turns = await self._audiences.get_turning(chat)
-            await self._tell_turns(audience, turns, record)
+            audience, notices = await self._audiences.get_turning(chat)
+            await self._deliver_notices(audience, notices, record)
             await self._deliver_upto(audience, audience.top)
             # Before the fan-out counts as done: after that, notices must not be sent again.
-            await self._hot.forget_turnover(chat, turns)
+            await self._hot_membership.forget_turnover(chat, notices)
             await self._settle(audience)
             if not audience.is_turning:
                 break
-            # Entries committed meanwhile were left to this process.
+            # Entries committed during the transition are left to this process.
         if record.change is not None:
-            await self._directory.clear_change(chat, record.version)
+            await self._memberships.clear_change(chat, record.version)
 
-    async def _tell_turns(
-        self, audience: Audience, turns: Sequence[Turn], record: ChangedChat
+    async def _deliver_notices(
+        self, audience: Audience, notices: Sequence[MembershipNotice], record: Chat
     ) -> None:
-        """Deliver the membership notices in order."""
+        """Deliver joins, leaves and transitions, in the order of the changes."""
         chat = audience.chat
-        newcomers = [turn.user for turn in turns if turn.is_in and turn.user is not None]
-        members = await self._audiences.find_members(chat, newcomers)
-        came = [turn for turn in turns if turn.is_in and turn.user in members]
-        leavers = [turn for turn in turns if turn.user is not None and not turn.is_in]
-        for _, made in itertools.groupby(turns, key=lambda turn: turn.version):
-            change = list(made)
-            users = [turn.user for turn in change if turn in came and not turn.is_large]
-            await self._list_for([user for user in users if user], record)
-            for turn in change:
-                await self._take_turn(audience, turn, leavers)
-        for turn in came:
-            assert turn.user is not None
-            await self._mark_as_read(turn.user, chat, Seq(turn.seq - 1))
+        joined = [notice.user for notice in notices if notice.is_in and notice.user]
+        members = await self._audiences.find_members(chat, joined)
+        joins = [notice for notice in notices if notice.is_in and notice.user in members]
+        leaves = [notice for notice in notices if notice.user and not notice.is_in]
+        for _, group in itertools.groupby(notices, key=lambda notice: notice.version):
+            change = list(group)
+            users = [join.user for join in joins if join in change and not join.is_large]
+            await self._list_chat([user for user in users if user], record)
+            for notice in change:
+                await self._deliver_notice(audience, notice, leaves)
+        for join in joins:
+            assert join.user is not None
+            await self._mark_as_read(join.user, chat, Seq(join.seq - 1))
 
-    async def _take_turn(self, audience: Audience, turn: Turn, leavers: Sequence[Turn]) -> None:
-        """Deliver one membership notice, to one user or to all members."""
-        chat = audience.chat
-        if turn.user is None:
-            await self._deliver_upto(audience, turn.seq)
-            # Members who joined later have a notice of their own.
-            first_own = max(turn.seq, 1)
-            users = [user for user, first in audience.joined.items() if first <= first_own]
-            # Members at that time who have left since take the same path up to their last entry.
-            for gone in leavers:
-                if gone.user is not None and gone.after < turn.seq < gone.seq:
-                    await self._deliver_spans(audience, gone.user, gone.after, turn.seq)
-                    users.append(gone.user)
-            await self._tell_turn(audience, turn, users, turn.seq)
-        elif not turn.is_in:
-            if turn.is_large or audience.turns:
-                # If the chat was large until now, a part was delivered by the channel.
-                await self._deliver_spans(audience, turn.user, turn.after, turn.seq)
-            else:
-                await self._deliver(audience, [(turn.user, turn.after, turn.seq)])
-            if turn.is_large:
-                # The entry about the leave is the last one, and is delivered by the inbox.
-                entry = (turn.user, Seq(turn.seq - 1), chat, b"%d" % turn.seq)
-                self._tell_of(
-                    await self._boxes.turn(
-                        chat, turn.version, [entry], is_large=False, epoch=audience.epoch
-                    )
-                )
-        elif turn.is_large:
-            await self._tell_turn(audience, turn, [turn.user], Seq(turn.seq - 1))
-
-    async def _tell_turn(
-        self, audience: Audience, turn: Turn, users: Sequence[UserId], since: Seq
+    async def _deliver_notice(
+        self, audience: Audience, notice: MembershipNotice, leaves: Sequence[MembershipNotice]
     ) -> None:
+        if notice.user is None:
+            await self._deliver_transition(audience, notice, leaves)
+        elif not notice.is_in:
+            await self._deliver_leave(audience, notice, notice.user)
+        elif notice.is_large:
+            await self._notify_size(audience, notice, [notice.user], Seq(notice.seq - 1))
+
+    async def _deliver_transition(
+        self, audience: Audience, notice: MembershipNotice, leaves: Sequence[MembershipNotice]
+    ) -> None:
+        """Deliver the entries before a large-chat transition, then notify all members of it."""
+        await self._deliver_upto(audience, notice.seq)
+        # Members who joined later have a notice of their own.
+        first_own = max(notice.seq, 1)
+        users = [user for user, first in audience.joined.items() if first <= first_own]
+        # Members at that time who have left since take the same path up to their last entry.
+        for leave in leaves:
+            if leave.user is not None and leave.after < notice.seq < leave.seq:
+                await self._deliver_spans(audience, leave.user, leave.after, notice.seq)
+                users.append(leave.user)
+        await self._notify_size(audience, notice, users, notice.seq)
+
+    async def _deliver_leave(
+        self, audience: Audience, notice: MembershipNotice, user: UserId
+    ) -> None:
+        """Deliver the last entries of a user who left."""
+        if not notice.is_large and not audience.turns:
+            await self._deliver_ranges(audience, [(user, notice.after, notice.seq)])
+            return
+        # While the chat was large, its entries were not delivered through inboxes.
+        await self._deliver_spans(audience, user, notice.after, notice.seq)
+        if notice.is_large:
+            # The entry about the leave is the last one, and is delivered through the inbox.
+            entry = (user, Seq(notice.seq - 1), audience.chat, b"%d" % notice.seq)
+            await self._append_size_events(audience, notice.version, [entry], is_large=False)
+
+    async def _notify_size(
+        self, audience: Audience, notice: MembershipNotice, users: Sequence[UserId], since: Seq
+    ) -> None:
+        """Notify users that the chat is large or small from `since` on."""
         info = await self.describe(audience.chat)
-        info = msgspec.structs.replace(info, large=turn.is_large, since=since)
+        info = msgspec.structs.replace(info, large=notice.is_large, since=since)
         body = codec.chat_event_body(info)
-        news = [(user, since, "!", body) for user in users]
-        self._tell_of(
-            await self._boxes.turn(
-                audience.chat, turn.version, news, is_large=turn.is_large, epoch=audience.epoch
-            )
-        )
+        events = [(user, since, "!", body) for user in users]
+        await self._append_size_events(audience, notice.version, events, is_large=notice.is_large)
+
+    async def _append_size_events(
+        self,
+        audience: Audience,
+        version: int,
+        events: Sequence[tuple[UserId, Seq, str, bytes]],
+        *,
+        is_large: bool,
+    ) -> None:
+        chat, epoch = audience.chat, audience.epoch
+        self._nudge(await self._inboxes.turn(chat, version, events, is_large=is_large, epoch=epoch))
 
     async def _deliver_upto(self, audience: Audience, upto: Seq) -> None:
         """Deliver the due entries to every member's inbox."""
-        spans = [
-            (user, first, last)
-            for user, after in audience.users.items()
-            for first, last in audience.inbox_spans(max(after, audience.done), upto)
-        ]
-        await self._deliver(audience, spans)
+        await self._deliver_ranges(
+            audience,
+            [
+                (user, first, last)
+                for user, after in audience.users.items()
+                for first, last in audience.inbox_spans(max(after, audience.done), upto)
+            ],
+        )
 
     async def _deliver_spans(self, audience: Audience, user: UserId, after: Seq, upto: Seq) -> None:
         """Deliver the entries of ``(after, upto]`` that belong in one inbox."""
         spans = audience.inbox_spans(after, upto)
-        await self._deliver(audience, [(user, first, last) for first, last in spans])
+        await self._deliver_ranges(audience, [(user, first, last) for first, last in spans])
 
-    async def _deliver(self, audience: Audience, spans: Sequence[tuple[UserId, Seq, Seq]]) -> None:
-        if spans:
+    async def _deliver_ranges(
+        self, audience: Audience, ranges: Sequence[tuple[UserId, Seq, Seq]]
+    ) -> None:
+        if ranges:
             chat, epoch = audience.chat, audience.epoch
-            deliveries = [Delivery(user, chat, after, upto, epoch) for user, after, upto in spans]
-            self._tell_of(await self._boxes.deliver(deliveries))
+            deliveries = [Delivery(user, chat, after, upto, epoch) for user, after, upto in ranges]
+            self._nudge(await self._inboxes.deliver(deliveries))
 
     async def _settle(self, audience: Audience) -> None:
         """Record that everything up to the audience's `top` is delivered."""
         chat, head = audience.chat, audience.top
         if audience.is_large:
-            self._told.nudge_channel(chat, head, await self._watchers.list_gateways(chat))
+            gateways = await self._large_chats.list_gateways(chat)
+            self._devices.nudge_channel(chat, head, gateways)
         # After the wake-ups: they are sent in this tick, on the same connection.
         await asyncio.sleep(0)
-        await self._settler.settle([(chat, head)])
+        await self._undelivered.settle([(chat, head)])
 
-    async def _list_for(self, users: list[UserId], record: ChangedChat) -> None:
+    async def _list_chat(self, users: list[UserId], record: Chat) -> None:
+        """Add the chat to the lists of users who joined."""
         if not users:
             return
         chat = ChatId(record.chat)
         body = codec.chat_event_body(await self.describe(chat))
-        places = await self._boxes.append_event(users, chat, body, is_listed=True)
+        places = await self._inboxes.append_event(users, chat, body, is_listed=True)
         # Returning members have the chat listed, but must still be notified.
-        again = [place.user for place in places if not place.appended]
-        if again:
-            places += await self._boxes.append_marks(again, chat, body, _LISTED, record.version)
-        self._tell_of(places)
+        returning = [place.user for place in places if not place.appended]
+        if returning:
+            places += await self._inboxes.append_marks(
+                returning, chat, body, _CHAT_KEY, record.version
+            )
+        self._nudge(places)
 
-    async def tell_ended(self, record: ChangedChat) -> None:
-        """Notify a session's user that it has ended; each inbox gets one notification."""
+    async def _notify_ended(self, record: Chat) -> None:
+        """Notify the user of a companion session that it has ended; once per inbox."""
         chat = ChatId(record.chat)
         info = await self.describe(chat)
         users = [UserId(user) for user in info.members if not is_companion(user)]
         body = codec.chat_event_body(info)
-        self._tell_of(await self._boxes.append_marks(users, chat, body, _LISTED, record.version))
+        self._nudge(await self._inboxes.append_marks(users, chat, body, _CHAT_KEY, record.version))
 
-    def _tell_of(self, places: Sequence[Place]) -> None:
+    def _nudge(self, places: Sequence[Place]) -> None:
         for place in places:
             if place.appended:
-                self._told.nudge(place.user, place.seq, place.gateways)
+                self._devices.nudge(place.user, place.seq, place.gateways)
 
     async def _mark_as_read(self, user: UserId, chat: ChatId, seq: Seq) -> None:
         """Mark the messages before a user's join as read."""
         if seq > 0:
             try:
-                await self._boxes.mark(user, chat, seq, seq)
+                await self._inboxes.mark(user, chat, seq, seq)
             except NotFound as exc:
-                log.info("membership.not_marked", chat=chat, user=user, why=exc.message)
+                log.info("membership.mark_failed", chat=chat, user=user, error=exc.message)
 
     async def describe(self, chat: ChatId) -> frames.ChatInfo:
         """Return the current state of a chat. Raises NotFound."""
-        record, members = await self._directory.list_first(chat, frames.MEMBERS_SHOWN_MAX)
+        record, members = await self._memberships.list_first(chat, frames.MEMBERS_SHOWN_MAX)
         return frames.ChatInfo(
             chat=chat,
             kind=record.kind,
@@ -481,11 +419,6 @@ class MembershipPropagation:
             ended=record.ended_ms is not None,
         )
 
-    async def try_to_tell(self, record: ChangedChat) -> bool:
-        """As `tell`, but log a failure, leave the rest to `workers.repair` and return False."""
-        try:
-            await self.tell(record)
-        except ChatError as exc:
-            log.warning("membership.left_to_repair", chat=record.chat, error=exc.message)
-            return False
-        return True
+
+def _not_loaded(chat: ChatId) -> Unavailable:
+    return Unavailable(f"chat {chat}: could not be loaded; try again")

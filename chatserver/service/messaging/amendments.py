@@ -14,13 +14,12 @@ devices.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal, NoReturn, Protocol
 
-from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
-from chatserver.domain.ids import ChatId, GatewayId, Mid, MidSource, Ref, Seq, UserId
-from chatserver.domain.inboxes import Place
-from chatserver.domain.messages import Audience, ChatHead, digest_of, is_same_send, parse_place
+from chatserver.domain.amendments import Amendment, Hide, Outcome
+from chatserver.domain.ids import ChatId, Mid, MidSource, Ref, Seq, UserId
+from chatserver.domain.membership import NOT_A_MEMBER
+from chatserver.domain.messages import digest_of, is_same_send, parse_place
 from chatserver.domain.moderation import refusal_of
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body, parse_emoji
 from chatserver.errors import (
@@ -31,72 +30,36 @@ from chatserver.errors import (
     TooLarge,
     Unavailable,
 )
+from chatserver.hot.chats.amendments import Amendments, Hidden
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.chat_log import ChatLog
+from chatserver.hot.chats.membership import MemberCheck
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import REACTIONS_MAX
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_changed
-from chatserver.service.history.views import ReaderSource
+from chatserver.service.messaging.device_notifier import DeviceNotifier
+from chatserver.service.messaging.service import Messaging
 
 TRIES_MAX = 4
-NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 NO_MESSAGE = "seq: the chat has no such message"
 
 AnyChange = frames.Edit | frames.Delete | frames.React
 
 
-class Commits(Protocol):
-    """Commits entries."""
-
-    async def amend(self, amendment: Amendment, base: bytes = b"", asked: int = 0) -> Amended: ...
-
-
-class Hider(Protocol):
-    """Messages that users deleted for themselves."""
-
-    async def hide(self, user: UserId, chat: ChatId, seq: Seq) -> Hide: ...
-
-
-class Audiences(Protocol):
-    """Members of chats."""
-
-    def drop(self, chat: ChatId) -> None: ...
-
-    async def get(self, chat: ChatId) -> Audience: ...
-
-    async def get_for_member(self, chat: ChatId, user: UserId) -> Audience: ...
-
-
-class HotHeads(Protocol):
-    """Chat heads in the hot tier."""
-
-    async def get_head(self, chat: ChatId) -> ChatHead: ...
-
-
 class WarmLog(Protocol):
-    """The warm part of a chat's history."""
+    """The warm and the cold part of a chat's history: by a worker in gateways, else directly.
+
+    Guarantees:
+        At most `limit` entries, ascending: the newest below `before`, or the oldest above `after`.
+
+    Raises:
+        Unavailable: a tier does not respond.
+    """
 
     async def read_history(
         self, chat: ChatId, before: int | None, after: int | None, limit: int, ts: int | None
     ) -> list[frames.Message]: ...
-
-
-class FanOut(Protocol):
-    """Delivers committed entries."""
-
-    def fan_out(self, chat: ChatId, seq: Seq, sender: UserId) -> None: ...
-
-
-class Inboxes(Protocol):
-    """Appends events to inboxes that are not entries of a chat."""
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes
-    ) -> list[Place]: ...
-
-
-class DeviceNotifier(Protocol):
-    """Sends notifications to devices."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
 
 
 class MessageAmendments:
@@ -104,29 +67,30 @@ class MessageAmendments:
 
     def __init__(
         self,
-        commits: Commits,
-        hider: Hider,
+        *,
+        commits: Amendments,
+        hidden: Hidden,
         audiences: Audiences,
-        heads: HotHeads,
+        log: ChatLog,
         warm: WarmLog,
-        fan_out: FanOut,
+        messaging: Messaging,
         inboxes: Inboxes,
-        told: DeviceNotifier,
+        devices: DeviceNotifier,
         body_bounds: BodyBounds = WIDEST,
         charge: Charge = charge_nobody,
-        readers: ReaderSource | None = None,
+        members: MemberCheck | None = None,
     ) -> None:
         self._charge = charge
-        self._readers = readers
+        self._members = members
         self._body_bounds = body_bounds
         self._commits = commits
-        self._hider = hider
+        self._hidden = hidden
         self._audiences = audiences
-        self._heads = heads
+        self._log = log
         self._warm = warm
-        self._fan_out = fan_out
+        self._messaging = messaging
         self._inboxes = inboxes
-        self._told = told
+        self._devices = devices
         self._mids = MidSource()
 
     async def change(self, user: UserId, frame: AnyChange) -> frames.Ack:
@@ -158,20 +122,20 @@ class MessageAmendments:
 
     async def _commit(self, user: UserId, frame: AnyChange, kind: str, body: str) -> frames.Ack:
         amendment = self._make(user, frame, kind, body)
-        chat, base, asked = amendment.chat, b"", 0
+        chat, base, head = amendment.chat, b"", 0
         audience = await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, asked)
+            amended = await self._commits.amend(amendment, base, head)
             match amended.outcome:
                 case Outcome.COMMITTED:
-                    taken = amended.size_bytes, len(amendment.tail), len(audience.users)
-                    self._charge(user, cost_of_changed(*taken))
-                    self._fan_out.fan_out(chat, Seq(amended.seq), user)
+                    tail_bytes, recipients = len(amendment.tail), len(audience.users)
+                    self._charge(user, cost_of_changed(amended.size_bytes, tail_bytes, recipients))
+                    self._messaging.fan_out(chat, Seq(amended.seq), user)
                     return _ack(frame, amendment.mid, amended.seq, amended.ts, dup=False)
                 case Outcome.KNOWN:
-                    return _ack_again(frame, amendment, amended.place)
+                    return _repeat_ack(frame, amendment, amended.place)
                 case Outcome.ELSEWHERE:
-                    base, asked = await self._read_base(amendment), amended.seq
+                    base, head = await self._read_base(amendment), amended.seq
                 case Outcome.RESTRAINED:
                     raise refusal_of(amended.seq)
                 case Outcome.CLOSED:
@@ -184,17 +148,17 @@ class MessageAmendments:
                     amendment = dataclasses.replace(amendment, is_of_earlier_period=True)
                 case _ as refusal:
                     _refuse(refusal, kind)
-        raise Unavailable("seq: the message could not be read as it is now, try again")
+        raise Unavailable("seq: the message keeps changing; try again")
 
     async def _is_of_earlier_period(self, amendment: Amendment) -> bool:
         """Return whether the target is from an earlier period in which the sender was a member."""
-        if self._readers is None or amendment.is_of_earlier_period:
+        if self._members is None or amendment.is_of_earlier_period:
             return False
         chat, user = amendment.chat, amendment.sender
-        span = await self._readers.get_reader(chat, user)
+        span = await self._members.get_reader(chat, user)
         if amendment.target >= span.first:
             return False
-        return (await self._readers.add_periods(chat, user, span)).is_readable(amendment.target)
+        return (await self._members.add_periods(chat, user, span)).is_readable(amendment.target)
 
     def _make(self, user: UserId, frame: AnyChange, kind: str, body: str) -> Amendment:
         mid = self._mids.next()
@@ -222,14 +186,14 @@ class MessageAmendments:
     async def _hide(self, user: UserId, frame: frames.Delete) -> frames.Ack:
         chat, seq = ChatId(frame.chat), Seq(frame.seq)
         await self._audiences.get_for_member(chat, user)
-        if seq > (await self._heads.get_head(chat)).seq:
+        if seq > (await self._log.get_head(chat)).seq:
             raise NotFound(NO_MESSAGE)
-        outcome = await self._hider.hide(user, chat, seq)
+        outcome = await self._hidden.hide(user, chat, seq)
         if outcome is Hide.NEW:
             body = codec.hidden_event_body(chat, [seq])
             for place in await self._inboxes.append_event([user], chat, body):
                 if place.appended:
-                    self._told.nudge(place.user, place.seq, place.gateways)
+                    self._devices.nudge(place.user, place.seq, place.gateways)
         durability: Literal["hot", "stored"] = "stored" if outcome is Hide.STORED else "hot"
         return frames.Ack(frame.id, frame.ref, "", seq, 0, outcome is not Hide.NEW, durability)
 
@@ -238,19 +202,19 @@ def _ack(frame: AnyChange, mid: str, seq: int, ts: int, *, dup: bool) -> frames.
     return frames.Ack(frame.id, frame.ref, mid, seq, ts, dup, "hot")
 
 
-def _ack_again(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
+def _repeat_ack(frame: AnyChange, amendment: Amendment, place: bytes) -> frames.Ack:
     seq, ts, mid, digest = parse_place(place)
     if not is_same_send(digest, amendment.digest):
-        raise Conflict("ref: was used before for something else")
+        raise Conflict("ref: already used for another request")
     return _ack(frame, Mid(mid), seq, ts, dup=True)
 
 
 def _refuse(outcome: Outcome, kind: str) -> NoReturn:
     match outcome:
         case Outcome.FORBIDDEN if kind == "edit":
-            raise Forbidden("seq: only who sent a message may edit it")
+            raise Forbidden("seq: you can only edit your own messages")
         case Outcome.FORBIDDEN:
-            raise Forbidden("seq: only who sent a message, or an owner or admin, may delete it")
+            raise Forbidden("seq: only the sender, an owner or an admin can delete this message")
         case Outcome.DELETED:
             raise Conflict("seq: the message is deleted")
         case Outcome.REACTIONS_FULL:
@@ -258,4 +222,4 @@ def _refuse(outcome: Outcome, kind: str) -> NoReturn:
         case Outcome.NO_MESSAGE:
             raise NotFound(NO_MESSAGE)
         case _:
-            raise CorruptData(f"amend.lua answered {outcome}")
+            raise CorruptData(f"amend.lua returned {outcome}")

@@ -10,37 +10,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
 
 import structlog
 
 from chatserver.domain.ids import Ref, UserId
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError, NotFound, Overloaded, Unavailable
+from chatserver.hot.bus.job_progress import Jobs, Progress, State
 
 log = structlog.get_logger()
 
 USERS_MAX = 1_000
 JOBS_MAX = 4  # concurrent jobs of one process
 IN_FLIGHT_MAX = 8
-NOTE_EVERY = 25
-TRIES_MAX = 4
+RECORD_EVERY = 25  # users
+ATTEMPTS_MAX = 4
 
 # Delivers a text to a user, once per reference.
 Deliver = Callable[[UserId, Ref, str], Awaitable[None]]
 
 
-class Jobs(Protocol):
-    """Storage of job progress."""
-
-    async def begin(self, job: str, total: int) -> bool: ...
-
-    async def note(self, job: str, done: int, failed: int, state: Any) -> None: ...
-
-    async def find(self, job: str) -> Any: ...
-
-
-class Broadcasting:
+class Broadcasts:
     """Broadcast use case of one process."""
 
     def __init__(self, jobs: Jobs, deliver: Deliver) -> None:
@@ -48,8 +38,8 @@ class Broadcasting:
         self._deliver = deliver
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, asker: str, ref: str, users: Sequence[UserId], body: str) -> str:
-        """Start a broadcast, or resume the one that `asker` started under `ref`; return its name.
+    async def start(self, requester: str, ref: str, users: Sequence[UserId], body: str) -> str:
+        """Start the broadcast of `requester` under `ref`, or resume it; return its job name.
 
         Guarantees:
             Idempotent while progress is kept (a week): each user gets the message once.
@@ -58,25 +48,27 @@ class Broadcasting:
             Overloaded: too many broadcasts run in this process.
             Unavailable: the broadcast was not started.
         """
-        job = job_name(asker, ref)
-        wanted = list(dict.fromkeys(users))
-        if not await self._jobs.begin(job, len(wanted)):
+        job = job_name(requester, ref)
+        recipients = list(dict.fromkeys(users))
+        if not await self._jobs.begin(job, len(recipients)):
             found = await self._jobs.find(job)
             if found is None or found.state == "done" or not found.is_quiet:
                 return job
         if job not in self._running:
             if len(self._running) >= JOBS_MAX:
-                raise Overloaded("too many broadcasts run here", retry_after_ms=5000)
-            task = asyncio.create_task(self._run(job, wanted, body), name=f"broadcast-{job}")
+                raise Overloaded(
+                    "this server runs too many broadcasts; try again later", retry_after_ms=5000
+                )
+            task = asyncio.create_task(self._run(job, recipients, body), name=f"broadcast-{job}")
             self._running[job] = task
             task.add_done_callback(lambda _: self._running.pop(job, None))
         return job
 
-    async def get(self, job: str) -> Any:
+    async def get(self, job: str) -> Progress:
         """Return the progress of a broadcast. Raises NotFound."""
         found = await self._jobs.find(job)
         if found is None:
-            raise NotFound("broadcast: does not exist")
+            raise NotFound("broadcast does not exist")
         return found
 
     async def stop(self) -> None:
@@ -90,37 +82,37 @@ class Broadcasting:
         done = failed = 0
         for at in range(0, len(users), IN_FLIGHT_MAX):
             chunk = users[at : at + IN_FLIGHT_MAX]
-            outcomes = await asyncio.gather(*(self._bring(job, user, body) for user in chunk))
+            outcomes = await asyncio.gather(*(self._deliver_to(job, user, body) for user in chunk))
             done += sum(outcomes)
             failed += len(chunk) - sum(outcomes)
-            if (at // IN_FLIGHT_MAX) % (NOTE_EVERY // IN_FLIGHT_MAX) == 0:
-                await self._note(job, done, failed, "running")
-        await self._note(job, done, failed, "done")
-        log.info("broadcast.done", job=job, done=done, failed=failed)
+            if (at // IN_FLIGHT_MAX) % (RECORD_EVERY // IN_FLIGHT_MAX) == 0:
+                await self._record(job, done, failed, "running")
+        await self._record(job, done, failed, "done")
+        log.info("broadcast.finished", job=job, done=done, failed=failed)
 
-    async def _bring(self, job: str, user: UserId, body: str) -> bool:
-        for left in reversed(range(TRIES_MAX)):
+    async def _deliver_to(self, job: str, user: UserId, body: str) -> bool:
+        for left in reversed(range(ATTEMPTS_MAX)):
             try:
                 await self._deliver(user, Ref(f"{job}-{digest(user)}"), body)
             except ChatError as exc:
                 if exc.temporary and left:
                     await asyncio.sleep(jittered((exc.retry_after_ms or 1000) / 1000, 1.0, 2.0))
                     continue
-                log.info("broadcast.not_delivered", job=job, user=user, error=exc.message)
+                log.info("broadcast.delivery_failed", job=job, user=user, error=exc.message)
                 return False
             return True
-        raise AssertionError("the last try returns")
+        raise AssertionError("the last attempt returns")
 
-    async def _note(self, job: str, done: int, failed: int, state: str) -> None:
+    async def _record(self, job: str, done: int, failed: int, state: State) -> None:
         try:
             await self._jobs.note(job, done, failed, state)
         except Unavailable as exc:
-            log.warning("broadcast.not_noted", job=job, error=exc.message)
+            log.warning("broadcast.progress_not_recorded", job=job, error=exc.message)
 
 
-def job_name(asker: str, ref: str) -> str:
-    """Return the job name of the broadcast of `asker` under `ref`."""
-    return f"b-{digest(f'{asker}#{ref}')}"
+def job_name(requester: str, ref: str) -> str:
+    """Return the job name of the broadcast of `requester` under `ref`."""
+    return f"b-{digest(f'{requester}#{ref}')}"
 
 
 def digest(text: str) -> str:

@@ -1,28 +1,19 @@
-"""Listing of direct chats for the other user, which happens with the first message."""
+"""Listing of direct chats: the first message puts the chat in both users' chat lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
 
-from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.inboxes import Place
+from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.messages import Audience
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
+from chatserver.service.messaging.device_notifier import DeviceNotifier
 
 
-class Inboxes(Protocol):
-    """Users' inboxes and chat lists."""
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]: ...
-
-
-Nudge = Callable[[UserId, Seq, Sequence[GatewayId]], None]
-
-
-async def list_with_first_message(inboxes: Inboxes, audience: Audience, nudge: Nudge) -> None:
+async def list_with_first_message(
+    inboxes: Inboxes, audience: Audience, devices: DeviceNotifier
+) -> None:
     """List a direct chat for both users before its first message is delivered.
 
     Guarantees:
@@ -30,7 +21,8 @@ async def list_with_first_message(inboxes: Inboxes, audience: Audience, nudge: N
         Cost: nothing except for the first message of a direct chat.
     """
     if audience.kind == "direct" and audience.done == 0 and audience.top > 0:
-        await list_for_users(inboxes, audience.chat, audience.joined, list(audience.users), nudge)
+        users = list(audience.users)
+        await list_for_users(inboxes, audience.chat, audience.joined, users, devices)
 
 
 async def list_for_users(
@@ -38,10 +30,10 @@ async def list_for_users(
     chat: ChatId,
     both: Collection[UserId],
     users: Sequence[UserId],
-    nudge: Nudge,
+    devices: DeviceNotifier,
 ) -> None:
     """List a direct chat of `both` for those of `users` who do not have it in their list."""
     body = codec.chat_event_body(frames.ChatInfo(chat, "direct", sorted(both)))
     for place in await inboxes.append_event(users, chat, body, is_listed=True):
         if place.appended:
-            nudge(place.user, place.seq, place.gateways)
+            devices.nudge(place.user, place.seq, place.gateways)

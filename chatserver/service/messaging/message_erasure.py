@@ -12,43 +12,22 @@ the fan-out. The reference is derived from the message's seq, so repeats are rec
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
-from chatserver.domain.amendments import Amended, Amendment, Outcome
+from chatserver.domain.amendments import Amendment, Outcome
 from chatserver.domain.ids import ChatId, MidSource, Ref, Seq, UserId
-from chatserver.domain.messages import Audience, digest_of
+from chatserver.domain.messages import digest_of
 from chatserver.errors import CorruptData, Unavailable
+from chatserver.hot.chats.amendments import Amendments
+from chatserver.hot.chats.audiences import Audiences
 from chatserver.protocol import codec, frames
 from chatserver.protocol.entry_rules import is_message
+from chatserver.service.history.user_messages import UserMessages
 
 TRIES_MAX = 6
 
 
-class Commits(Protocol):
-    """Commits entries."""
-
-    async def amend(
-        self, amendment: Amendment, base: bytes = b"", asked: int = 0, author: str = ""
-    ) -> Amended: ...
-
-
-class Audiences(Protocol):
-    """Loads chats into the hot tier."""
-
-    def drop(self, chat: ChatId) -> None: ...
-
-    async def get(self, chat: ChatId) -> Audience: ...
-
-
-class Entries(Protocol):
-    """Warm-tier entries."""
-
-    async def find_entry(self, chat: str, ts: int) -> frames.Message | None: ...
-
-
-def has_words(entry: frames.Message) -> bool:
+def has_text(entry: frames.Message) -> bool:
     """Return whether a warm-tier entry holds text of its sender."""
     if entry.kind == "edit":
         return bool(entry.body)
@@ -56,14 +35,19 @@ def has_words(entry: frames.Message) -> bool:
 
 
 class TextEraser:
-    """The erasure use case. `system` is the user who is recorded as the sender."""
+    """Erasure use case. `system`: the user recorded as the sender of the deletions."""
 
     def __init__(
-        self, commits: Commits, audiences: Audiences, entries: Entries, system: UserId
+        self,
+        *,
+        commits: Amendments,
+        audiences: Audiences,
+        messages: UserMessages,
+        system: UserId,
     ) -> None:
         self._commits = commits
         self._audiences = audiences
-        self._entries = entries
+        self._messages = messages
         self._system = system
         self._mids = MidSource()
 
@@ -78,12 +62,12 @@ class TextEraser:
         Raises:
             Unavailable: a tier does not respond; repeat the call.
         """
-        chat, base, asked = ChatId(message.chat), b"", 0
-        target = message if message.kind != "edit" else _stand_in(message)
+        chat, base, head = ChatId(message.chat), b"", 0
+        target = message if message.kind != "edit" else _placeholder_of(message)
         amendment = self._make(chat, target.seq)
         await self._audiences.get(chat)
         for _ in range(TRIES_MAX):
-            amended = await self._commits.amend(amendment, base, asked, user)
+            amended = await self._commits.amend(amendment, base, head, user)
             match amended.outcome:
                 case Outcome.COMMITTED | Outcome.KNOWN:
                     return True
@@ -93,18 +77,20 @@ class TextEraser:
                     found = await self._find(message, target)
                     if found is None:
                         return False
-                    base, asked = codec.encode(found), amended.seq
+                    base, head = codec.encode(found), amended.seq
                 case Outcome.CLOSED:
                     self._audiences.drop(chat)
                     await self._audiences.get(chat)
                 case _ as refusal:
-                    raise CorruptData(f"erasing {chat}/{target.seq}: amend.lua says {refusal}")
-        raise Unavailable(f"erasing {chat}/{target.seq}: it keeps changing")
+                    raise CorruptData(
+                        f"erasing {chat}/{target.seq}: amend.lua: unexpected outcome {refusal}"
+                    )
+        raise Unavailable(f"erasing {chat}/{target.seq}: it keeps changing; try again")
 
     async def _find(self, message: frames.Message, target: frames.Message) -> frames.Message | None:
         if message.kind == "edit":
             return target
-        return await self._entries.find_entry(message.chat, message.ts)
+        return await self._messages.find_entry(message.chat, message.ts)
 
     def _make(self, chat: ChatId, seq: int) -> Amendment:
         mid, ref = self._mids.next(), Ref(f"erase-{seq}")
@@ -113,7 +99,7 @@ class TextEraser:
         return Amendment(chat, self._system, ref, mid, digest, "delete", Seq(seq), "", tail)
 
 
-def _stand_in(edit: frames.Message) -> frames.Message:
+def _placeholder_of(edit: frames.Message) -> frames.Message:
     """Return a placeholder for a missing message that `edit` changed last.
 
     Deleting the placeholder removes the edit's text, and finds nothing of the message itself.

@@ -2,12 +2,15 @@
 
 ::
 
-    send ──► draft ──► commit (one per tick and partition) ──► ack
-               │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
+    draft ──► commit (one per tick and partition) ──► ack
+      │ chat not loaded: load it, queue drafts        └─► push to devices, or fan out first
 
-A commit has one of two outcomes. Either the message is in every inbox (`committed`), or it is in
-the chat and still has to be delivered (`undelivered`). In the second case this process delivers it.
-If the process dies first, `workers.repair` does, because the commit has recorded the chat.
+After a commit, the message is either in every inbox (`committed`) or only in the chat
+(`undelivered`). In the second case, this process delivers it. If the process dies first,
+`workers.repair` does: the commit has recorded the chat.
+
+`send` awaits the outcome. A gateway uses `submit`, which reports it by callback and thus needs no
+task per message.
 """
 
 from __future__ import annotations
@@ -15,31 +18,39 @@ from __future__ import annotations
 import asyncio
 import bisect
 import collections
+import dataclasses
 import math
 import operator
 import time
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Literal
 
 import structlog
 
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import ChatId, Epoch, GatewayId, MidSource, Ref, Seq, Ts, UserId
-from chatserver.domain.inboxes import Delivery, Place
+from chatserver.domain.ids import ChatId, Epoch, MidSource, Ref, Seq, Ts, UserId
+from chatserver.domain.inboxes import Delivery
+from chatserver.domain.membership import NOT_A_MEMBER
 from chatserver.domain.messages import (
     Audience,
-    Draft,
     InboxPositions,
     OnAnswer,
+    PendingDraft,
     digest_of,
     is_same_send,
     parse_place,
 )
 from chatserver.domain.text import WIDEST, BodyBounds, parse_body
 from chatserver.errors import BadRequest, ChatError, Conflict, NotFound, Overloaded, Unavailable
+from chatserver.hot.chats.audiences import Audiences
+from chatserver.hot.chats.group_commit import PartitionedCommit
+from chatserver.hot.chats.large_chats import LargeChatSubscriptions
+from chatserver.hot.chats.undelivered import UndeliveredChats
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.protocol.memory_costs import Charge, charge_nobody, cost_of_fan_out, cost_of_growth
+from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.direct_chats import list_with_first_message
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.tracing import Id, Tracer, tracer
@@ -49,83 +60,52 @@ log = structlog.get_logger()
 WAITING_MAX = 20_000
 LOADS_MAX = 3
 LOAD_S_MAX = 6.0  # a chat not loaded by then is `unavailable`
-NOT_A_MEMBER = "chat: no such chat, or you are not a member"
 
 
-class Commits(Protocol):
-    """Commits drafts."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to send.
 
-    def submit(self, draft: Draft, audience: Audience) -> None:
-        """Queue a draft; one method of its owner is called later. Raises Overloaded."""
+    `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
+    `ai` describes the model that generated the message. `is_system`: sent by the host application,
+    which may write to any group.
+    """
 
-
-class AudienceSource(Protocol):
-    """Recipients of a chat's messages."""
-
-    def find(self, chat: ChatId) -> Audience | None: ...
-
-    def drop(self, chat: ChatId) -> None: ...
-
-    async def get(self, chat: ChatId) -> Audience: ...
-
-    async def get_fresh(self, chat: ChatId) -> Audience: ...
+    sender: UserId
+    frame: frames.Send
+    attachments: Sequence[frames.Attachment] = ()
+    ai: frames.Ai | None = None
+    is_system: bool = False
 
 
-class Deliverer(Protocol):
-    """Appends to inboxes, idempotently."""
+class _Outcome:
+    """Outcome of one send."""
 
-    async def deliver(self, deliveries: Sequence[Delivery]) -> list[Place]: ...
+    def __init__(self) -> None:
+        self.ack: asyncio.Future[frames.Ack] = asyncio.get_running_loop().create_future()
 
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes, *, is_listed: bool = False
-    ) -> list[Place]: ...
+    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+        if not self.ack.done():
+            ack = frames.Ack(draft.request_id, draft.ref, mid, seq, ts, dup, "hot")
+            self.ack.set_result(ack)
 
-
-class Settler(Protocol):
-    """Removes chats from the list of unfinished fan-outs, unless they have newer entries."""
-
-    async def settle(self, done: Sequence[tuple[ChatId, Seq]]) -> None: ...
-
-    def settle_soon(self, chat: ChatId, upto: Seq) -> None: ...
-
-
-class WatchingGateways(Protocol):
-    """Gateways with sessions of a large chat."""
-
-    async def list_gateways(self, chat: ChatId) -> list[GatewayId]: ...
-
-
-class Pushes(Protocol):
-    """Notifies devices of users, on this gateway and others."""
-
-    def push(
-        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
-    ) -> None:
-        """Push an event to each of `users`, with its position in their inbox."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify the user's gateways that the inbox has grown to `seq`."""
-
-    def publish(
-        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
-    ) -> None:
-        """Push an entry of a large chat to its members here; `far`: other gateways, or 0."""
-
-    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
-        """Notify gateways that a large chat has grown to `seq`."""
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
+        if not self.ack.done():
+            self.ack.set_exception(error)
 
 
 class Messaging:
-    """Send use case. One instance per gateway process."""
+    """Send use case. One instance per process."""
 
     def __init__(
         self,
-        commits: Commits,
-        audiences: AudienceSource,
-        inboxes: Deliverer,
-        settler: Settler,
-        pushes: Pushes,
-        watchers: WatchingGateways,
+        *,
+        commits: PartitionedCommit,
+        audiences: Audiences,
+        inboxes: Inboxes,
+        undelivered: UndeliveredChats,
+        devices: DeviceNotifier,
+        large_chats: LargeChatSubscriptions,
         expires_s_max: int = frames.EXPIRES_S_MAX,
         clock: Clock | None = None,
         body_bounds: BodyBounds = WIDEST,
@@ -138,39 +118,60 @@ class Messaging:
         self._commits = commits
         self._audiences = audiences
         self._inboxes = inboxes
-        self._settler = settler
-        self._pushes = pushes
-        self._watchers = watchers
+        self._undelivered = undelivered
+        self._devices = devices
+        self._large_chats = large_chats
         self._mids = MidSource()
         self._tracer = tracer()
-        self._traced_fan_outs: dict[ChatId, list[tuple[Draft, Seq, int]]] = {}
+        self._traced_fan_outs: dict[ChatId, list[tuple[PendingDraft, Seq, int]]] = {}
         self._count = 0
-        self._waiting: dict[ChatId, list[Draft]] = {}
+        self._waiting: dict[ChatId, list[PendingDraft]] = {}
         self._waiting_count = 0
         self._fan_outs: dict[ChatId, collections.deque[Seq]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(
+    async def send(self, draft: Draft) -> frames.Ack:
+        """Send a message and return its position in the chat, once it is in the hot tier.
+
+        Guarantees:
+            Order: messages of one sender to one chat get ascending seqs in the order of the calls.
+            Idempotent: by (chat, sender, ref).
+            Cancellation: the message may have been sent; a retry with the same `ref` returns its
+            position.
+
+        Raises:
+            BadRequest, TooLarge: the body or the requested lifetime is not allowed.
+            NotFound: no such chat, or the sender is not a member.
+            Forbidden, RateLimited: the sender may not write to the chat, or not yet.
+            Conflict: the `ref` was used for another message.
+            Overloaded: too many messages are waiting; the message was not accepted.
+            Unavailable: the outcome is unknown; retry with the same `ref`.
+        """
+        outcome = _Outcome()
+        self.submit(
+            draft.sender,
+            draft.frame,
+            outcome,
+            draft.attachments,
+            ai=draft.ai,
+            is_system=draft.is_system,
+        )
+        return await outcome.ack
+
+    def submit(
         self,
         sender: UserId,
         frame: frames.Send,
         on_answer: OnAnswer,
         attachments: Sequence[frames.Attachment] = (),
-        said: str | None = None,
+        original_body: str | None = None,
         ai: frames.Ai | None = None,
         *,
         is_system: bool = False,
     ) -> None:
-        """Accept a message; `on_answer` is called exactly once, later.
+        """Accept a message; `on_answer` is called exactly once, later. See `send` and `Draft`.
 
-        `attachments` are resolved from the frame's ids (`chatserver.features.attachments.service`).
-        `said` is the sender's original body if a webhook replaced it. `ai` describes the model that
-        generated the message. `is_system`: sent by the host application, which may write to any
-        group.
-
-        Guarantees:
-            Order: messages of one sender to one chat get ascending seqs in the order of `send`.
-            Idempotent: by (chat, sender, ref).
+        `original_body` is the sender's body if a webhook replaced it.
 
         Raises:
             BadRequest, TooLarge: the body or the requested lifetime is not allowed.
@@ -184,7 +185,7 @@ class Messaging:
         bare = codec.encode_message_tail(
             chat, mid, sender, ref, frame.kind, body, reply_to, attachments=attachments, ai=ai
         )
-        draft = Draft(
+        draft = PendingDraft(
             chat,
             sender,
             ref,
@@ -193,7 +194,7 @@ class Messaging:
             # changed.
             digest_of(
                 frame.kind,
-                body if said is None else said,
+                body if original_body is None else original_body,
                 reply_to,
                 frame.attachments,
                 frame.expires_s,
@@ -208,17 +209,17 @@ class Messaging:
         self._count += 1
         draft.bare, draft.ends = bare, ends
         draft.reply_to, draft.is_system = reply_to, is_system
-        if said is not None:
+        if original_body is not None:
             draft.made = digest_of(frame.kind, body, reply_to, frame.attachments, frame.expires_s)
         audience = self._audiences.find(chat)
         if audience is None or chat in self._waiting:
             self._wait_for_chat(draft)
         else:
-            self._submit(draft, audience)
+            self._commit(draft, audience)
         if self._tracer is not None:
             self._tracer.begin(mid, began_ns)
 
-    def _submit(self, draft: Draft, audience: Audience) -> None:
+    def _commit(self, draft: PendingDraft, audience: Audience) -> None:
         """Queue a draft with its expiry: the sender's or the chat's, whichever is earlier.
 
         Raises:
@@ -250,7 +251,7 @@ class Messaging:
 
     # chats that are not loaded: drafts wait in order
 
-    def _wait_for_chat(self, draft: Draft) -> None:
+    def _wait_for_chat(self, draft: PendingDraft) -> None:
         if self._waiting_count >= WAITING_MAX:
             raise Overloaded("too many messages wait for their chats; slow down")
         self._waiting_count += 1
@@ -270,38 +271,38 @@ class Messaging:
             async with asyncio.timeout(LOAD_S_MAX):
                 audience = await self._audiences.get(chat)
         except TimeoutError:
-            error = Unavailable(f"chat: not opened within {LOAD_S_MAX:g} s, try again")
+            error = Unavailable(f"chat: not loaded within {LOAD_S_MAX:g} s; try again")
         except ChatError as exc:
             error = NotFound(NOT_A_MEMBER) if isinstance(exc, NotFound) else exc
         except asyncio.CancelledError:
             # The process is stopping. A client gives up after a permanent error such as `internal`.
-            error = Unavailable("the server is stopping, try again")
+            error = Unavailable("the server is stopping; try again")
             raise
         finally:
-            # In any case: an unanswered draft would block its sender and all later drafts.
-            self._go_on(chat, audience, error)
+            # Always: an unanswered draft would block its sender and all later drafts.
+            self._resume(chat, audience, error)
 
-    def _go_on(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
+    def _resume(self, chat: ChatId, audience: Audience | None, error: ChatError) -> None:
         """Commit the drafts waiting for a chat; without an audience, refuse them."""
-        for draft in self._take_waiting(chat):
+        for draft in self._pop_waiting(chat):
             if audience is None:
                 draft.on_answer.refused(draft, error)
                 continue
             try:
-                self._submit(draft, audience)
+                self._commit(draft, audience)
             except Overloaded as exc:
                 draft.on_answer.refused(draft, exc)
 
-    def _take_waiting(self, chat: ChatId) -> list[Draft]:
+    def _pop_waiting(self, chat: ChatId) -> list[PendingDraft]:
         drafts = self._waiting.pop(chat)
         self._waiting_count -= len(drafts)
         return drafts
 
-    # outcomes of the commit
+    # `CommitListener`: outcomes of the commit
 
     def committed(
         self,
-        draft: Draft,
+        draft: PendingDraft,
         seq: Seq,
         ts: Ts,
         epoch: Epoch,
@@ -311,37 +312,37 @@ class Messaging:
         """Send the ack, and push to every device."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
-            self._told(self._tracer, draft, seq)
+            self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
-        self._pushes.push(audience.inline_users, epoch, places, body)
+        self._devices.push(audience.inline_users, epoch, places, body)
         if places.far is not None:
-            # After the mailbox entry, on the same connection: it has been posted by then.
-            self._settler.settle_soon(draft.chat, seq)
+            # Sent after the mail of this tick, on the same connection.
+            self._undelivered.settle_soon(draft.chat, seq)
 
     def published(
-        self, draft: Draft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
+        self, draft: PendingDraft, seq: Seq, ts: Ts, epoch: Epoch, gateways: bytes | Literal[0]
     ) -> None:
         """Send the ack, and push to every device in the large chat."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
-            self._told(self._tracer, draft, seq)
+            self._trace_committed(self._tracer, draft, seq)
         body = codec.event_body(draft.chat, seq, ts, draft.tail)
-        self._pushes.publish(draft.chat, epoch, seq, body, gateways)
+        self._devices.publish(draft.chat, epoch, seq, body, gateways)
         if gateways:
-            self._settler.settle_soon(draft.chat, seq)
+            self._undelivered.settle_soon(draft.chat, seq)
 
-    def _told(self, tracer: Tracer, draft: Draft, seq: Seq) -> None:
+    def _trace_committed(self, tracer: Tracer, draft: PendingDraft, seq: Seq) -> None:
         tracer.end(draft.mid, time.time_ns(), chat=draft.chat, seq=seq, sender=draft.sender)
 
-    def _not_told(self, draft: Draft, error: str) -> None:
+    def _trace_refused(self, draft: PendingDraft, error: str) -> None:
         if self._tracer is not None:
             self._tracer.end(draft.mid, time.time_ns(), chat=draft.chat, error=error)
 
-    def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
+    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         """Send the ack, and deliver the entry to the inboxes."""
         draft.on_answer.acked(draft, seq, ts, draft.mid, dup=False)
         if self._tracer is not None:
-            self._told(self._tracer, draft, seq)
+            self._trace_committed(self._tracer, draft, seq)
             traced = self._traced_fan_outs.setdefault(draft.chat, [])
             traced.append((draft, seq, time.time_ns()))
         self.fan_out(draft.chat, seq, draft.sender)
@@ -355,38 +356,37 @@ class Messaging:
         self._fan_outs[chat] = collections.deque([seq])
         self._spawn(self._fan_out(chat), f"fan-out-{chat}")
 
-    def known(self, draft: Draft, place: bytes) -> None:
-        """Send the ack again if it is the same message."""
-        self._not_told(draft, "known")
+    def known(self, draft: PendingDraft, place: bytes) -> None:
+        """Send the ack again if the message is the same; else refuse it."""
+        self._trace_refused(draft, "known")
         seq, ts, mid, digest = parse_place(place)
         # An empty digest matches any: the text was deleted or changed, so it cannot be compared.
         if not (is_same_send(digest, draft.digest) or is_same_send(digest, draft.made)):
-            error = Conflict("ref: was used before for another message")
+            error = Conflict("ref: already used for another message")
             draft.on_answer.refused(draft, error)
         else:
             draft.on_answer.acked(draft, seq, ts, mid, dup=True)
 
-    def chat_closed(self, draft: Draft) -> None:
-        """Load the chat and retry."""
+    def chat_closed(self, draft: PendingDraft) -> None:
+        """Load the chat, then commit again."""
         self._audiences.drop(draft.chat)
         draft.loads += 1
         if draft.loads >= LOADS_MAX:
-            draft.on_answer.refused(draft, Unavailable("chat: could not be opened, try again"))
+            draft.on_answer.refused(draft, Unavailable("chat: could not be loaded; try again"))
             return
         try:
             self._wait_for_chat(draft)
         except Overloaded as exc:
             draft.on_answer.refused(draft, exc)
 
-    def not_member(self, draft: Draft) -> None:
+    def not_member(self, draft: PendingDraft) -> None:
         """Refuse without revealing whether the chat exists."""
-        self._not_told(draft, NotFound.code)
+        self._trace_refused(draft, NotFound.code)
         self._audiences.drop(draft.chat)
         draft.on_answer.refused(draft, NotFound(NOT_A_MEMBER))
 
-    def failed(self, draft: Draft, error: ChatError) -> None:
-        """Refuse with the given error."""
-        self._not_told(draft, error.code)
+    def failed(self, draft: PendingDraft, error: ChatError) -> None:
+        self._trace_refused(draft, error.code)
         draft.on_answer.refused(draft, error)
 
     # fan-out in a separate call
@@ -398,38 +398,39 @@ class Messaging:
                 upto = pending[-1]
                 pending.clear()
                 traced = self._traced_fan_outs.pop(chat, ())
-                # Read after these were committed: `done` covers what the commit delivered
-                # meanwhile.
+                # Read after these commits: `done` includes what later commits delivered.
                 audience = await self._audiences.get_fresh(chat)
                 failpoint("send.before_deliver")
-                # A Redis that lost them after a restart has nothing to deliver.
+                # A restarted Redis may have lost them; then there is nothing to deliver.
                 upto = min(upto, audience.top)
                 if audience.is_turning:
-                    continue  # the process that propagates the transition delivers this, too
-                await deliver_to_all(self._inboxes, self._pushes, audience, upto)
+                    continue  # the process that propagates the transition delivers these entries
+                await deliver_to_all(self._inboxes, self._devices, audience, upto)
                 if audience.is_large:
-                    gateways = await self._watchers.list_gateways(chat)
-                    self._pushes.nudge_channel(chat, upto, gateways)
-                await self._settler.settle([(chat, upto)])
+                    gateways = await self._large_chats.list_gateways(chat)
+                    self._devices.nudge_channel(chat, upto, gateways)
+                await self._undelivered.settle([(chat, upto)])
                 for draft, seq, from_ns in traced:
-                    self._tell_fan_out(draft, seq, from_ns, len(audience.users))
+                    self._trace_fan_out(draft, seq, from_ns, len(audience.users))
         except ChatError as exc:
             log.warning("fan_out.left_to_repair", chat=chat, error=exc.message)
         finally:
             del self._fan_outs[chat]
 
-    def _tell_fan_out(self, draft: Draft, seq: Seq, from_ns: int, members: int) -> None:
+    def _trace_fan_out(self, draft: PendingDraft, seq: Seq, from_ns: int, members: int) -> None:
         assert self._tracer is not None
         place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
         self._tracer.tell(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
 
-    def _spawn(self, work: Any, name: str) -> None:
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def deliver_to_all(inboxes: Deliverer, pushes: Pushes, audience: Audience, upto: Seq) -> None:
+async def deliver_to_all(
+    inboxes: Inboxes, devices: DeviceNotifier, audience: Audience, upto: Seq
+) -> None:
     """Deliver a chat's entries up to `upto` to the inboxes, except in a large chat.
 
     `audience` was read after `upto` was committed: entries up to its `done` need no delivery.
@@ -444,7 +445,7 @@ async def deliver_to_all(inboxes: Deliverer, pushes: Pushes, audience: Audience,
     ]
     if not deliveries:
         return
-    await list_with_first_message(inboxes, audience, pushes.nudge)
+    await list_with_first_message(inboxes, audience, devices)
     for place in await inboxes.deliver(deliveries):
         if place.appended:
-            pushes.nudge(place.user, place.seq, place.gateways)
+            devices.nudge(place.user, place.seq, place.gateways)

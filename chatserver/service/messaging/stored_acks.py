@@ -1,4 +1,4 @@
-"""Sends with `durability: "stored"`, which wait for the persist worker."""
+"""Sends with `durability: "stored"`: their acks wait for the persist worker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Protocol
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.errors import ChatError
+from chatserver.errors import ChatError, Overloaded, Unavailable
+from chatserver.hot.chats.chat_log import ChatLog
 
 WAITS_MAX = 50_000
-LOOK_S = 0.5
-LOOKS_MAX = 500  # chats checked per round
-
-
-class StoredLog(Protocol):
-    """Reads how far chats are stored."""
-
-    async def get_stored(self, chat: ChatId) -> Seq: ...
+POLL_S = 0.5
+CHATS_PER_POLL_MAX = 500
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -35,14 +29,14 @@ STORED_TIMEOUT_S = 6.0  # how long an ack of a send to be stored waits for Dynam
 
 
 class StoredWaits:
-    """Calls back when a message is in the warm tier, or when the timeout has passed.
+    """Reports when a message is in the warm tier, or that the timeout has passed.
 
     Bounded: at most `WAITS_MAX` sends wait.
     """
 
-    def __init__(self, timeout_s: float, look_s: float = LOOK_S) -> None:
+    def __init__(self, timeout_s: float, poll_s: float = POLL_S) -> None:
         self._timeout_s = timeout_s
-        self._look_s = look_s
+        self._poll_s = poll_s
         self._waits: dict[ChatId, list[_Wait]] = {}
         self._count = 0
 
@@ -57,16 +51,38 @@ class StoredWaits:
         if self._count >= WAITS_MAX:
             return False
 
-        def give_up() -> None:
+        def expire() -> None:
             self._waits[chat].remove(wait)
             self._forget(chat, 1)
             on_timeout()
 
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, give_up)
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, expire)
         wait = _Wait(seq, on_stored, on_timeout, timer)
         self._waits.setdefault(chat, []).append(wait)
         self._count += 1
         return True
+
+    async def wait(self, chat: ChatId, seq: Seq) -> None:
+        """Wait until message `seq` is in the warm tier.
+
+        Raises:
+            Overloaded: too many sends wait.
+            Unavailable: the message was not stored within the timeout, or Redis was lost.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_stored() -> None:
+            if not stored.done():
+                stored.set_result(None)
+
+        def on_timeout() -> None:
+            if not stored.done():
+                why = "not stored in time; retry with the same ref to learn the outcome"
+                stored.set_exception(Unavailable(why))
+
+        if not self.add(chat, seq, on_stored, on_timeout):
+            raise Overloaded("too many sends wait to be stored")
+        await stored
 
     def reached(self, chat: ChatId, upto: Seq) -> None:
         """Complete the waits for the chat's messages up to `upto`, which are in the warm tier."""
@@ -80,24 +96,23 @@ class StoredWaits:
             wait.timer.cancel()
             wait.on_stored()
 
-    def give_up_all(self) -> None:
-        """Time out every wait: in the new epoch of Redis, these seqs may be other messages."""
+    def expire_all(self) -> None:
+        """Time out every wait: in a new epoch of Redis, these seqs may be other messages."""
         waits, self._waits, self._count = self._waits, {}, 0
         for wait in itertools.chain.from_iterable(waits.values()):
             wait.timer.cancel()
             wait.on_timeout()
 
-    async def watch(self, log: StoredLog) -> None:
+    async def run(self, log: ChatLog) -> None:
         """Check periodically how far chats with waiting sends are stored, until cancelled.
 
-        The worker notifies the gateway that first accepted a message, and that notification may be
-        lost. This check covers lost notifications, sends that were retried on this gateway, and
-        processes without a mailbox.
+        The worker notifies only the gateway that first accepted a message. This check covers lost
+        notifications, sends retried on this gateway, and processes without a mailbox.
         """
         while True:
-            await asyncio.sleep(self._look_s)
-            for chat in list(self._waits)[:LOOKS_MAX]:
-                self._waits[chat] = self._waits.pop(chat)  # the others come first in the next round
+            await asyncio.sleep(self._poll_s)
+            for chat in list(self._waits)[:CHATS_PER_POLL_MAX]:
+                self._waits[chat] = self._waits.pop(chat)  # move to the end of the next round
                 with contextlib.suppress(ChatError):
                     self.reached(chat, await log.get_stored(chat))
 

@@ -1,44 +1,29 @@
 """Recovery of message changes that are stored but not applied to their messages.
 
-The persist worker first writes an edit, deletion or reaction, and then changes the message
-(`workers.persist.batch_writer`). If Redis is lost in between, the second step
-is missing. It is done when the chat is loaded: nothing changes a message before that.
+The persist worker first stores an edit, deletion or reaction, and then changes the message
+(`workers.persist.batch_writer`). If Redis is lost in between, the second step is missing. Loading
+the chat completes it: nothing changes a message before that.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
 from chatserver.domain.ids import ChatId, Epoch, epoch_began_ms
 from chatserver.protocol import frames
 from chatserver.protocol.entry_rules import AMENDING, apply_entry, tombstone_of
+from chatserver.service.history.older_tiers import OlderTiers
+from chatserver.warm.messages.message_changes import MessageChanges
 
 CLOCKS_APART_S_MAX = 3600  # maximum clock lead of an earlier Redis
 READS_IN_FLIGHT_MAX = 8
 
 
-class StoredMessages(Protocol):
-    """Messages in the warm and the cold tier."""
-
-    async def list_before(
-        self, chat: str, before: int | None, limit: int, ts_hint: int | None = None
-    ) -> Sequence[frames.Message]: ...
-
-
-class MessageChanges(Protocol):
-    """Changes stored messages."""
-
-    async def apply(self, chat: str, ts: int, entries: Sequence[frames.Message]) -> None: ...
-
-    async def blank(self, chat: str, ts: int, rev: int) -> None: ...
-
-
 class UnappliedChanges:
-    """Finds and applies unapplied changes."""
+    """Finds and applies the missing changes when a chat is loaded."""
 
-    def __init__(self, messages: StoredMessages, changes: MessageChanges) -> None:
+    def __init__(self, messages: OlderTiers, changes: MessageChanges) -> None:
         self._messages = messages
         self._changes = changes
 
@@ -66,7 +51,7 @@ class UnappliedChanges:
         for at in range(0, len(targets), READS_IN_FLIGHT_MAX):
             batch = targets[at : at + READS_IN_FLIGHT_MAX]
             applying = (self._apply(chat, target, by_target[target], by_seq) for target in batch)
-            # All of them finish before the first failure is raised: none keeps running.
+            # Wait for all before raising the first failure, so that none keeps running.
             for outcome in await asyncio.gather(*applying, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection
 
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.domain.moderation import BLOCKS_MAX
 from chatserver.errors import Forbidden
-
-
-class Rows(Protocol):
-    """Blocks in the directory."""
-
-    async def find_blocked(self, user: str, others: list[str]) -> set[str]: ...
-
-    async def list_between(self, user: str, other: str) -> list[str]: ...
-
-    async def list_blocks(self, user: str, after: str | None, limit: int) -> Sequence[Any]: ...
-
-    async def list_blockers(self, user: str) -> list[str]: ...
-
-    async def mark_chat(self, chat: str, blocker: str, *, is_blocked: bool) -> bool: ...
-
-
-class HotBlocks(Protocol):
-    """Blocks in Redis."""
-
-    async def open_blocks(self, user: UserId, others: Collection[UserId]) -> None: ...
+from chatserver.hot.users.blocks import Blocks
+from chatserver.warm.chats.moderation import Moderation as ModerationRows
 
 
 class BlockPolicy:
-    """The block policy."""
+    """Block policy, by the blocks in the directory."""
 
-    def __init__(self, rows: Rows, hot: HotBlocks) -> None:
+    def __init__(self, rows: ModerationRows, hot: Blocks) -> None:
         self._rows = rows
         self._hot = hot
 
     async def restore(self, user: UserId) -> None:
         """Restore a user's blocks in Redis from the directory. Idempotent."""
-        mine = await self._rows.list_blocks(user, None, BLOCKS_MAX)
-        others = {UserId(each.user) for each in mine}
+        blocks = await self._rows.list_blocks(user, None, BLOCKS_MAX)
+        others = {UserId(block.user) for block in blocks}
         others.update(UserId(name) for name in await self._rows.list_blockers(user))
         await self._hot.open_blocks(user, others)
 
-    async def require_together(self, user: UserId, others: Collection[UserId]) -> None:
+    async def require_unblocked(self, user: UserId, others: Collection[UserId]) -> None:
         """Check that no block exists between a user and `others`.
 
         Raises:
             Forbidden: the message names the other user, but not the direction of the block.
         """
-        apart = await self._rows.find_blocked(user, list(others))
-        if apart:
-            raise Forbidden(f"{min(apart)}: you and this user cannot be brought together")
+        blocked = await self._rows.find_blocked(user, list(others))
+        if blocked:
+            raise Forbidden(f"{min(blocked)}: you cannot interact with this user")
 
-    async def is_apart(self, user: UserId, other: UserId) -> bool:
-        """Return whether one of the two blocks the other."""
+    async def is_blocked(self, user: UserId, other: UserId) -> bool:
+        """Return whether one of the two users blocks the other."""
         return bool(await self._rows.find_blocked(user, [other]))
 
     async def mark_new_chat(self, chat: ChatId, user: UserId, other: UserId) -> None:

@@ -1,80 +1,25 @@
 """Message retention of chats, and legal holds that preserve messages beyond it.
 
 Retention is a setting of the chat: messages sent from then on expire. Managers of a group change it
-like any other setting; the host application can set it for every chat. Holds belong to the host
-application and are invisible to members: deleted and changed messages are copied.
+like any other setting; the host application can change it for every chat. Only the host application
+sees and changes holds. Under a hold, messages are copied before members change or delete them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
-
 from chatserver.domain.clock import Clock
-from chatserver.domain.ids import ChatId, GatewayId, Ref, Seq, UserId
-from chatserver.domain.inboxes import Place
+from chatserver.domain.ids import ChatId, Ref, UserId
 from chatserver.domain.text import parse_note
 from chatserver.errors import BadRequest, Conflict, NotFound
+from chatserver.hot.bus.remote_delivery import RemoteDelivery
+from chatserver.hot.chats.membership import HotMembership
+from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
-
-NOTED_S = 20.0  # a change whose marker is this old has ended, completed or not
-
-
-class HoldRows(Protocol):
-    """Legal holds in the directory; see `chatserver.warm.chats.legal_holds`."""
-
-    async def put(self, chat: str, reason: str, by: str, now: float) -> Any: ...
-
-    async def get(self, chat: str) -> Any: ...
-
-    async def end(self, chat: str) -> None: ...
-
-
-class ChatRows(Protocol):
-    """Chats in the directory."""
-
-    async def get_chat(self, chat: str) -> Any: ...
-
-
-class DirectRows(Protocol):
-    """Settings of direct chats, and members of chats."""
-
-    async def set_retention(self, chat: str, retention_s: int) -> bool: ...
-
-    async def list_seniority(self, chat: str) -> list[tuple[str, Any]]: ...
-
-
-class Notes(Protocol):
-    """Change markers in Redis."""
-
-    async def begin(self, chat: ChatId, hold_s: float) -> str: ...
-
-    async def end(self, name: str) -> None: ...
-
-
-class ChatVersions(Protocol):
-    """Applies the write policy of a chat's row to Redis."""
-
-    async def restrict(self, record: Any) -> None: ...
-
-    async def describe(self, chat: ChatId) -> frames.ChatInfo: ...
-
-
-class Inboxes(Protocol):
-    """Users' inboxes."""
-
-    async def append_event(
-        self, users: Sequence[UserId], chat: ChatId, body: bytes
-    ) -> list[Place]: ...
-
-
-class DeviceNotifier(Protocol):
-    """Sends notifications to devices."""
-
-    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None: ...
-
-
-ChangeGroup = Callable[[UserId, frames.UpdateChat], Awaitable[frames.ChatInfo]]
+from chatserver.service.membership.propagation import MembershipPropagation
+from chatserver.service.membership.service import MARKER_TTL_S, Membership
+from chatserver.warm.chats.directory import Directory
+from chatserver.warm.chats.legal_holds import Hold, Holds
+from chatserver.warm.chats.memberships import Memberships
 
 
 class Retention:
@@ -82,31 +27,32 @@ class Retention:
 
     def __init__(
         self,
-        holds: HoldRows,
-        chats: ChatRows,
-        directs: DirectRows,
-        notes: Notes,
-        gates: ChatVersions,
+        *,
+        holds: Holds,
+        directory: Directory,
+        memberships: Memberships,
+        hot_membership: HotMembership,
+        propagation: MembershipPropagation,
+        membership: Membership,
         inboxes: Inboxes,
-        told: DeviceNotifier,
-        change_group: ChangeGroup,
+        devices: RemoteDelivery,
         clock: Clock,
     ) -> None:
         self._holds = holds
-        self._chats = chats
-        self._directs = directs
-        self._notes = notes
-        self._gates = gates
+        self._directory = directory
+        self._memberships = memberships
+        self._hot_membership = hot_membership
+        self._propagation = propagation
+        self._membership = membership
         self._inboxes = inboxes
-        self._told = told
-        self._change_group = change_group
+        self._devices = devices
         self._clock = clock
 
     async def set_retention(self, chat: ChatId, retention_s: int, ref: Ref) -> frames.ChatInfo:
         """Set the retention of a chat for messages sent from now on; 0 keeps them forever.
 
-        In a group, the change is made on behalf of a manager, so members see it like any other
-        change.
+        In a group, the change is made on behalf of an owner or admin, so members see it like any
+        other change.
 
         Guarantees:
             Idempotent. No message sent after it returns lives longer.
@@ -116,32 +62,30 @@ class Retention:
             Conflict: the group has neither owner nor admins.
             Unavailable: the change may have been made.
         """
-        record = await self._chats.get_chat(chat)
+        record = await self._directory.get_chat(chat)
         if record.kind == "direct":
             return await self._set_direct(chat, retention_s)
-        for user, role in await self._directs.list_seniority(chat):
+        for user, role in await self._memberships.list_seniority(chat):
             if role in ("owner", "admin"):
                 frame = frames.UpdateChat(0, chat, ref, retention_s=retention_s)
-                return await self._change_group(UserId(user), frame)
-        raise Conflict("chat: has neither owner nor admins in whose name its settings could change")
+                return await self._membership.change(UserId(user), frame)
+        raise Conflict("chat: has no owner or admin on whose behalf to change its settings")
 
     async def _set_direct(self, chat: ChatId, retention_s: int) -> frames.ChatInfo:
-        note = await self._notes.begin(chat, NOTED_S)
-        is_new = await self._directs.set_retention(chat, retention_s)
-        await self._gates.restrict(await self._chats.get_chat(chat))
-        info = await self._gates.describe(chat)
+        marker = await self._hot_membership.begin(chat, MARKER_TTL_S)
+        is_new = await self._memberships.set_retention(chat, retention_s)
+        await self._propagation.apply_write_policy(await self._directory.get_chat(chat))
+        info = await self._propagation.describe(chat)
         if is_new:
             users = [UserId(user) for user in info.members]
             for place in await self._inboxes.append_event(users, chat, codec.chat_event_body(info)):
                 if place.appended:
-                    self._told.nudge(place.user, place.seq, place.gateways)
-        await self._notes.end(note)
+                    self._devices.nudge(place.user, place.seq, place.gateways)
+        await self._hot_membership.end(marker)
         return info
 
-    # legal holds
-
-    async def hold(self, chat: ChatId, reason: str, by: str) -> Any:
-        """Put a chat under a legal hold, and return the hold; an existing one stays unchanged.
+    async def put_hold(self, chat: ChatId, reason: str, by: str) -> Hold:
+        """Put a chat under a legal hold; return the hold. An existing hold stays unchanged.
 
         Guarantees:
             Idempotent. Messages that members change or delete after it returns are copied first.
@@ -152,15 +96,15 @@ class Retention:
         """
         reason = parse_note(reason, "reason")
         if not reason:
-            raise BadRequest("reason: must say why, for who looks after it later")
-        await self._chats.get_chat(chat)
+            raise BadRequest("reason: must not be empty")
+        await self._directory.get_chat(chat)
         return await self._holds.put(chat, reason, by, self._clock.time())
 
-    async def get_hold(self, chat: ChatId) -> Any:
+    async def get_hold(self, chat: ChatId) -> Hold:
         """Return the hold of a chat. Raises NotFound."""
         return await self._holds.get(chat)
 
-    async def release(self, chat: ChatId) -> None:
+    async def release_hold(self, chat: ChatId) -> None:
         """End a hold: its copies are deleted soon after. Idempotent."""
         try:
             await self._holds.end(chat)

@@ -13,7 +13,7 @@ from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, DeviceId, GatewayId, Mid, Ref, Seq, SessionId, UserId
 from chatserver.domain.inboxes import Delivery, ListedChat
 from chatserver.domain.membership_changes import ChangeEntry, MembershipChange
-from chatserver.domain.messages import Draft, digest_of
+from chatserver.domain.messages import PendingDraft, digest_of
 from chatserver.domain.presence import GatewayPresence, State
 from chatserver.errors import Unavailable
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
@@ -85,9 +85,9 @@ def neighbours(chat: ChatId, count: int) -> list[UserId]:
     return [next(near) for _ in range(count)]
 
 
-def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> Draft:
+def draft_of(chat: ChatId, sender: UserId, listener: Listener) -> PendingDraft:
     """A message to the chat."""
-    return Draft(
+    return PendingDraft(
         chat,
         sender,
         Ref("r1"),
@@ -182,7 +182,7 @@ async def use_likes(hot: HotClient) -> None:
 async def use_moderation(hot: HotClient, chat: ChatId, users: list[UserId]) -> None:
     """Restrict a chat, part two users, and have events of all kinds on their way."""
     assert await HotMembership(hot).restrict(chat, 99, ":s1")
-    await Blocks(hot).part(users[0], users[1])
+    await Blocks(hot).add(users[0], users[1])
     events = HookEvents(hot, hot.keys.partition_of(chat), 1000)
     await events.feed([b"1", b"2", b"3", b"4"])
     first, second, third, _ = (await events.list_waiting(100))[-4:]

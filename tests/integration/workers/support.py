@@ -14,7 +14,7 @@ from chatserver.config import Settings, Warm
 from chatserver.dev.servers import ACCESS_KEY, SECRET_KEY
 from chatserver.domain.ids import ChatId, GatewayId, Mid, Ref, UserId
 from chatserver.domain.inboxes import InboxState
-from chatserver.domain.messages import Audience, Draft, digest_of
+from chatserver.domain.messages import Audience, PendingDraft, digest_of
 from chatserver.hot.bus.mailbox import Answer, AnyRecord, Mailbox
 from chatserver.hot.bus.rpc import WarmCalls
 from chatserver.hot.chats.group_commit import PartitionedCommit
@@ -87,7 +87,7 @@ class Heard:
 
     committed = undelivered = known = _count_one
 
-    def _fail(self, draft: Draft, *why: Any) -> None:
+    def _fail(self, draft: PendingDraft, *why: Any) -> None:
         self.count += 1
         self.failures.append((draft.ref, why))
 
@@ -139,7 +139,7 @@ class Gateway:
             made = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", body, None)
             digest = digest_of("text", body, None)
             self._commits.submit(
-                Draft(
+                PendingDraft(
                     audience.chat, sender, ref, mid, digest, tail(made), 1, is_stored_wanted,
                     self._heard, self._heard,
                 ),

@@ -321,7 +321,7 @@ async def test_change_whose_process_died_is_finished_by_others(
 ) -> None:
     """Between the two stores and before the inboxes: it takes effect once, and everybody hears."""
     chat = group.chat
-    monkeypatch.setattr("chatserver.service.membership.service.HOLD_S", 0)
+    monkeypatch.setattr("chatserver.service.membership.service.MARKER_TTL_S", 0)
     request = asked(frames.Remove, chat, user=BOB)
     die_in(parts, monkeypatch, f"membership.{where}")
     with pytest.raises(Died):
@@ -367,7 +367,7 @@ async def test_joiner_after_a_loss_of_redis_reads_nothing_older_than_the_join(
         with pytest.raises(Died):
             await parts.membership.change(ALICE, asked(frames.Invite, chat, users=[DAVE]))
         await Gateway(parts.hot).send(group, "secret")
-        await parts.turnover.bring(await parts.directory.get_chat(chat))
+        await parts.turnover.apply(await parts.directory.get_chat(chat))
 
         async def is_stored() -> bool:
             return await waiting_in(parts) == 0

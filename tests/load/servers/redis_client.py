@@ -32,7 +32,7 @@ from redis.backoff import NoBackoff
 from chatserver import config
 from chatserver.dev.servers import HOST, redis_launch
 from chatserver.domain.ids import GatewayId, MidSource, Ref, UserId, direct_chat_id
-from chatserver.domain.messages import Audience, Draft, digest_of
+from chatserver.domain.messages import Audience, PendingDraft, digest_of
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.chat_loader import HotChatLoader
 from chatserver.hot.chats.group_commit import GroupCommit
@@ -81,7 +81,7 @@ class Drafts:
         self._audiences = audiences
         self._mids = MidSource()
 
-    def __iter__(self) -> Iterator[tuple[Draft, Audience]]:
+    def __iter__(self) -> Iterator[tuple[PendingDraft, Audience]]:
         number = 0
         nobody: Any = Nobody()
         while True:
@@ -89,7 +89,7 @@ class Drafts:
             sender, ref, mid = audience.inline_users[0], Ref(f"{number:010}"), self._mids.next()
             tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", _BODY, None)
             digest = digest_of("text", _BODY, None)
-            draft = Draft(
+            draft = PendingDraft(
                 audience.chat, sender, ref, mid, digest, tail, number, False, nobody, nobody
             )
             yield draft, audience

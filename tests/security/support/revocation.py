@@ -24,11 +24,11 @@ async def open_revoking(stack: Stack) -> AsyncIterator[Revoking]:
     redis = config.Redis(url=stack.redis_url, call_timeout_s=20)
     async with open_hot(redis) as hot, open_dynamodb(stack.warm) as dynamodb:
         yield Revoking(
-            AccountRows(dynamodb, stack.warm),
-            Revocations(hot, auth.token_s_max),
-            SessionEnder(hot, MailboxWriter(hot)),
-            auth,
-            SystemClock(),
+            accounts=AccountRows(dynamodb, stack.warm),
+            revocations=Revocations(hot, auth.token_s_max),
+            session_ender=SessionEnder(hot, MailboxWriter(hot)),
+            settings=auth,
+            clock=SystemClock(),
         )
 
 

@@ -73,7 +73,7 @@ class SocialGraph:
             if exc.stored[_EDGE] is not None:
                 return False
             if any(exc.stored[_BLOCKS]):
-                raise Forbidden(f"{other}: you and this user cannot be brought together") from None
+                raise Forbidden(f"{other}: you cannot interact with this user") from None
             if exc.stored[_COUNT] is not None:
                 raise Conflict(f"following: a user follows at most {FOLLOWING_MAX:,}") from None
             raise

@@ -105,7 +105,7 @@ async def test_follow_of_who_is_apart_or_beyond_the_bound_writes_nothing(
     blocks = Moderation(tables.client, tables.settings)
     await blocks.put_block("alice", "bob", 1.0)
 
-    with pytest.raises(Forbidden, match="alice: you and this user cannot be brought together"):
+    with pytest.raises(Forbidden, match="alice: you cannot interact with this user"):
         await social_rows.graph.follow("bob", "alice", NOW_MS)
     with pytest.raises(Forbidden):
         await social_rows.graph.follow("alice", "bob", NOW_MS)

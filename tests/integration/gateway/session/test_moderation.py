@@ -113,7 +113,7 @@ async def test_block_before_they_ever_talked_opens_no_chat_and_brings_nobody_tog
         0
     ] == "forbidden"
     invited = await refused(bob, "invite", chat=own, ref="i", users=[alice.user])
-    assert invited == ("forbidden", f"{alice.user}: you and this user cannot be brought together")
+    assert invited == ("forbidden", f"{alice.user}: you cannot interact with this user")
 
 
 async def _third(who: RawChat, other: RawChat) -> str:

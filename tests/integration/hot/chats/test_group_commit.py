@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Mid, Ref, Seq, Ts, UserId
-from chatserver.domain.messages import Audience, Draft, InboxPositions, parse_place
+from chatserver.domain.messages import Audience, InboxPositions, PendingDraft, parse_place
 from chatserver.errors import ChatError, Overloaded, Unavailable
 from chatserver.hot.chats.audiences import Audiences
 from chatserver.hot.chats.backlog import Backlog, CommitEntry
@@ -62,7 +62,9 @@ class Sender:
         tail = codec.encode_message_tail(audience.chat, mid, sender, ref, "text", "hi", None)
         listener: Any = self
         self.commits.submit(
-            Draft(audience.chat, sender, Ref(ref), mid, "d1", tail, 1, False, listener, listener),
+            PendingDraft(
+                audience.chat, sender, Ref(ref), mid, "d1", tail, 1, False, listener, listener
+            ),
             audience,
         )
 
@@ -73,7 +75,7 @@ class Sender:
 
     def committed(
         self,
-        draft: Draft,
+        draft: PendingDraft,
         seq: Seq,
         ts: Ts,
         epoch: Epoch,
@@ -86,19 +88,19 @@ class Sender:
         self.places[draft.ref] = dict(zip(audience.inline_users, seqs, strict=True))
         self._hear(Outcome("committed", draft.ref, seq))
 
-    def undelivered(self, draft: Draft, seq: Seq, ts: Ts) -> None:
+    def undelivered(self, draft: PendingDraft, seq: Seq, ts: Ts) -> None:
         self._hear(Outcome("undelivered", draft.ref, seq))
 
-    def known(self, draft: Draft, place: bytes) -> None:
+    def known(self, draft: PendingDraft, place: bytes) -> None:
         self._hear(Outcome("known", draft.ref, parse_place(place)[0]))
 
-    def chat_closed(self, draft: Draft) -> None:
+    def chat_closed(self, draft: PendingDraft) -> None:
         self._hear(Outcome("closed", draft.ref))
 
-    def not_member(self, draft: Draft) -> None:
+    def not_member(self, draft: PendingDraft) -> None:
         self._hear(Outcome("not member", draft.ref))
 
-    def failed(self, draft: Draft, error: ChatError) -> None:
+    def failed(self, draft: PendingDraft, error: ChatError) -> None:
         self._hear(Outcome("failed", draft.ref, error=error))
 
     async def all_answered(self, count: int, deadline_s: float = 30) -> list[Outcome]:
@@ -458,7 +460,7 @@ class Opener(Sender):
 
     opening: asyncio.Task[Audience] | None = None
 
-    def chat_closed(self, draft: Draft) -> None:
+    def chat_closed(self, draft: PendingDraft) -> None:
         super().chat_closed(draft)
         if self.opening is None:
             # Before the next batch, and on the same connection: Redis does it first.

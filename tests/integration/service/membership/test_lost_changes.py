@@ -290,7 +290,7 @@ async def test_changes_wait_for_those_before_them_to_be_stored(
     """The row keeps a bounded number; one more is refused for now, and made once there is room."""
     chat = group.chat
     monkeypatch.setattr(change_records, "UNSTORED_MAX", 3)
-    monkeypatch.setattr(membership, "TRIES_MAX", 2)
+    monkeypatch.setattr(membership, "ATTEMPTS_MAX", 2)
     await change_three_times(parts, chat)
     more = asked(frames.UpdateChat, chat, name="More")
 

@@ -9,7 +9,7 @@ import pytest
 
 from chatserver.domain.ids import UserId, direct_chat_id
 from chatserver.errors import Unavailable
-from chatserver.service.messaging.message_erasure import has_words
+from chatserver.service.messaging.message_erasure import has_text
 from tests.integration.workers.archive.support import World, encoded
 from workers.archive.worker import ArchiveWorker
 
@@ -113,7 +113,7 @@ async def test_all_that_a_user_said_is_found_in_both_tiers(aging: World) -> None
     archived = await aging.parts.private.said.find_entry(aging.chat, by_user[5].ts)
 
     assert sorted(each.seq for each in said) == [*range(3, 91, 3), 91]
-    assert [seq for seq, each in found.items() if not has_words(each)] == [3]
+    assert [seq for seq, each in found.items() if not has_text(each)] == [3]
     assert archived == by_user[5]
     assert await aging.parts.private.said.list_chats(user) == [aging.chat]
     await aging.parts.private.rows.remove_rows(user)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatserver.config import Webhooks
 from chatserver.domain.ids import ChatId, Ref, UserId
-from chatserver.domain.messages import Draft
+from chatserver.domain.messages import PendingDraft
 from chatserver.errors import ChatError, Forbidden, Overloaded, Unavailable
 from chatserver.features.webhooks.before_send import ScreenedMessaging, Screening
 from chatserver.protocol import frames
@@ -67,6 +68,17 @@ class References:
         return "d" if ref in self.known else None
 
 
+class Commits:
+    """Records what would be committed."""
+
+    def __init__(self, sent: list[tuple[str, str, str | None]]) -> None:
+        self._sent = sent
+
+    def submit(self, draft: PendingDraft, audience: object) -> None:
+        text = draft.tail.split(b'"body":"')[1].split(b'"')[0].decode()
+        self._sent.append((draft.ref, text, draft.made or None))
+
+
 class Recorder(ScreenedMessaging):
     """Sending that ends where messages would be committed, to chats that are all one audience."""
 
@@ -75,14 +87,20 @@ class Recorder(ScreenedMessaging):
 
     def __init__(self, screening: Screening, in_flight_max: int = 100) -> None:
         self.sent: list[tuple[str, str, str | None]] = []
-        super().__init__(screening, in_flight_max, self, self, self, self, self, self)
+        fake: Any = self
+        super().__init__(
+            screening,
+            in_flight_max,
+            commits=Commits(self.sent),
+            audiences=fake,
+            inboxes=fake,
+            undelivered=fake,
+            devices=fake,
+            large_chats=fake,
+        )
 
     def find(self, chat: ChatId) -> object:
         return self
-
-    def submit(self, draft: Draft, audience: object) -> None:
-        text = draft.tail.split(b'"body":"')[1].split(b'"')[0].decode()
-        self.sent.append((draft.ref, text, draft.made or None))
 
 
 class Answers:
@@ -91,10 +109,10 @@ class Answers:
     def __init__(self) -> None:
         self.refused_: list[tuple[str, ChatError]] = []
 
-    def acked(self, draft: Draft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
+    def acked(self, draft: PendingDraft, seq: int, ts: int, mid: str, *, dup: bool) -> None:
         raise AssertionError("nothing is committed here")
 
-    def refused(self, draft: Draft, error: ChatError) -> None:
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
         self.refused_.append((draft.ref, error))
 
 
@@ -129,7 +147,7 @@ async def test_screened_messages_of_a_sender_keep_their_order_in_any_order_of_ve
     chats = [data.draw(st.sampled_from(["c1", "c2"])) for _ in verdicts]
 
     for number, chat in enumerate(chats):
-        messaging.send(ALICE, send(f"r{number}", str(number), chat), answers)
+        messaging.submit(ALICE, send(f"r{number}", str(number), chat), answers)
     await turns()
     for number in data.draw(st.permutations(range(len(verdicts)))):
         action = verdicts[number]
@@ -156,9 +174,9 @@ async def test_screened_message_does_not_wait_for_one_of_another_chat() -> None:
     """A verdict that does not come holds up one sender in one chat alone."""
     hook, answers = Hook(), Answers()
     messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()))
-    messaging.send(ALICE, send("r1", chat="c1"), answers)
-    messaging.send(ALICE, send("r2", chat="c2"), answers)
-    messaging.send(UserId("bob"), send("r3", chat="c1"), answers)
+    messaging.submit(ALICE, send("r1", chat="c1"), answers)
+    messaging.submit(ALICE, send("r2", chat="c2"), answers)
+    messaging.submit(UserId("bob"), send("r3", chat="c1"), answers)
     await turns()
 
     for future in hook.waiting[1:]:
@@ -174,17 +192,17 @@ async def test_screened_messages_beyond_the_bound_are_refused() -> None:
     """A hook that is slow costs memory for so many messages and no more."""
     hook, answers = Hook(), Answers()
     messaging = Recorder(Screening(hook, References(), Webhooks(), Clock()), in_flight_max=2)
-    messaging.send(ALICE, send("r1"), answers)
-    messaging.send(ALICE, send("r2"), answers)
+    messaging.submit(ALICE, send("r1"), answers)
+    messaging.submit(ALICE, send("r2"), answers)
 
     with pytest.raises(Overloaded):
-        messaging.send(ALICE, send("r3"), answers)
+        messaging.submit(ALICE, send("r3"), answers)
 
     await turns()
     for future in hook.waiting:
         future.set_result(messages.Verdict("accept"))
     await messaging.drain()
-    messaging.send(ALICE, send("r3"), answers)
+    messaging.submit(ALICE, send("r3"), answers)
     await turns()
     hook.waiting[-1].set_result(messages.Verdict("accept"))
     await messaging.drain()

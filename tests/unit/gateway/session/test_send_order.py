@@ -73,7 +73,7 @@ class Office:
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *_: object) -> None:
         raise AssertionError(f"no task is needed: {name}")
 
-    def send(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
+    def submit(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
         if self.is_overloaded:
             raise Overloaded("too many messages wait")
         self.committed.append(frame.ref)

@@ -1,4 +1,4 @@
-"""Changes of one chat in a process: one after the other, and told together."""
+"""Membership changes of one chat in a process: serialized, and propagated together."""
 
 from __future__ import annotations
 
@@ -20,66 +20,68 @@ class Record:
     version: int
 
 
-class Teller:
-    """Tells what it is given once it may, and keeps which versions those were."""
+class Propagation:
+    """Delivers once it may, and records the versions."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.delivered: list[int] = []
         self.failures = 0
-        self.may_go_on = asyncio.Event()
+        self.may_continue = asyncio.Event()
 
-    async def try_to_tell(self, record: Any) -> bool:
-        self.told.append(record.version)
-        await self.may_go_on.wait()
+    async def try_deliver(self, record: Any) -> bool:
+        self.delivered.append(record.version)
+        await self.may_continue.wait()
         if self.failures:
             self.failures -= 1
             return False
         return True
 
 
-async def tell_all(in_turn: ChatSerializer, teller: Teller, versions: list[int]) -> list[bool]:
-    """Have versions told at once: the first is under way when the others come."""
+async def propagate_all(
+    serializer: ChatSerializer, propagation: Propagation, versions: list[int]
+) -> list[bool]:
+    """Propagate versions at once: the first is in progress when the others arrive."""
     record: Any = Record
-    queue = in_turn.join(CHAT)
-    tasks = [asyncio.create_task(in_turn.tell(queue, record(v))) for v in versions]
-    while not teller.told:
+    queue = serializer.join(CHAT)
+    tasks = [asyncio.create_task(serializer.propagate(queue, record(v))) for v in versions]
+    while not propagation.delivered:
         await asyncio.sleep(0)
-    teller.may_go_on.set()
+    propagation.may_continue.set()
     return list(await asyncio.gather(*tasks))
 
 
-async def test_changes_that_come_while_one_is_told_are_told_by_one_more() -> None:
-    """Five changes, two tellings: what is told takes in all that was made before."""
-    teller = Teller()
-    in_turn = ChatSerializer(teller.try_to_tell)
+async def test_changes_that_arrive_during_a_propagation_share_the_next_one() -> None:
+    """Five changes, two propagations: each includes all earlier changes."""
+    propagation = Propagation()
+    serializer = ChatSerializer(propagation.try_deliver)
 
-    outcomes = await tell_all(in_turn, teller, [1, 2, 3, 4, 5])
+    outcomes = await propagate_all(serializer, propagation, [1, 2, 3, 4, 5])
 
-    assert (outcomes, teller.told) == ([True] * 5, [1, 5])
-
-
-async def test_change_that_could_not_be_told_is_tried_by_the_next() -> None:
-    """Who fails leaves its change to repair; who waited behind it tries again."""
-    teller = Teller()
-    teller.failures = 1
-    in_turn = ChatSerializer(teller.try_to_tell)
-
-    outcomes = await tell_all(in_turn, teller, [1, 2])
-
-    assert (outcomes, teller.told) == ([False, True], [1, 2])
+    assert (outcomes, propagation.delivered) == ([True] * 5, [1, 5])
 
 
-async def test_chats_wait_only_for_themselves_and_are_forgotten() -> None:
-    """The queue of a chat is one while somebody holds it; of another chat it is another."""
-    in_turn = ChatSerializer(Teller().try_to_tell)
-    first, second = in_turn.join(CHAT), in_turn.join(OTHER)
-    assert first is in_turn.join(CHAT)
+async def test_failed_propagation_is_repeated_by_the_next_change() -> None:
+    """The failed one is left to repair; the one that waited behind it delivers both."""
+    propagation = Propagation()
+    propagation.failures = 1
+    serializer = ChatSerializer(propagation.try_deliver)
+
+    outcomes = await propagate_all(serializer, propagation, [1, 2])
+
+    assert (outcomes, propagation.delivered) == ([False, True], [1, 2])
+
+
+async def test_chats_have_separate_queues_that_are_dropped_when_unused() -> None:
+    """A chat has one queue while it is referenced; another chat has another."""
+    serializer = ChatSerializer(Propagation().try_deliver)
+    first, second = serializer.join(CHAT), serializer.join(OTHER)
+    assert first is serializer.join(CHAT)
     assert first is not second
-    first.told = 7
+    first.propagated = 7
 
-    async with first.making:
-        assert not second.making.locked()
+    async with first.committing:
+        assert not second.committing.locked()
     del first
     gc.collect()
 
-    assert in_turn.join(CHAT).told == 0
+    assert serializer.join(CHAT).propagated == 0

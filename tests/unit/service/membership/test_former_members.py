@@ -75,7 +75,7 @@ async def fix(
     """Return what is stored of the periods, for entries at these seqs."""
     tiers = Tiers(entries)
     head = ChangedChatHead(Seq(100), Seq(100), dict(places), {})
-    members = FormerMembers(tiers, tiers, NoOlder(), tiers)
+    members = FormerMembers(memberships=tiers, log=tiers, older=NoOlder(), hidden=tiers)
     await members.fix_periods(CHAT, changes, head)
     return tiers.fixed
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from chatserver.domain.access.caller import CALLER
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts, UserId
 from chatserver.domain.inboxes import Delivery, Place
-from chatserver.domain.messages import Audience, Draft, InboxPositions
+from chatserver.domain.messages import Audience, InboxPositions, PendingDraft
 from chatserver.errors import ChatError
 from chatserver.protocol import frames
 from chatserver.service.messaging.service import Messaging
@@ -43,10 +43,10 @@ class Client:
     def __init__(self) -> None:
         self.heard: list[Acked | Refused] = []
 
-    def acked(self, draft: Draft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
+    def acked(self, draft: PendingDraft, seq: Seq, ts: Ts, mid: str, *, dup: bool) -> None:
         self.heard.append(Acked(draft.ref, seq, mid, dup))
 
-    def refused(self, draft: Draft, error: ChatError) -> None:
+    def refused(self, draft: PendingDraft, error: ChatError) -> None:
         self.heard.append(Refused(draft.ref, error))
 
     def errors(self) -> list[str]:
@@ -58,18 +58,18 @@ class Commits:
     """Keeps drafts in the order of `submit` until the test says what becomes of them."""
 
     def __init__(self) -> None:
-        self.queue: collections.deque[tuple[Draft, Audience]] = collections.deque()
+        self.queue: collections.deque[tuple[PendingDraft, Audience]] = collections.deque()
         self.submitted: list[str] = []
         self.full: ChatError | None = None
         self._seqs: dict[ChatId, itertools.count[int]] = {}
 
-    def submit(self, draft: Draft, audience: Audience) -> None:
+    def submit(self, draft: PendingDraft, audience: Audience) -> None:
         if self.full is not None:
             raise self.full
         self.submitted.append(draft.ref)
         self.queue.append((draft, audience))
 
-    def take(self) -> tuple[Draft, Audience, Seq, Ts]:
+    def take(self) -> tuple[PendingDraft, Audience, Seq, Ts]:
         """Return the next draft and the place it would get."""
         draft, audience = self.queue.popleft()
         seq = next(self._seqs.setdefault(draft.chat, itertools.count(1)))
@@ -223,12 +223,12 @@ class World:
         self.commits, self.audiences, self.inboxes = Commits(), Audiences(), Inboxes()
         self.outcomes, self.client = Outcomes(), Client()
         self.messaging = Messaging(
-            self.commits,
-            self.audiences,
-            self.inboxes,
-            self.outcomes,
-            self.outcomes,
-            self.outcomes,
+            commits=self.commits,
+            audiences=self.audiences,
+            inboxes=self.inboxes,
+            undelivered=self.outcomes,
+            devices=self.outcomes,
+            large_chats=self.outcomes,
         )
         if is_open:
             self.audiences.known[CHAT] = audience_of(ALICE, BOB)
@@ -237,7 +237,7 @@ class World:
         """Send messages, one under each ref."""
         for number, ref in enumerate(refs):
             values = {"id": number, "chat": CHAT, "ref": ref, "body": f"text {ref}", **fields}
-            self.messaging.send(sender, frames.Send(**values), self.client)
+            self.messaging.submit(sender, frames.Send(**values), self.client)
         await settle_down()
 
 

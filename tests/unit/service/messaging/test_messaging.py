@@ -23,7 +23,7 @@ from chatserver.errors import (
 )
 from chatserver.protocol import codec, frames
 from chatserver.service.messaging import service as messaging
-from chatserver.service.messaging.service import LOADS_MAX
+from chatserver.service.messaging.service import LOADS_MAX, Draft
 from tests.support.servers.processes import eventually
 from tests.unit.service.builders import ALICE, BOB, CAROL, CHAT, audience_of
 from tests.unit.service.messaging.messaging_world import (
@@ -47,6 +47,10 @@ async def world() -> World:
 async def cold() -> World:
     """The chat is not known here."""
     return World(is_open=False)
+
+
+def draft_of(ref: str, body: str = "hi") -> Draft:
+    return Draft(ALICE, frames.Send(1, CHAT, ref, body))
 
 
 # a chat that is open
@@ -81,6 +85,44 @@ async def test_send_committed_is_acked_and_pushed_to_all(world: World) -> None:
     assert isinstance(event.message, frames.Message)
     assert event.message.body == "text r1"
     assert world.outcomes.settled_soon == []
+
+
+async def test_awaited_send_returns_the_ack(world: World) -> None:
+    """The position is that of the committed message; devices get it as usual."""
+    sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
+    await settle_down()
+
+    (draft, _) = world.commits.queue[0]
+    world.commits.commit_all()
+
+    ack = await sending
+    assert (ack.ref, ack.seq, ack.mid, ack.dup) == ("r1", 1, draft.mid, False)
+    assert len(world.outcomes.pushed) == 2
+
+
+async def test_awaited_send_raises_what_refuses_the_message(world: World) -> None:
+    """A refusal before and after acceptance reaches the caller alike."""
+    sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
+    await settle_down()
+    draft, _ = world.commits.queue.popleft()
+    draft.owner.failed(draft, Unavailable("redis"))
+
+    with pytest.raises(Unavailable, match="redis"):
+        await sending
+    with pytest.raises(BadRequest):
+        await world.messaging.send(draft_of("r2", ""))
+
+
+async def test_cancelled_send_ignores_its_late_outcome(world: World) -> None:
+    """The message may have been sent; nobody waits for its ack."""
+    sending = asyncio.create_task(world.messaging.send(draft_of("r1")))
+    await settle_down()
+    sending.cancel()
+    await settle_down()
+
+    world.commits.commit_all()
+
+    assert len(world.outcomes.pushed) == 2
 
 
 async def test_send_to_user_elsewhere_is_settled_after_the_mail(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from chatserver.domain.ids import ChatId, Seq
-from chatserver.errors import Unavailable
+from chatserver.errors import Overloaded, Unavailable
 from chatserver.service.messaging import stored_acks
 from chatserver.service.messaging.stored_acks import StoredWaits
 from tests.support.servers.processes import eventually
@@ -139,18 +139,17 @@ async def test_another_epoch_ends_every_wait() -> None:
     for number in (5, 6):
         waits.add(CHAT, Seq(number), *heard.of(number))
 
-    waits.give_up_all()
+    waits.expire_all()
     waits.reached(CHAT, Seq(9))
 
     assert (heard.stored, heard.too_late) == ([], [5, 6])
     assert waits.add(CHAT, Seq(7), *heard.of(7))
 
 
-async def test_watch_finds_what_nobody_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mail may be lost, or go to the gateway that took the message first: looking finds it."""
-    monkeypatch.setattr(stored_acks, "LOOK_S", 0.01)
+async def test_poll_finds_what_no_notification_reported() -> None:
+    """A notification may be lost, or go to the gateway that first accepted the message."""
     heard = Heard([], [])
-    waits = StoredWaits(NEVER_S)
+    waits = StoredWaits(NEVER_S, poll_s=0.01)
     waits.add(CHAT, Seq(5), *heard.of(5))
 
     class Log:
@@ -165,9 +164,42 @@ async def test_watch_finds_what_nobody_told(monkeypatch: pytest.MonkeyPatch) -> 
             return Seq(4 if self.asked == 2 else 5)
 
     log = Log()
-    task = asyncio.create_task(waits.watch(log))
+    task = asyncio.create_task(waits.run(log))
 
     await eventually(lambda: heard.stored == [5])
 
     task.cancel()
     assert log.asked == 3
+
+
+async def test_wait_returns_when_the_message_is_stored() -> None:
+    """The awaitable form of `add`."""
+    waits = StoredWaits(NEVER_S)
+    waiting = asyncio.ensure_future(waits.wait(CHAT, Seq(5)))
+    await asyncio.sleep(0)
+
+    waits.reached(CHAT, Seq(5))
+
+    await waiting
+
+
+async def test_wait_raises_when_the_message_is_not_stored_in_time() -> None:
+    """The outcome is unknown: the message may still be stored."""
+    waits = StoredWaits(NEVER_S)
+    waiting = asyncio.ensure_future(waits.wait(CHAT, Seq(5)))
+    await asyncio.sleep(0)
+
+    waits.expire_all()
+
+    with pytest.raises(Unavailable, match="not stored in time"):
+        await waiting
+
+
+async def test_wait_beyond_the_maximum_is_refused(few: None) -> None:
+    """Nothing is left to wait for."""
+    waits = StoredWaits(NEVER_S)
+    for seq in range(FEW):
+        waits.add(CHAT, Seq(seq), lambda: None, lambda: None)
+
+    with pytest.raises(Overloaded):
+        await waits.wait(CHAT, Seq(1))

@@ -34,13 +34,21 @@ class Rows:
 
 
 def moderation(rows: Rows) -> Moderation:
-    nothing: Any = None
+    fake: Any = rows
+    unused: Any = None
     return Moderation(
-        rows,  # type: ignore[arg-type]  # as far as it is asked
-        rows,  # type: ignore[arg-type]
-        *[nothing] * 8,
-        SystemClock(),
-        nothing,
+        rows=fake,
+        directory=fake,
+        memberships=unused,
+        hot_membership=unused,
+        propagation=unused,
+        blocks=unused,
+        members=unused,
+        inboxes=unused,
+        devices=unused,
+        publish_event=unused,
+        clock=SystemClock(),
+        follows=unused,
     )
 
 

@@ -1,0 +1,46 @@
+"""Notification of users' devices, used by every use case of a gateway that changes an inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, UserId
+from chatserver.domain.messages import InboxPositions
+
+
+class DeviceNotifier(Protocol):
+    """Sends events and signals to users' devices, on this gateway and on others.
+
+    A gateway also serves its own sessions (`chatserver.gateway.delivery.event_dispatcher`); other
+    processes only send to gateways (`chatserver.hot.bus.remote_delivery`).
+
+    Guarantees:
+        Best effort: a lost event is found by the next nudge, or when the client reconnects. A lost
+        signal is not repeated.
+        Never blocks: calls return before anything is sent.
+    """
+
+    def push(
+        self, users: Sequence[UserId], epoch: Epoch, places: InboxPositions, body: bytes
+    ) -> None:
+        """Push an event to each of `users`, with its position in their inbox."""
+
+    def nudge(self, user: UserId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """Notify the user's gateways that the inbox has grown to `seq`."""
+
+    def publish(
+        self, chat: ChatId, epoch: Epoch, seq: Seq, body: bytes, far: bytes | Literal[0]
+    ) -> None:
+        """Push an entry of a large chat to its members here; `far`: other gateways, or 0."""
+
+    def nudge_channel(self, chat: ChatId, seq: Seq, gateways: Sequence[GatewayId]) -> None:
+        """Notify gateways that a large chat has grown to `seq`."""
+
+    def signal(self, user: UserId, frame: bytes, gateways: Sequence[GatewayId]) -> None:
+        """Send a signal to the user's devices."""
+
+    def signal_channel(
+        self, chat: ChatId, user: UserId, frame: bytes, gateways: Sequence[GatewayId]
+    ) -> None:
+        """Send a signal of `user` to the other members of a large chat."""
