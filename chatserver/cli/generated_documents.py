@@ -47,7 +47,6 @@ _TYPES: Final[Mapping[Any, str]] = {
     float: "number",
     bool: "`true`, `false`",
     SecretStr: "secret",
-    list[str]: "list, JSON",
     RateLimit: "rate",
 }
 _UNITS: Final = {"_per_s": "a second", "_ms": "ms", "_s": "s", "_kib": "KiB", "_px": "pixels"}
@@ -76,6 +75,8 @@ def _type_of(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{one}`" for one in inner)
+    if origin is list:
+        return "list, JSON"
     if origin in (types.UnionType, typing.Union):
         return _type_of(next(one for one in inner if one is not types.NoneType))
     return _TYPES.get(annotation, f"`{annotation}`")

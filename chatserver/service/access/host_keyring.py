@@ -53,10 +53,10 @@ class KeyFetcher:
         self._clock = clock
 
     async def get(self) -> bytes:
-        """Return the key set, from the cache if it was fetched less than `jwks_refetch_s` ago.
+        """Return the key set, from the cache if it was fetched less than `JWKS_REFETCH_S` ago.
 
         Guarantees:
-            Bounded: one request per `jwks_refetch_s`, over all processes.
+            Bounded: one request per `JWKS_REFETCH_S`, over all processes.
             An invalid response never replaces a valid key set.
 
         Raises:
@@ -105,7 +105,7 @@ class KeyRing:
         """Check for newer keys after a token named an unknown one; return False if there are none.
 
         Guarantees:
-            Bounded: one check per `jwks_refetch_s`; concurrent callers share it.
+            Bounded: one check per `JWKS_REFETCH_S`; concurrent callers share it.
             Cancellation: safe; the check continues for the other callers.
         """
         if self._settings.host_jwks_url is None:

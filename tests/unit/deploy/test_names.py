@@ -14,7 +14,7 @@ from chatserver.cli.main import cli
 from chatserver.config import Settings, list_variables
 from tests.support.deployments import BOXES, DEPLOY, ROOT, render_chart, render_compose
 
-# Read by all of the command line, or beside the settings (chatserver/config.py).
+# Read by all of the command line, or beside the settings (chatserver/config/).
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR"}
 FOLDERS = ("docker", "compose", "helm", "terraform")
 TEXTS = [
