@@ -1,5 +1,6 @@
 # make run    everything on this machine, to click on (ARGS="--port 9000" and so on)
 # make test   all checks and all tests, on all cores (JOBS=0: one after the other)
+# make check  ruff, mypy, import-linter and the unit tests, on all cores
 # make soak   the chaos tests for longer, SOAK_S seconds each, and with other seeds (docs/testing.md)
 # make schedules  seeded fault schedules, judged (ARGS="--seeds 200 --jobs 2"; docs/testing.md)
 # make lint   the checks alone
@@ -20,7 +21,7 @@ SETUP := deploy/dev/setup.sh
 LOCK := --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-header --quiet
 
-.PHONY: run test soak schedules lint docs golden tools lock clean
+.PHONY: run test check soak schedules lint docs golden tools lock clean
 
 run: .venv/.ready .tools/.ready
 	@exec $(BIN)/chatserver dev --stop-with-parent $(ARGS)
@@ -31,6 +32,9 @@ test: .venv/.ready .tools/.ready .tools/.browser .tools/.clocks .tools/.deploy
 	$(MAKE) lint || { status=1; echo "make test: a check failed, see above"; }; \
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || status=1; \
 	exit $$status
+
+check: .venv/.ready .tools/.ready lint
+	@$(BIN)/pytest -n $(JOBS) tests/unit $(PYTEST_ARGS)
 
 soak: .venv/.ready .tools/.ready .tools/.clocks
 	@CHAOS_SECONDS=$(SOAK_S) HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests/chaos tests/unit/client \
@@ -89,8 +93,7 @@ lock: .venv/.ready
 	@test -x .tools/uv/bin/uv || { python3 -m venv .tools/uv && \
 		.tools/uv/bin/pip install --quiet --disable-pip-version-check uv; }
 	@.tools/uv/bin/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements.lock
-	@.tools/uv/bin/uv pip compile pyproject.toml --extra ai --extra api --extra aws --extra media \
-		--extra otel --extra push -c requirements.lock $(LOCK) -o deploy/docker/requirements.lock
+	@.tools/uv/bin/uv pip compile pyproject.toml --extra all -c requirements.lock $(LOCK) -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile deploy/docker/build.in -c requirements.lock $(LOCK) \
 		-o deploy/docker/build.lock
 	@.tools/uv/bin/uv pip compile deploy/dev/ministack.in $(LOCK) -o deploy/dev/ministack.lock

@@ -15,7 +15,11 @@ from chatserver.features.attachments.service.sendable import AttachmentResolver
 from chatserver.features.companions.commands import CompanionRequests
 from chatserver.features.companions.hot.response_stream import Deltas
 from chatserver.features.companions.hot.token_budget import TokenBudgets
-from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
+from chatserver.features.webhooks.before_send import (
+    BEFORE_SEND_IN_FLIGHT_MAX,
+    BeforeSendCheck,
+    make_messaging,
+)
 from chatserver.hot.bus.mailbox import Mailbox, MailboxWriter
 from chatserver.hot.bus.rpc_client import WarmCalls
 from chatserver.hot.chats.amendments import Amendments, Hidden
@@ -46,8 +50,8 @@ from chatserver.service.history.views import Views
 from chatserver.service.messaging.amendments import MessageAmendments
 from chatserver.service.messaging.device_notifier import DeviceNotifier
 from chatserver.service.messaging.service import Messaging
-from chatserver.service.presence.service import UserPresence
-from chatserver.service.presence.subscriptions import PresenceSubscriptions
+from chatserver.service.presence.service import LAST_SEEN_TTL_S, UserPresence
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ async def open_gateway_parts(
         apart = Blocks(hot)
         messaging = make_messaging(
             before_send,
-            settings.webhooks.before_send_in_flight_max,
+            BEFORE_SEND_IN_FLIGHT_MAX,
             commits=PartitionedCommit(hot, gateway),
             audiences=audiences,
             inboxes=inboxes,
@@ -134,13 +138,13 @@ async def open_gateway_parts(
             body_bounds=body,
             charge=charge,
         )
-        keep_s = settings.presence.last_seen_ttl_s
+        keep_s = LAST_SEEN_TTL_S
         seen = PresenceStates(
             hot=hot, gateway=gateway, online_ttl_s=settings.gateway.online_ttl_s, keep_s=keep_s
         )
         sessions_max, watched_max = (
             settings.gateway.sessions_per_user_max,
-            settings.presence.watched_max,
+            SUBSCRIBED_USERS_MAX,
         )
         tokens = Tokens(settings.auth, clock)
         host_keys = KeyRing(
@@ -216,7 +220,7 @@ async def open_gateway_parts(
             ),
             before_send=before_send,
             companion_requests=CompanionRequests(
-                budgets=TokenBudgets(hot, settings.assistant),
+                budgets=TokenBudgets(hot, settings.companions),
                 references=HotMembership(hot),
                 streams=Deltas(hot),
                 members=members,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from chatserver.operations.cost import recorder
+from tests.support.constants import constants
 from tests.support.servers.processes import (
     dynamodb,
     redis_server,
@@ -43,3 +45,13 @@ _LONGEST_FIRST = ("chaos", "e2e", "integration", "security", "unit")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order files by folder."""
     items.sort(key=lambda item: _LONGEST_FIRST.index(item.path.relative_to(_TESTS).parts[0]))
+
+
+@pytest.fixture(autouse=True)
+def constants_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set the constants that the marks of a test name: `@pytest.mark.constants({path: value})`."""
+    values = {}
+    for marker in request.node.iter_markers("constants"):
+        values = {**marker.args[0], **values}  # the nearest mark comes first
+    with constants(values):
+        yield

@@ -18,7 +18,8 @@ from chatserver.cold.client import ObjectStore, open_s3
 from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings
 from chatserver.domain.clock import Clock, SystemClock
-from chatserver.domain.ids import GatewayId, UserId
+from chatserver.domain.ids import SYSTEM_USER, GatewayId
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
@@ -31,6 +32,7 @@ from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.service import Lockout
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.privacy.warm.user_data import PersonalRows
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.warm.fanouts import Fanouts
@@ -94,6 +96,7 @@ from chatserver.warm.messages.ttl_undo import RemovedItems
 from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.active_version import KnownSchema, watch_schema
 from chatserver.warm.streams.checkpoints import StreamRows
+from workers.archive import LEASE_S
 from workers.archive.archiver import Archiver
 from workers.archive.ttl_removals import RemovalCheck, RemovalHandler
 
@@ -280,7 +283,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             block_policy=apart,
             invitations=invitations,
             clock=clock,
-            members_max=settings.chats.members_max,
+            members_max=GROUP_MEMBERS_MAX,
             fanout_members_max=settings.chats.fanout_members_max,
         )
         audiences = Audiences(hot, opener.load_chat)
@@ -343,9 +346,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 clock,
                 settings.persist.write_timeout_s,
             ),
-            stream_rows=StreamRows(
-                dynamodb.for_feature("archive"), settings.warm, settings.archive.lease_s
-            ),
+            stream_rows=StreamRows(dynamodb.for_feature("archive"), settings.warm, LEASE_S),
             message_changes=message_changes,
             restored=restored,
             shards=shards,
@@ -371,7 +372,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
                 hot_membership=hot_membership,
                 propagation=turnover,
                 former_members=former,
-                members_max=settings.chats.members_max,
+                members_max=GROUP_MEMBERS_MAX,
                 fanout_members_max=settings.chats.fanout_members_max,
                 block_policy=apart,
                 invitations=invitations,
@@ -380,7 +381,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
             memberships=memberships,
             turnover=turnover,
             subscriptions=PushSubscriptions(
-                dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+                dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
             ),
             muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
             files=files,
@@ -477,7 +478,7 @@ def _make_private(
         AccountRows(dynamodb.for_feature("accounts"), settings.warm),
         RedisUserData(hot),
     )
-    system = UserId(settings.api.system_user)
+    system = SYSTEM_USER
     return PrivacyContainer(
         jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
         rows=rows,

@@ -2,7 +2,7 @@
 
 The commit lists a chat in ``{pN}:undelivered`` until every inbox is served and every gateway
 notified; the process that completes the delivery removes it. A chat that stays listed for longer
-than `repair.after_ms` is completed here: every inbox of the chat is served and every gateway with a
+than `REPAIR_AFTER_MS` is completed here: every inbox of the chat is served and every gateway with a
 member is nudged. Both have no effect where they were already done.
 
 The worker also completes membership changes of dead processes
@@ -30,6 +30,9 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
+REPAIR_AFTER_MS = 1000  # a fan-out that takes longer is completed here
+INTERVAL_MS = 500
+
 CHATS_MAX = 200  # per read
 READS_MAX = 50  # per pass
 CHATS_AT_ONCE = 16
@@ -42,7 +45,6 @@ class RepairWorker:
 
     def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
         self._parts = parts
-        self._settings = parts.settings.repair
         self._partition = partition
         self._eviction = Eviction(parts.hot)
         self._watchers = LargeChatSubscriptions(parts.hot, GatewayId(owner), 1)
@@ -71,7 +73,7 @@ class RepairWorker:
                     if not await self._lease.hold():
                         break
                     await step()
-                await asyncio.sleep(self._settings.interval_ms / 1000)
+                await asyncio.sleep(INTERVAL_MS / 1000)
 
     async def evict_once(self) -> int:
         """Evict a few idle chats; return how many were evicted."""
@@ -105,7 +107,7 @@ class RepairWorker:
         (seconds, micros), found = await hot.snapshot(
             ("TIME",), ("ZRANGE", listed, start, start + CHATS_MAX - 1, "WITHSCORES")
         )
-        before_ms = int(seconds) * 1000 + int(micros) // 1000 - self._settings.after_ms
+        before_ms = int(seconds) * 1000 + int(micros) // 1000 - REPAIR_AFTER_MS
         scored = zip(found[::2], found[1::2], strict=True)
         return [ChatId(name.decode()) for name, noted_ms in scored if float(noted_ms) <= before_ms]
 

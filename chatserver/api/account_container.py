@@ -11,13 +11,15 @@ from chatserver.auth.passwords import Passwords
 from chatserver.auth.refresh_tokens import RefreshTokens, parse_refresh_token
 from chatserver.auth.tokens import Tokens
 from chatserver.config import Settings
-from chatserver.domain.access.reserved_names import ReservedNames
+from chatserver.domain.access.reserved_names import RESERVED_NAMES, ReservedNames
 from chatserver.domain.clock import Clock
+from chatserver.domain.ids import SYSTEM_USER
 from chatserver.features.accounts.service.accounts import Accounts
 from chatserver.features.accounts.service.logins import Logins
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.privacy.hot import RedisUserData
 from chatserver.features.privacy.service import Lockout
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.hot.bus.mailbox import MailboxWriter
 from chatserver.hot.key_sets import KeySets
@@ -65,9 +67,7 @@ def make_people(
     auth = settings.auth
     rows, key_sets = AccountRows(dynamodb.for_feature("accounts"), settings.warm), KeySets(hot)
     revocations = Revocations(hot, auth.token_s_max)
-    pushes = PushSubscriptions(
-        dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
-    )
+    pushes = PushSubscriptions(dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX)
     revoking = Revoking(
         accounts=rows,
         revocations=revocations,
@@ -101,7 +101,7 @@ def make_people(
         clock=clock,
     )
     # Otherwise anyone could register the name of an admin who has no account yet.
-    reserved = frozenset({*settings.api.demo_users, settings.api.system_user, *auth.admins})
+    reserved = frozenset({*settings.api.demo_users, SYSTEM_USER, *auth.admins})
     return AccountContainer(
         tokens=tokens,
         entrance=TokenAuthentication(tokens, revocations, host_keys),
@@ -115,7 +115,7 @@ def make_people(
             devices=DeviceTokens(auth, clock),
             settings=auth,
             clock=clock,
-            reserved=ReservedNames([*reserved, *auth.reserved_names]),
+            reserved=ReservedNames([*reserved, *RESERVED_NAMES]),
         ),
         logins=logins,
         revoking=revoking,

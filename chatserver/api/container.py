@@ -26,6 +26,7 @@ from chatserver.cold.long_bodies import BodyFiles
 from chatserver.config import Settings, check_secret
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import GatewayId, new_id
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
 from chatserver.features.attachments.cold import Files
 from chatserver.features.attachments.hot import MediaJobs, SendableFiles
 from chatserver.features.attachments.service.references import References
@@ -41,11 +42,16 @@ from chatserver.features.privacy.cold import ExportFiles
 from chatserver.features.privacy.service import Privacy
 from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.features.push.hot import PushState
+from chatserver.features.push.model import SUBSCRIPTIONS_MAX
 from chatserver.features.push.warm.muted_chats import MutedChats
 from chatserver.features.push.warm.subscriptions import PushSubscriptions
 from chatserver.features.social.service.pictures import SpaceReaders
 from chatserver.features.social.warm.graph import SocialGraph
-from chatserver.features.webhooks.before_send import BeforeSendCheck, make_messaging
+from chatserver.features.webhooks.before_send import (
+    BEFORE_SEND_IN_FLIGHT_MAX,
+    BeforeSendCheck,
+    make_messaging,
+)
 from chatserver.features.webhooks.client import Webhook
 from chatserver.features.webhooks.hot import WebhookEvents
 from chatserver.hot.bus.idempotent_answers import Answers
@@ -85,11 +91,12 @@ from chatserver.service.membership.propagation import MembershipPropagation
 from chatserver.service.membership.service import Membership
 from chatserver.service.messaging.amendments import MessageAmendments
 from chatserver.service.messaging.service import Messaging
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.service.moderation.block_policy import BlockPolicy
 from chatserver.service.moderation.retention import Retention
 from chatserver.service.moderation.service import Moderation
-from chatserver.service.presence.subscriptions import PresenceSubscriptions
+from chatserver.service.presence.service import LAST_SEEN_TTL_S
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX, PresenceSubscriptions
 from chatserver.warm.archive.archivable_entries import ArchivableMessages
 from chatserver.warm.archive.manifests import Manifests
 from chatserver.warm.chats.directory import Directory
@@ -272,7 +279,7 @@ def _put_together(
         block_policy=apart,
         invitations=invitations,
         clock=clock,
-        members_max=settings.chats.members_max,
+        members_max=GROUP_MEMBERS_MAX,
         fanout_members_max=settings.chats.fanout_members_max,
     )
     limits = Limits(hot, settings.limits, ALL_KINDS)
@@ -303,7 +310,7 @@ def _put_together(
     before_send = _make_before_send(settings, clock, outbound, hot_membership)
     messaging = make_messaging(
         before_send,
-        settings.webhooks.before_send_in_flight_max,
+        BEFORE_SEND_IN_FLIGHT_MAX,
         commits=PartitionedCommit(hot, me),
         audiences=audiences,
         inboxes=inboxes,
@@ -320,17 +327,15 @@ def _put_together(
         hot_membership=hot_membership,
         propagation=turnover,
         former_members=former,
-        members_max=settings.chats.members_max,
+        members_max=GROUP_MEMBERS_MAX,
         fanout_members_max=settings.chats.fanout_members_max,
         block_policy=apart,
         invitations=invitations,
         clock=clock,
     )
     history = History(log=log, older=older, members=members, clock=clock, views=views, pages=pages)
-    seen = PresenceStates(
-        hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=settings.presence.last_seen_ttl_s
-    )
-    stored = StoredWaits(settings.gateway.stored_timeout_s, STORED_POLL_S)
+    seen = PresenceStates(hot=hot, gateway=me, online_ttl_s=online_ttl_s, keep_s=LAST_SEEN_TTL_S)
+    stored = StoredWaits(STORED_TIMEOUT_S, STORED_POLL_S)
     hot.on_epoch.append(stored.expire_all)
     return ApiContainer(
         settings=settings,
@@ -449,20 +454,20 @@ def _put_together(
         stored=stored,
         push_state=PushState(hot),
         subscriptions=PushSubscriptions(
-            dynamodb.for_feature("push"), settings.warm, settings.notify.subscriptions_max
+            dynamodb.for_feature("push"), settings.warm, SUBSCRIPTIONS_MAX
         ),
         muted_chats=MutedChats(dynamodb.for_feature("push"), settings.warm),
         watching=PresenceSubscriptions(
             states=seen,
             inboxes=inboxes,
             load_chat=audiences.get,
-            users_max=settings.presence.watched_max,
+            users_max=SUBSCRIBED_USERS_MAX,
             clock=clock,
             blocks=blocks,
             direct_chats=DirectChats(hot, audiences.get),
         ),
         companion_requests=CompanionRequests(
-            budgets=TokenBudgets(hot, settings.assistant),
+            budgets=TokenBudgets(hot, settings.companions),
             references=hot_membership,
             streams=Deltas(hot),
             members=members,
@@ -484,7 +489,6 @@ def _put_together(
             jobs=JobRows(dynamodb.for_feature("privacy"), settings.warm),
             lockout=people.closing,
             sign=ExportFiles(store).sign_link,
-            settings=settings.privacy,
             clock=clock,
             reserved=people.reserved,
         ),

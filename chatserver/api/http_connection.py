@@ -49,6 +49,12 @@ from chatserver.domain.connection_table import ConnectionTable, Stage
 from chatserver.errors import BadRequest
 from chatserver.telemetry import metrics
 
+CONNECTIONS_PER_ADDRESS_MAX = 200  # trusted proxies are exempt
+
+HEAD_TIMEOUT_S = 10.0  # a request's head, from its first byte
+BODY_TIMEOUT_S = 30.0  # a request's body, from the end of its head
+WRITE_TIMEOUT_S = 30.0  # a client that does not read the response
+
 PROBES: Final = {"/healthz", "/readyz"}  # exempt from all limits
 LINGER_S: Final = 2.0
 RETRY_S: Final = 1
@@ -63,14 +69,14 @@ class HttpLimits:
         self.settings = settings
         self.trusted = trusted
         self.table: ConnectionTable[HttpConnection] = ConnectionTable(
-            settings.connections_max, settings.connections_per_address_max
+            settings.connections_max, CONNECTIONS_PER_ADDRESS_MAX
         )
         # Requests in progress per client, for requests forwarded by a trusted proxy.
         self.forwarded: collections.Counter[str] = collections.Counter()
         self.deadlines: dict[Stage, float] = {
-            Stage.HEAD: settings.head_timeout_s,
-            Stage.BODY: settings.body_timeout_s,
-            Stage.WRITE: settings.write_timeout_s,
+            Stage.HEAD: HEAD_TIMEOUT_S,
+            Stage.BODY: BODY_TIMEOUT_S,
+            Stage.WRITE: WRITE_TIMEOUT_S,
             Stage.IDLE: settings.idle_timeout_s,
         }
         for stage in Stage:
@@ -134,7 +140,7 @@ class HttpConnection(H11Protocol):
         is_proxy = is_in(self._peer, self._limits.trusted)
         address = None if is_proxy else subject_of(self._peer)
         displaced = self._limits.table.put(self, address, Stage.HEAD)
-        self._enter(Stage.HEAD, self._limits.settings.head_timeout_s)
+        self._enter(Stage.HEAD, HEAD_TIMEOUT_S)
         if displaced is not None:
             displaced.displace()
 
@@ -279,7 +285,7 @@ class HttpConnection(H11Protocol):
         limits = self._limits
         if forwarded is None:
             return limits.table.is_share_used_up(subject_of(self._peer))
-        return limits.forwarded[forwarded] >= limits.settings.connections_per_address_max
+        return limits.forwarded[forwarded] >= CONNECTIONS_PER_ADDRESS_MAX
 
     async def _run(self, forwarded: str | None, scope: Scope, receive: Receive, send: Send) -> None:
         in_progress = self._limits.forwarded

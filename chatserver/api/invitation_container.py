@@ -15,7 +15,7 @@ from chatserver.hot.redis.client import HotClient
 from chatserver.hot.users.contact_limits import Contacts
 from chatserver.hot.users.group_quotas import GroupQuotas
 from chatserver.hot.users.inbox import Inboxes
-from chatserver.service.membership.invitations import Invitations
+from chatserver.service.membership.invitations import PENDING_MAX, Invitations
 from chatserver.warm.chats.directory import Directory
 from chatserver.warm.chats.invitations import InvitationRows
 from chatserver.warm.dynamo.client import DynamoClient
@@ -39,7 +39,7 @@ def make_invitations(
         inboxes=Inboxes(hot),
         devices=RemoteDelivery(MailboxWriter(hot), GatewayId("-")),
         policy=settings.chats.invitations,
-        pending_max=settings.chats.invitations_max,
+        pending_max=PENDING_MAX,
         chats_max=settings.chats.per_user_max,
         clock=clock,
     )

@@ -48,13 +48,12 @@ def make_social(
 
     social = Social(
         rows=Rows(SocialProfiles(client, warm), graph, posts, SocialLikes(client, warm)),
-        queue=LikeQueue(hot, settings.counters.queue_max),
+        queue=LikeQueue(hot),
         block_policy=block_policy,
         pictures=SocialFiles(
             rows=Attachments(client, warm),
             sendable=sendable,
             objects=objects,
-            settings=settings.attachments,
             clock=clock,
         ),
         wake_workers=PostWakeUp(hot).notify,

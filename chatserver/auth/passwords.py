@@ -36,6 +36,12 @@ from chatserver.config import Auth
 from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.errors import BadRequest, CorruptData, TooLarge
 
+ARGON2_PASSES = 3
+ARGON2_LANES = 1
+ARGON2_AT_ONCE_MAX = 2  # concurrent checks, plus one each for guesses and known devices
+LOGIN_WAIT_S_MAX = 2.0  # longest estimated wait for a check; then refused
+LOGIN_DELAY_S = 3.0  # of an unknown device at an account past limits.guesses
+
 T = TypeVar("T")
 
 
@@ -77,20 +83,18 @@ class Passwords:
 
     def __init__(self, settings: Auth) -> None:
         self._hasher = PasswordHasher(
-            time_cost=settings.argon2_passes,
+            time_cost=ARGON2_PASSES,
             memory_cost=settings.argon2_memory_kib,
-            parallelism=settings.argon2_lanes,
+            parallelism=ARGON2_LANES,
             hash_len=HASH_BYTES,
             salt_len=SALT_BYTES,
             type=Type.ID,
         )
         self._chars_min = settings.passphrase_chars_min
         self._names = {"chatserver", settings.audience.casefold()}
-        self._lane = _Lane(
-            settings.argon2_at_once_max, settings.login_wait_s_max, 0, KNOWN_DEVICE_SLOTS
-        )
-        self._guess_lane = _Lane(1, settings.login_wait_s_max, GUESS_NICE)
-        self._delay_s = settings.login_delay_s
+        self._lane = _Lane(ARGON2_AT_ONCE_MAX, LOGIN_WAIT_S_MAX, 0, KNOWN_DEVICE_SLOTS)
+        self._guess_lane = _Lane(1, LOGIN_WAIT_S_MAX, GUESS_NICE)
+        self._delay_s = LOGIN_DELAY_S
         self._decoy = _make_decoy(settings)
 
     def parse(self, password: str, user: str) -> str:
@@ -210,7 +214,7 @@ def _make_decoy(settings: Auth) -> str:
         base64.b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
         for size in (SALT_BYTES, HASH_BYTES)
     )
-    cost = f"m={settings.argon2_memory_kib},t={settings.argon2_passes},p={settings.argon2_lanes}"
+    cost = f"m={settings.argon2_memory_kib},t={ARGON2_PASSES},p={ARGON2_LANES}"
     return f"$argon2id$v=19${cost}${salt}${digest}"
 
 

@@ -33,6 +33,7 @@ from chatserver.auth import claims as reading
 from chatserver.auth.claims import TOKEN_BYTES_MAX, Wanted, refuse
 from chatserver.auth.host_keys import HostKeys, parse_jwks, read_static_keys
 from chatserver.config import Auth
+from chatserver.config.api import TOKEN_LEEWAY_S
 from chatserver.domain.access.logins import Claims
 from chatserver.domain.clock import Clock
 from chatserver.domain.companion_ids import parse_person_id
@@ -66,14 +67,14 @@ class Tokens:
             settings.audience,
             settings.issuer,
             settings.lifetime_s_max,
-            settings.leeway_s,
+            TOKEN_LEEWAY_S,
         )
         self._hosts = Wanted(
             ("exp", "iat", "sub", "aud", *(("iss",) if settings.host_issuer else ())),
             settings.host_audience or settings.audience,
             settings.host_issuer,
             settings.lifetime_s_max,
-            settings.leeway_s,
+            TOKEN_LEEWAY_S,
             is_from_host=True,
         )
         self._host_keys = read_static_keys(settings)

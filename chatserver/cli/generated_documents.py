@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from chatserver.cli.main import cli
-from chatserver.config import PREFIX, Settings
+from chatserver.config import PREFIX, RateLimit, Settings
 
 _SETTINGS_HEAD: Final = """# Settings
 
@@ -47,7 +47,7 @@ _TYPES: Final[Mapping[Any, str]] = {
     float: "number",
     bool: "`true`, `false`",
     SecretStr: "secret",
-    list[str]: "list, JSON",
+    RateLimit: "rate",
 }
 _UNITS: Final = {"_per_s": "a second", "_ms": "ms", "_s": "s", "_kib": "KiB", "_px": "pixels"}
 
@@ -75,6 +75,8 @@ def _type_of(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{one}`" for one in inner)
+    if origin is list:
+        return "list, JSON"
     if origin in (types.UnionType, typing.Union):
         return _type_of(next(one for one in inner if one is not types.NoneType))
     return _TYPES.get(annotation, f"`{annotation}`")

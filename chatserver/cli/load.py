@@ -236,7 +236,7 @@ def _warnings(chosen: Scenario, plans: list[Plan], options: dict[str, Any]) -> I
         needed = int(rate * chosen.mix.send / SENDS_PER_S_MAX) + 1
         yield (
             f"{sends_per_s:.0f} messages a second of each user: by default the server refuses "
-            f"more than 50 (CHAT_LIMITS_SENDS_PER_S). --users {needed} keeps below that"
+            f"more than 50 (CHAT_LIMITS_SENDS). --users {needed} keeps below that"
         )
 
 

@@ -44,7 +44,7 @@ def require_redis(settings: Redis) -> None:
     host = parts.hostname or "127.0.0.1"
     name = parts.path if parts.scheme == "unix" else f"{host}:{port}"
     try:
-        with _connect(parts, host, port, settings.connect_timeout_s) as connection:
+        with _connect(parts, host, port, settings.call_timeout_s) as connection:
             if parts.scheme == "rediss":
                 is_redis = True  # with TLS, checked when the process connects
             else:

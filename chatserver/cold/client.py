@@ -41,6 +41,9 @@ from chatserver.errors import (
 if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
+CONNECTIONS_MAX = 32  # of one process
+ATTEMPTS_MAX = 4  # of one call, with jittered backoff
+
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 2.0
@@ -185,7 +188,7 @@ class ObjectStore:
             async with asyncio.timeout(timeout_s):
                 async for trial in stamina.retry_context(
                     on=Unavailable,
-                    attempts=self._settings.attempts_max,
+                    attempts=ATTEMPTS_MAX,
                     timeout=None,
                     wait_initial=RETRY_WAIT_S,
                     wait_jitter=RETRY_JITTER_S,
@@ -271,7 +274,7 @@ async def _open_clients(settings: Cold, stack: contextlib.AsyncExitStack) -> _Cl
     config = AioConfig(
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
         read_timeout=settings.call_timeout_s / 2,
-        max_pool_connections=settings.connections_max,
+        max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},
         signature_version="s3v4",
         # Virtual-hosted buckets need DNS, which servers other than AWS seldom provide.

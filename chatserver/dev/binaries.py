@@ -26,7 +26,7 @@ PROGRAMS = {
     "redis-server": Program(
         "Redis",
         ("bin/redis-server",),
-        "run `make tools`, or install the package redis-server (Debian) or redis (Homebrew)",
+        "run `make tools` in a checkout, or install redis-server (Debian) or redis (Homebrew)",
     ),
     "valkey-server": Program(
         "Valkey, for tests of what older servers do not have",
@@ -36,12 +36,12 @@ PROGRAMS = {
     "dynoxide": Program(
         "the DynamoDB API server",
         ("node_modules/@dynoxide/*/dynoxide",),
-        "run `make tools` where npm is installed",
+        "run `make tools` in a checkout, or `npm install @dynoxide/linux-x64` and put it on PATH",
     ),
     "ministack": Program(
         "the S3 API server",
         ("ministack/bin/ministack",),
-        "run `make tools`, or `pip install ministack` in an environment on PATH",
+        "run `make tools` in a checkout, or `pip install ministack` in an environment on PATH",
     ),
     "chromium": Program(
         "the browser of the end-to-end tests",

@@ -181,7 +181,6 @@ class Plan:
         return {
             "CHAT_REDIS_URL": f"redis://{HOST}:{self.ports.redis}/0",
             # One machine runs everything: on a busy machine, slow must not count as down.
-            "CHAT_REDIS_CONNECT_TIMEOUT_S": PATIENCE_S,
             "CHAT_REDIS_CALL_TIMEOUT_S": PATIENCE_S,
             "CHAT_GATEWAY_RPC_TIMEOUT_S": PATIENCE_S,
             "CHAT_WARM_ENDPOINT": f"http://{HOST}:{self.ports.dynamodb}",

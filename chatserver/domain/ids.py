@@ -29,6 +29,8 @@ Epoch = NewType("Epoch", str)  # identifies one lifetime of the hot tier, until 
 Seq = NewType("Seq", int)  # position in a chat or an inbox: 1, 2, 3 …
 Ts = NewType("Ts", int)  # microseconds since 1970, unique and ascending within a chat
 
+SYSTEM_USER = UserId("system")  # sends for the host application
+
 ID_CHARS_MAX = 64
 # In the syntax of JSON Schema and msgspec. In Python, a bare `$` would match before a trailing
 # newline.

@@ -37,6 +37,9 @@ SMALL_AGAIN = 0.8  # share of the limit: joins and leaves must not cause repeate
 _MANAGERS = frozenset({"owner", "admin"})
 
 
+GROUP_MEMBERS_MAX = 100_000
+
+
 class Reader(NamedTuple):
     """A member's read access to a chat: `first` to `head`, and their earlier periods.
 

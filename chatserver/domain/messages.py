@@ -235,6 +235,9 @@ def generation_phase(chat: str) -> int:
     return zlib.crc32(chat.encode())
 
 
+REF_TTL_S = 86_400  # how long a retry of a send is recognized
+
+
 def reference_key(sender: str, ref: str) -> bytes:
     """Return the key of a sender's reference in its chat: ten bytes of a hash."""
     return hashlib.blake2b(f"{sender}:{ref}".encode(), digest_size=10).digest()

@@ -26,6 +26,9 @@ from chatserver.config import Outbound as OutboundSettings
 from chatserver.errors import BadRequest, Unavailable
 from chatserver.outbound.destinations import Destinations, parse_url
 
+CONNECTIONS_MAX = 200  # of one process
+CONNECTIONS_PER_HOST_MAX = 32
+
 # Resolves a host and port to addresses, as text.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -196,8 +199,8 @@ async def open_outbound(
     connector = aiohttp.TCPConnector(
         resolver=_JudgedNames(lookup, allowed),
         socket_factory=make_socket,
-        limit=settings.connections_max,
-        limit_per_host=settings.connections_per_host_max,
+        limit=CONNECTIONS_MAX,
+        limit_per_host=CONNECTIONS_PER_HOST_MAX,
         ttl_dns_cache=_NAMES_S,
     )
     async with aiohttp.ClientSession(

@@ -5,7 +5,7 @@ charges `cost_of_route` before it reads the body and, for frames built from bodi
 `cost_of_frame`. Sends have a separate bucket. `docs/limits.md` shows this table.
 
 Invariant: no request costs more than `REQUEST_COST_MAX`, which is the minimum of
-`limits.requests_burst`; a higher cost could never be covered.
+the burst of `limits.requests`; a higher cost could never be covered.
 """
 
 from __future__ import annotations

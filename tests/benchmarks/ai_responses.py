@@ -47,6 +47,7 @@ from tests.support.servers.processes import eventually
 from tests.support.stack import WORKERS, Stack, open_stack
 from workers.container import open_worker_parts
 
+PACE = "LOAD_PACE_MS"
 DEADLINE_S = 120.0
 LENGTHS = (20, 500, 5_000)  # messages of a session
 SAID_AT_ONCE = 50
@@ -82,10 +83,10 @@ class Watched(Scripted):
 async def answer(notes: Path) -> None:
     """Answer until the process is ended."""
     settings = load_settings()
-    provider = Watched(settings.assistant.scripted_delta_ms / 1000, notes)
+    provider = Watched(int(os.environ[PACE]) / 1000, notes)
     async with open_worker_parts(settings) as parts:
         desk = assistant.build_context(parts, provider)  # type: ignore[arg-type]  # as much as is used
-        running = assistant.Running(settings.assistant.turns_max)
+        running = assistant.Running(settings.companions.responses_max)
         await assistant.AssistantWorker(
             parts=parts, context=desk, running=running, partition=0, owner="load"
         ).run()
@@ -243,8 +244,8 @@ def main(
         asyncio.run(answer(worker))
         return
     env = {
-        "CHAT_ASSISTANT_TOKENS_PER_DAY": "1000000000",
-        "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": str(pace_ms),
+        "CHAT_COMPANIONS_TOKENS_PER_DAY": "1000000000",
+        PACE: str(pace_ms),
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

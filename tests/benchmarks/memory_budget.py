@@ -46,7 +46,7 @@ GROWING = "\U0001d160" * (config.BODY_CHARS_MAX // 3)  # normalized, each is thr
 
 def day_budget(limits: config.Limits) -> int:
     """Return how many bytes a user may be charged in a day."""
-    return int(limits.memory_burst_bytes + limits.memory_bytes_per_s * DAY_S)
+    return int(limits.memory.burst + limits.memory.per_s * DAY_S)
 
 
 Way = Callable[[Day, int], Awaitable[None]]

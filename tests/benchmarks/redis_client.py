@@ -43,6 +43,7 @@ from chatserver.hot.redis.wire import OnReply, Reply, Wire
 from chatserver.loadtest import machine
 from chatserver.loadtest.bench.server_stack import free_port, running
 from chatserver.protocol import codec
+from tests.support.constants import constants
 
 _CHATS = 200
 _BODY = "x" * 90
@@ -114,9 +115,9 @@ async def open_chats(hot: HotClient) -> list[Audience]:
 
 async def record_calls(hot: HotClient, audiences: list[Audience], size: int) -> list[Arguments]:
     """Return the calls in which `GroupCommit` sends messages, `size` in each."""
-    settings = hot.settings.model_copy(update={"batch_max": size, "commit_interval_us": 0})
-    recorder = Recorder(hot, settings)
-    commit = GroupCommit(recorder, 0, GatewayId("benchmark"))
+    recorder = Recorder(hot, hot.settings)
+    with constants({"chatserver.hot.chats.group_commit.BATCH_MAX": size}):
+        commit = GroupCommit(recorder, 0, GatewayId("benchmark"))
     drafts = iter(Drafts(audiences))
     for _ in range(_MESSAGES // size):
         for _ in range(size):

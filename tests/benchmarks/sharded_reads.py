@@ -88,7 +88,7 @@ async def measure(
 
 async def run(endpoint: str, count: int, reads: int) -> dict[str, Any]:
     """Measure every number of shards, in turns."""
-    settings: Warm = settings_for(endpoint).model_copy(update={"shard_refresh_s": 60.0})
+    settings: Warm = settings_for(endpoint)
     async with open_dynamodb(settings) as plain:
         await apply_tables(plain, settings, poll_s=0.05)
         layouts = {

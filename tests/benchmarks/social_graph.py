@@ -39,6 +39,7 @@ from chatserver.config import Settings
 from chatserver.dev.servers import Server, dynamodb_launch, redis_launch
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import UserId
+from chatserver.features.social import like_counter, timeline_worker
 from chatserver.features.social.hot import LikeQueue
 from chatserver.features.social.model import Post, PostIds, PostRef
 from chatserver.features.social.warm import rows as social
@@ -117,7 +118,7 @@ async def measure_likes(
     parts: WorkerContainer, client: DynamoClient, meter: Meter, likes: int
 ) -> dict[str, Any]:
     """Have so many users like one post, twice; see the module."""
-    found: dict[str, Any] = {"likes": likes, "flush_s": parts.settings.counters.flush_s}
+    found: dict[str, Any] = {"likes": likes, "flush_s": like_counter.FLUSH_S}
     rows = Moderation(client, parts.settings.warm)
     made = make_social(
         parts.settings, SystemClock(), parts.hot, client, parts.social.graph,
@@ -199,7 +200,7 @@ async def measure_fan_out(
     whole_s = time.monotonic() - began
     found: dict[str, Any] = {
         "followers": followers,
-        "page": parts.settings.timeline.page,
+        "page": timeline_worker.PAGE,
         "uninterrupted": {
             "seconds": round(whole_s, 2),
             "rows_a_second": round(followers / whole_s),
@@ -208,7 +209,7 @@ async def measure_fan_out(
         },
     }
     post = await _post(parts, PostIds(SystemClock()))
-    pages = -(-followers // parts.settings.timeline.page)
+    pages = -(-followers // timeline_worker.PAGE)
     began = time.monotonic()
     code = await asyncio.to_thread(_run_worker, parts, f"timeline.after_page:kill:{pages // 2}")
     died_s = time.monotonic() - began
@@ -217,7 +218,7 @@ async def measure_fan_out(
     shard = shard_of(post.id)
     (job,) = await parts.social.fanouts.list_jobs(shard, 1)
     meter.units.clear()
-    await asyncio.sleep(parts.settings.timeline.lease_s)
+    await asyncio.sleep(timeline_worker.LEASE_S)
     began = time.monotonic()
     await TimelineWorker(parts, shard, "second").step()
     rest_s = time.monotonic() - began
@@ -270,8 +271,7 @@ async def _run(redis_url: str, endpoint: str, likes: int, followers: int) -> dic
     settings = Settings(
         redis=config.Redis(url=redis_url),
         warm=warm,
-        counters=config.Counters(queue_max=max(100_000, likes + 1)),
-        timeline=config.Timeline(fanout_followers_max=followers, lease_s=5),
+        timeline=config.Timeline(fanout_followers_max=followers),
     )
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)

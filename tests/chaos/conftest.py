@@ -19,7 +19,6 @@ SETTINGS = {
     "CHAT_GATEWAY_PING_INTERVAL_S": "4",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "2",
     "CHAT_REDIS_CALL_TIMEOUT_S": "1",
-    "CHAT_REDIS_CONNECT_TIMEOUT_S": "1",
 }
 # For clients that do not reconnect automatically, and tests in which each refusal matters: a
 # process stalled by the machine for some seconds is not a fault.
@@ -27,7 +26,6 @@ PATIENT = SETTINGS | {
     "CHAT_GATEWAY_PING_INTERVAL_S": "60",
     "CHAT_GATEWAY_PONG_TIMEOUT_S": "50",
     "CHAT_REDIS_CALL_TIMEOUT_S": "15",
-    "CHAT_REDIS_CONNECT_TIMEOUT_S": "15",
 }
 
 

@@ -104,8 +104,7 @@ async def test_one_message_is_told_of_by_gateway_and_worker_in_one_trace_and_in_
         )
         stack.start_gateway(
             CHAT_TELEMETRY_METRICS_PORT=str(ports["gateway"]),
-            CHAT_LIMITS_SENDS_BURST="5",
-            CHAT_LIMITS_SENDS_PER_S="0.001",
+            CHAT_LIMITS_SENDS="0.001/s burst 5",
         )
         async with stack.chat_of("alice") as alice, stack.chat_of("bob"):
             chat = (await alice.ask("open_direct", user="bob"))["chat"]["chat"]

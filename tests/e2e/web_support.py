@@ -59,18 +59,17 @@ PUSH_ENV = {
     "CHAT_NOTIFY_VAPID_PUBLIC": PUSH_VAPID[1],
     "CHAT_NOTIFY_SUBJECT": PUSH_SUBJECT,
     "CHAT_NOTIFY_DELAY_S": "0.1",
-    "CHAT_NOTIFY_POLL_MS": "50",
+    "chatserver.features.push.worker.notify.POLL_MS": "50",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
     # An answer of some hundred words takes longer than whatever a busy machine does meanwhile.
-    "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "400",
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "400",
     # The page waits ten seconds for an answer; a process that the machine holds up is no fault.
-    "CHAT_REDIS_CONNECT_TIMEOUT_S": "9",
     "CHAT_REDIS_CALL_TIMEOUT_S": "9",
     "CHAT_WARM_CALL_TIMEOUT_S": "9",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "9",
-    "CHAT_COUNTERS_FLUSH_S": "0.2",
-    "CHAT_PRIVACY_POLL_S": "0.2",
-    "CHAT_PRIVACY_SETTLE_S": "0.3",
+    "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
+    "chatserver.features.privacy.worker.jobs.POLL_S": "0.2",
+    "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
 }
 # What the browser itself says about a network that the test took away.
 _NETWORK = re.compile(r"WebSocket connection to .* failed|net::ERR_|Failed to load resource")
@@ -106,7 +105,7 @@ class WebStack:
         """Start an API whose page connects to a port."""
         launch = Launch(
             f"api-{port}",
-            [sys.executable, "-m", "chatserver.cli.main", "api"],
+            [sys.executable, "-m", "tests.support.cli", "api"],
             port,
             self.stack.folder,
             lambda: answers_http(port, "/healthz"),

@@ -79,11 +79,12 @@ async def open_fetcher(
         )
 
 
+@pytest.mark.constants({"chatserver.service.access.host_keyring.JWKS_REFETCH_S": 1})
 async def test_key_that_is_rotated_in_is_found_and_made_up_names_cost_nothing(
     redis_url: str, key_server: KeyServer
 ) -> None:
     """A new key is fetched when its first token comes; a flood of made-up names asks once."""
-    auth = settings(key_server.url, jwks_refetch_s=1)
+    auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
         open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,
@@ -141,9 +142,10 @@ async def test_api7_key_set_at_a_private_address_is_not_fetched(
     assert key_server.count == 0
 
 
+@pytest.mark.constants({"chatserver.service.access.host_keyring.JWKS_REFETCH_S": 1})
 async def test_bad_key_set_replaces_no_good_one(redis_url: str, key_server: KeyServer) -> None:
     """An error page at the URL locks nobody out."""
-    auth = settings(key_server.url, jwks_refetch_s=1)
+    auth = settings(key_server.url)
     key_server.body = key_set(jwk(ED, "k1"))
     async with (
         open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot,

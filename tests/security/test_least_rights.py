@@ -45,9 +45,17 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             words = ["SETUSER", USER, "on", f">{password}", *documented_rights()]
             client.execute_command("ACL", *words)
         env["CHAT_REDIS_URL"] = f"redis://{USER}:{password}@{stack.redis.launch.address}/0"
-        stack.start_worker(*WORKERS, "notify", "counters", "timeline", CHAT_COUNTERS_FLUSH_S="0.2")
+        stack.start_worker(
+            *WORKERS,
+            "notify",
+            "counters",
+            "timeline",
+            **{"chatserver.features.social.worker.like_counter.FLUSH_S": "0.2"},
+        )
         stack.start_gateway()
-        stack.start_api(CHAT_AUTH_ARGON2_MEMORY_KIB="8", CHAT_AUTH_ARGON2_PASSES="1")
+        stack.start_api(
+            CHAT_AUTH_ARGON2_MEMORY_KIB="8", **{"chatserver.auth.passwords.ARGON2_PASSES": "1"}
+        )
         yield stack
     finally:
         stack.stop()

@@ -26,16 +26,18 @@ BURST = 10
 ENV = {
     "CHAT_API_TRUSTED_PROXIES": json.dumps(["127.0.0.0/8"]),  # the tests say whose address it is
     "CHAT_AUTH_COOKIE_SECURE": "false",
-    "CHAT_LIMITS_ENTRIES_BURST": "1000",
+    "CHAT_LIMITS_ENTRIES": "0.5/s burst 1000",
 }
-QUICK = {"CHAT_AUTH_ARGON2_MEMORY_KIB": "8", "CHAT_AUTH_ARGON2_PASSES": "1"}
+QUICK = {"CHAT_AUTH_ARGON2_MEMORY_KIB": "8", "chatserver.auth.passwords.ARGON2_PASSES": "1"}
 _networks = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def quick_api(stack: Stack) -> Iterator[Server]:
     """An API process with quick hashes and a short delay."""
-    yield (api := stack.start_api(**ENV, **QUICK, CHAT_AUTH_LOGIN_DELAY_S="0.1"))
+    yield (
+        api := stack.start_api(**ENV, **QUICK, **{"chatserver.auth.passwords.LOGIN_DELAY_S": "0.1"})
+    )
     api.stop()
 
 

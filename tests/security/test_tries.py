@@ -14,12 +14,9 @@ from tests.support.servers.processes import eventually
 
 # An attempt comes back within a second, and not so fast that a slow machine never runs out.
 LIMITS = config.Limits(
-    logins_burst=3,
-    logins_per_s=1.0,
-    guesses_burst=4,
-    guesses_per_s=0.001,
-    entries_burst=2,
-    entries_per_s=0.01,
+    logins=config.RateLimit(1.0, 3),
+    guesses=config.RateLimit(0.001, 4),
+    entries=config.RateLimit(0.01, 2),
 )
 
 
@@ -45,7 +42,7 @@ async def test_entries_of_a_network_are_bounded(redis_url: str) -> None:
 
 async def test_refusal_is_remembered_without_asking_redis(redis_url: str) -> None:
     """Until the bucket has a token again, or one was put back; a flood costs Redis nothing."""
-    limits = LIMITS.model_copy(update={"logins_per_s": 0.01})
+    limits = LIMITS.model_copy(update={"logins": config.RateLimit(0.01, 3)})
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
         tries = LoginAttempts(hot, limits)
         begun = [await tries.begin(stranger("wes", "n1")) for _ in range(3)]
@@ -107,7 +104,7 @@ async def test_attempts_of_a_source_come_back_with_time(redis_url: str) -> None:
 async def test_guesses_of_strangers_delay_strangers_and_no_known_device(redis_url: str) -> None:
     """Past the budget of an account strangers are marked as over it; known devices never are."""
     async with open_hot(config.Redis(url=redis_url, call_timeout_s=20)) as hot:
-        tries = LoginAttempts(hot, LIMITS.model_copy(update={"logins_per_s": 0.001}))
+        tries = LoginAttempts(hot, LIMITS.model_copy(update={"logins": config.RateLimit(0.001, 3)}))
         begun = [await tries.begin(stranger("yan", f"n{n}")) for n in range(6)]
         known = await tries.begin(LoginAttempt(UserId("yan"), "device", is_known=True))
         again = await tries.begin(stranger("yan", "n0"))

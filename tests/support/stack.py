@@ -54,26 +54,23 @@ WORKERS = ("persist", "repair", "rpc")
 PING_S = 150
 # All tests come from one address and send faster than real users.
 UNLIMITED = {
-    f"CHAT_LIMITS_{kind}_{what}": "1000000"
+    f"CHAT_LIMITS_{kind}": "1000000/s burst 1000000"
     for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES", "CALLS")
-    for what in ("BURST", "PER_S")
 } | {
-    "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
-    "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
+    "CHAT_LIMITS_MEMORY": "1000000000/s burst 1000000000",
 }
 # For tests that do not cover server deadlines: long timeouts, so that a process stalled by a busy
 # machine for some seconds exceeds none. All are shorter than the tests' own deadlines.
 PATIENT = {
-    "CHAT_REDIS_CONNECT_TIMEOUT_S": "15",
     "CHAT_REDIS_CALL_TIMEOUT_S": "15",
     "CHAT_WARM_CALL_TIMEOUT_S": "15",
     "CHAT_GATEWAY_RPC_TIMEOUT_S": "10",
-    "CHAT_GATEWAY_STORED_TIMEOUT_S": "15",
-    "CHAT_GATEWAY_HELD_TIMEOUT_S": "15",
-    "CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S": "30",
-    "CHAT_GATEWAY_HELLO_TIMEOUT_S": "30",
+    "chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "15",
+    "chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": "15",
+    "chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "30",
+    "chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "30",
 }
-_CLI = [sys.executable, "-m", "chatserver.cli.main"]
+_CLI = [sys.executable, "-m", "tests.support.cli"]
 
 
 class _Logged(Server):

@@ -35,21 +35,25 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def hasty(stack: Stack) -> Server:
     """A gateway of the stack with a short handshake timeout."""
-    return stack.start_gateway(CHAT_GATEWAY_HANDSHAKE_TIMEOUT_S="1.5")
+    return stack.start_gateway(
+        **{"chatserver.gateway.transport.connection.HANDSHAKE_TIMEOUT_S": "1.5"}
+    )
 
 
 @pytest.fixture(scope="session")
 def curt(stack: Stack) -> Server:
     """A gateway of the stack with a short hello timeout."""
-    return stack.start_gateway(CHAT_GATEWAY_HELLO_TIMEOUT_S="1.5")
+    return stack.start_gateway(
+        **{"chatserver.gateway.session.command_handler.HELLO_TIMEOUT_S": "1.5"}
+    )
 
 
 @pytest.fixture(scope="session")
 def narrow(stack: Stack) -> Server:
     """A gateway of the stack with a short message timeout and small limits."""
     return stack.start_gateway(
-        CHAT_GATEWAY_MESSAGE_TIMEOUT_S="1.5",
-        CHAT_GATEWAY_SENDS_IN_FLIGHT_MAX="4",
+        **{"chatserver.gateway.transport.connection.MESSAGE_TIMEOUT_S": "1.5"},
+        **{"chatserver.gateway.session.welcome.SENDS_IN_FLIGHT_MAX": "4"},
         CHAT_GATEWAY_SESSIONS_PER_USER_MAX="3",
     )
 

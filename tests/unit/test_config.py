@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from chatserver.config import Section, Settings, check_secret, load_settings
+from chatserver.config import (
+    RateLimit,
+    Section,
+    Settings,
+    check_secret,
+    list_variables,
+    load_settings,
+)
 from chatserver.errors import ConfigError
 
 SECRET = "s" * 32
@@ -57,20 +64,20 @@ def test_settings_precedence_is_file_secrets_environment_flags(
     """The nearer to the process, the stronger."""
     file, secrets = tmp_path / "chat.toml", tmp_path / "secrets"
     file.write_text(
-        "[redis]\nbatch_max = 1\nqueue_max = 1\nbacklog_max = 1001\nmail_max = 101\n", "utf-8"
+        "[redis]\npartitions = 1\ninbox_max = 11\nbacklog_max = 1001\nlog_max = 101\n", "utf-8"
     )
     secrets.mkdir()
-    for name, value in (("QUEUE_MAX", "2"), ("BACKLOG_MAX", "1002"), ("MAIL_MAX", "102")):
+    for name, value in (("INBOX_MAX", "12"), ("BACKLOG_MAX", "1002"), ("LOG_MAX", "102")):
         (secrets / f"CHAT_REDIS_{name}").write_text(value + "\n", "utf-8")
     monkeypatch.setenv("CHAT_CONFIG", str(file))
     monkeypatch.setenv("CHAT_SECRETS_DIR", str(secrets))
     monkeypatch.setenv("CHAT_REDIS_BACKLOG_MAX", "1003")
-    monkeypatch.setenv("CHAT_REDIS_MAIL_MAX", "103")
+    monkeypatch.setenv("CHAT_REDIS_LOG_MAX", "103")
 
-    redis = load_settings(redis={"mail_max": 104}).redis
+    redis = load_settings(redis={"log_max": 104}).redis
 
-    assert (redis.batch_max, redis.queue_max) == (1, 2)
-    assert (redis.backlog_max, redis.mail_max) == (1003, 104)
+    assert (redis.partitions, redis.inbox_max) == (1, 12)
+    assert (redis.backlog_max, redis.log_max) == (1003, 104)
 
 
 @pytest.mark.parametrize("name", ["CHAT_AUTH_SECRET", "chat_auth_secret"])
@@ -283,7 +290,7 @@ def test_settings_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_problems_do_not_show_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error about one setting does not print the others."""
-    problems = problems_of(monkeypatch, CHAT_AUTH_SECRET=SECRET, CHAT_AUTH_LEEWAY_S="-1")
+    problems = problems_of(monkeypatch, CHAT_AUTH_SECRET=SECRET, CHAT_AUTH_LIFETIME_S_MAX="-1")
 
     assert not any(SECRET in problem for problem in problems)
 
@@ -331,3 +338,28 @@ def test_demo_users_on_a_public_listener_are_refused(more: dict[str, object]) ->
 def test_demo_users_on_loopback_are_allowed() -> None:
     """`chatserver dev` listens there."""
     assert load_settings(api={"demo_users": ["alice"], "host": "::1"}).api.demo_users == ["alice"]
+
+
+def test_rate_limit_is_read_from_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is printed, so it is written."""
+    monkeypatch.setenv("CHAT_LIMITS_LOGINS", "0.05/s burst 10")
+
+    limits = load_settings().limits
+
+    assert limits.logins == RateLimit(0.05, 10)
+    assert str(limits.logins) == "0.05/s burst 10"
+
+
+@pytest.mark.parametrize(
+    "text", ["50", "50/s", "burst 5", "50/m burst 5", "0/s burst 5", "1/s burst 0"]
+)
+def test_rate_limit_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """The problem names the setting."""
+    (problem,) = problems_of(monkeypatch, CHAT_LIMITS_SENDS=text)
+
+    assert problem.startswith("limits.sends (CHAT_LIMITS_SENDS): must ")
+
+
+def test_settings_are_few_enough_to_read() -> None:
+    """What no operator would change is a constant next to the code that uses it."""
+    assert len(list_variables(Settings)) <= 150

@@ -5,3 +5,5 @@ and `ttl_removals` restore items that TTL removed too early; `ttl_expiry` replac
 servers. `restorer` copies archived entries back to DynamoDB, and `body_sweep` deletes orphaned body
 objects. Start with `archiver`.
 """
+
+LEASE_S = 60.0  # another worker replaces a dead one after this time

@@ -54,6 +54,10 @@ from chatserver.warm.messages.ttl import ItemRetention
 
 log = structlog.get_logger()
 
+
+SEGMENT_BYTES_MAX = 4_194_304  # of one segment, uncompressed
+DELETES_IN_FLIGHT_MAX = 16
+
 LATE_PAGE: Final = 1000
 US: Final = 1_000_000
 
@@ -178,7 +182,7 @@ class Archiver:
             await self._manifests.note_late(chat, int(self._clock.time() * 1000))
         entries, from_ns = [*held, *map(archived_form, run)], time.time_ns()
         await self._write(entries, small, top, "filled" if small else "written")
-        await self._aged.remove(removed, self._settings.deletes_in_flight_max)
+        await self._aged.remove(removed, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_remove")
         metrics.ARCHIVED.inc(len(run))
         if self._tracer is not None:
@@ -201,11 +205,11 @@ class Archiver:
         last = found[0] if found else None
         if last is None or last.count >= self._settings.segment_entries_min:
             return None
-        return last if last.raw_bytes < self._settings.segment_bytes_max // 2 else None
+        return last if last.raw_bytes < SEGMENT_BYTES_MAX // 2 else None
 
     def _fit(self, run: Sequence[Message], room: int, small: Segment | None) -> list[Message]:
         """Return as many entries as a segment may have."""
-        left = self._settings.segment_bytes_max - (small.raw_bytes if small else 0)
+        left = SEGMENT_BYTES_MAX - (small.raw_bytes if small else 0)
         fitting: list[Message] = []
         for entry in run[:room]:
             left -= len(codec.encode(entry)) + 1
@@ -269,7 +273,7 @@ class Archiver:
         now_s = self._clock.time()
         kept = [held for held in top.restored if held.is_kept(now_s)]
         gone = [e for e in late if not any(held.first <= e.seq <= held.last for held in kept)]
-        await self._aged.remove(gone, self._settings.deletes_in_flight_max)
+        await self._aged.remove(gone, DELETES_IN_FLIGHT_MAX)
         failpoint("archive.after_fold")
 
     # writing

@@ -21,6 +21,8 @@ from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
+BODIES_SWEEP_S = 3600.0
+
 LEASE_S = 120.0
 # Allows for clock differences, and for writers that bypass the backlog (an operator's replay).
 SETTLE_S = 900.0
@@ -44,9 +46,7 @@ class BodySweeper:
         Raises:
             Unavailable: a store is unavailable; restart the worker.
         """
-        await make_rounds(
-            self._lease, self._parts.settings.warm.bodies_sweep_s, self._sweep_if_there_is_a_bucket
-        )
+        await make_rounds(self._lease, BODIES_SWEEP_S, self._sweep_if_there_is_a_bucket)
 
     async def _sweep_if_there_is_a_bucket(self) -> None:
         try:

@@ -33,10 +33,13 @@ from chatserver.warm.dynamo.client import (
 from chatserver.warm.streams.checkpoints import Hold, LeaseLost, StreamRows
 from chatserver.warm.streams.reader import Record, Streams
 from chatserver.warm.streams.shard_lineage import KEPT_MS, SLACK_MS, Shard, ShardProgress, plan
+from workers.archive import LEASE_S
 from workers.archive.ttl_removals import Gone
 from workers.container import WorkerContainer
 
 log = structlog.get_logger()
+
+STREAM_POLL_S = 5.0
 
 PAGES_AT_ONCE_MAX: Final = 8  # per process
 NOTE_S: Final = 5.0  # interval of checkpoints, while there is much to read
@@ -246,6 +249,6 @@ async def run_stream(parts: WorkerContainer, owner: str) -> None:
             parts.removals,
             owner,
             parts.clock,
-            settings.archive.stream_poll_s,
-            settings.archive.lease_s,
+            STREAM_POLL_S,
+            LEASE_S,
         ).run()

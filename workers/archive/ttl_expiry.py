@@ -14,6 +14,7 @@ from chatserver.errors import CorruptData
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.messages.store import decode_item
+from workers.archive import LEASE_S
 from workers.container import WorkerContainer
 from workers.rounds import make_rounds
 
@@ -25,7 +26,7 @@ class ExpirySweeper:
 
     def __init__(self, parts: WorkerContainer, owner: str) -> None:
         self._parts = parts
-        self._lease_s = parts.settings.archive.lease_s
+        self._lease_s = LEASE_S
         self._lease = Lease(
             hot=parts.hot,
             partition=0,

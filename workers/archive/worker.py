@@ -19,6 +19,7 @@ from chatserver.errors import ChatError, Conflict, CorruptData, Unavailable
 from chatserver.hot.leases import Lease
 from chatserver.telemetry import metrics
 from chatserver.warm.dynamo.client import Item
+from workers.archive import LEASE_S
 from workers.archive.archiver import US, ArchiveResult
 from workers.archive.stream_reader import run_stream
 from workers.archive.ttl_expiry import run_expiry
@@ -44,7 +45,7 @@ class ArchiveWorker:
             partition=partition,
             work="archive",
             owner=owner,
-            ttl_s=self._settings.lease_s,
+            ttl_s=LEASE_S,
             clock=parts.clock,
         )
 

@@ -15,7 +15,7 @@ Crash recovery: a new worker reads up to `ahead` before it writes, skips the ent
 and writes the rest in chunks that contain the last chunks of its predecessor. A text that was
 changed or deleted by then is therefore never stored again in its old form.
 
-Memory: a batch and `persist.ahead_bytes_max`. Reading stops `persist.ahead_max` messages past the
+Memory: a batch and `AHEAD_BYTES_MAX`. Reading stops `AHEAD_MAX` messages past the
 checkpoint.
 """
 
@@ -64,6 +64,13 @@ from workers.persist.write_sharding import WriteSharding
 
 log = structlog.get_logger()
 
+BATCH_MAX = 32  # backlog entries read at once
+WRITES_IN_FLIGHT_MAX = 8  # concurrent batches
+IDLE_MS = 1000  # longest sleep without new entries
+SLOW_CHATS_MAX = 16  # chats whose writes fail that others do not wait for
+AHEAD_MAX = 200_000  # messages read past the oldest one that is not stored
+AHEAD_BYTES_MAX = 67_108_864  # memory for them; others are read again later
+
 SLOW_WRITES_MAX = 4  # concurrent writes of slow chats
 CHAT_UNREADABLE = "its chat cannot be read"
 
@@ -95,7 +102,7 @@ class PersistWorker:
             clock=parts.clock,
         )
         self._spreading = WriteSharding(parts.shards, ChatLog(parts.hot), parts.settings.warm)
-        slots, shared = self._settings.writes_in_flight_max, (parts, self._lease, self._backlog)
+        slots, shared = WRITES_IN_FLIGHT_MAX, (parts, self._lease, self._backlog)
         self._writer = Writer(*shared, slots, is_patient=False)
         self._patient = Writer(*shared, slots, is_patient=True)
         # Calls of slow chats may hang, so they have their own slots.
@@ -138,8 +145,8 @@ class PersistWorker:
         label = str(self._partition)
         metrics.BACKLOG_AGE.labels(label).set_function(self._waiting_s)
         self._count_slow()
-        writers = self._settings.writes_in_flight_max
-        queues = ChatQueues(writers, self._settings.ahead_bytes_max)
+        writers = WRITES_IN_FLIGHT_MAX
+        queues = ChatQueues(writers, AHEAD_BYTES_MAX)
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(writers):
@@ -173,10 +180,10 @@ class PersistWorker:
         while await self._lease.hold():
             if self._parts.hot.epoch_of(self._partition) != epoch:
                 raise LeaseLost("Redis is in another epoch: what was read may be lost there")
-            if self._open_count >= self._settings.ahead_max and not queues.is_held:
+            if self._open_count >= AHEAD_MAX and not queues.is_held:
                 await self._wait_for_checkpoint()
                 continue
-            entries = await self._backlog.list_after(at, self._settings.batch_max)
+            entries = await self._backlog.list_after(at, BATCH_MAX)
             if not entries:
                 queues.release()
                 await self._wait_for_entries(at)
@@ -231,7 +238,7 @@ class PersistWorker:
         if self._client is None:
             self._client = self._parts.hot.blocking_client(key)
         try:
-            read = self._client.xread({key: at}, count=1, block=self._settings.idle_ms)
+            read = self._client.xread({key: at}, count=1, block=IDLE_MS)
             await self._parts.hot.within(read)
         except (redis.exceptions.RedisError, OSError) as exc:
             raise Unavailable(f"redis at {self._parts.hot.name}: {exc}") from exc
@@ -279,7 +286,7 @@ class PersistWorker:
             else:
                 await self._finish(queues, [chunk], works)
                 return
-        if len(self._slow) >= self._settings.slow_chats_max:
+        if len(self._slow) >= SLOW_CHATS_MAX:
             # More likely the store than a single chat: all chats wait for it.
             await self._finish(queues, [chunk], await self._patient.write([chunk.piece]))
             return

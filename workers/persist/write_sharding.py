@@ -25,6 +25,9 @@ from workers.persist.batch_effects import Work
 
 log = structlog.get_logger()
 
+SHARD_WINDOW_S = 10.0  # over which the write rate is measured
+SHARD_CALM_S = 600.0  # a calm chat gets fewer shards after this time
+
 METERED_MAX: Final = 2_000  # chats of a partition; the least recently active one is dropped
 UNIT_BYTES: Final = 1024
 ITEM_BYTES: Final = 150  # item size beyond the committed tail: attribute names, keys
@@ -118,7 +121,7 @@ class WriteSharding:
         self._shards = shards
         self._log = chat_log
         self._settings = settings
-        self._meter = LoadMeter(settings.shard_window_s)
+        self._meter = LoadMeter(SHARD_WINDOW_S)
         self._windows: list[Window] = []
         self._calm_from: dict[ChatId, int] = {}  # sharded chats only: start (ts) of the low load
 
@@ -159,7 +162,7 @@ class WriteSharding:
             self._calm_from.pop(window.chat, None)
             return wanted
         calm_from = self._calm_from.setdefault(window.chat, window.from_ts)
-        return wanted if window.to_ts - calm_from >= self._settings.shard_calm_s * US else shards
+        return wanted if window.to_ts - calm_from >= SHARD_CALM_S * US else shards
 
     async def _move(self, window: Window, shards: int, wanted: int) -> None:
         find = functools.partial(self._log.find_newest_ts, window.chat)

@@ -1,6 +1,6 @@
 """Admin routes for chats and messages of the host application, which sends as the system user.
 
-The system user (`api.system_user`) can create groups, write in every group without being a member
+The system user (`system`) can create groups, write in every group without being a member
 of it, and write in its direct chats. To send as another user, the host application needs the scope
 `act_as` and the header `X-Chat-As`.
 """
@@ -20,7 +20,7 @@ from chatserver.api.message_sending import send_message
 from chatserver.api.request_bodies import PathId, PathSeq, body_of, frame_of, ref_of
 from chatserver.api.routes.chats import create_group
 from chatserver.api.security import Asker, key
-from chatserver.domain.ids import GROUP_PREFIX, ChatId, Ref, UserId
+from chatserver.domain.ids import GROUP_PREFIX, SYSTEM_USER, ChatId, Ref, UserId
 from chatserver.errors import Forbidden, NotFound
 from chatserver.hot.bus.job_progress import Jobs
 from chatserver.protocol import frames
@@ -68,7 +68,7 @@ def admin_chats_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 
 async def _system_user(parts: ApiContainer) -> UserId:
-    user = UserId(parts.settings.api.system_user)
+    user = SYSTEM_USER
     await parts.user_loader.ensure_loaded(user, is_vouched=True)
     return user
 
@@ -128,7 +128,7 @@ async def _delete(parts: ApiContainer, chat: ChatId, seq: int, ref: Ref) -> None
 
 def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:
     async def deliver(user: UserId, ref: Ref, body: str) -> None:
-        system = UserId(parts.settings.api.system_user)
+        system = SYSTEM_USER
         chat = await parts.chats.open_direct(system, user, is_host=True)
         await send_message(parts, system, frames.Send(0, chat.chat, ref, body))
 

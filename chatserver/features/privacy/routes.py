@@ -16,6 +16,7 @@ from chatserver.api.security import ANYONE, USER, Actor, Asker, key
 from chatserver.domain.ids import UserId
 from chatserver.features.accounts.routes import Password
 from chatserver.features.privacy.model import Job
+from chatserver.features.privacy.service import LINK_S
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ def privacy_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
 
 
 def _exports(parts: ApiContainer) -> list[HTTPRouteHandler]:
-    privacy, settings = parts.privacy, parts.settings.privacy
+    privacy = parts.privacy
 
     def shown(job: Job, url: str | None = None) -> Export:
         assert job.state != "done"
@@ -87,7 +88,7 @@ def _exports(parts: ApiContainer) -> list[HTTPRouteHandler]:
             job.size if is_ready else None,
             None if job.expires_at is None or not is_ready else job.expires_at * 1000,
             url,
-            settings.link_s if url is not None else None,
+            LINK_S if url is not None else None,
         )
 
     @post("/v1/me/export", status_code=202, opt={"rule": USER, "creates": True})

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
-from chatserver.config import Privacy as Settings
 from chatserver.domain.access.logins import Marks
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import UserId
@@ -23,6 +22,11 @@ from chatserver.features.privacy.warm.jobs import JobRows
 from chatserver.hot.users.revocations import Revocations, SessionEnder
 
 log = structlog.get_logger()
+
+EXPORTS_PER_DAY_MAX = 3  # of one user
+
+FRESH_S = 300  # a user without a password erases themselves with a token this new
+LINK_S = 300  # lifetime of a link to an export
 
 NO_EXPORT = "export: none was asked for, or its time is over"
 
@@ -76,14 +80,12 @@ class Privacy:
         jobs: JobRows,
         lockout: Lockout,
         sign: Callable[[Job, int], Awaitable[str]],
-        settings: Settings,
         clock: Clock,
         reserved: Collection[str] = (),
     ) -> None:
         self._jobs = jobs
         self._lockout = lockout
         self._sign = sign
-        self._settings = settings
         self._clock = clock
         self._reserved = frozenset(reserved)
 
@@ -98,7 +100,7 @@ class Privacy:
         """
         now_ms = self._now_ms()
         job = Job(new_job_id(), "export", user, now_ms, now_ms)
-        await self._jobs.create_export(job, self._settings.exports_per_day_max)
+        await self._jobs.create_export(job, EXPORTS_PER_DAY_MAX)
         log.info("privacy.export_requested", user=user)
         return job
 
@@ -114,7 +116,7 @@ class Privacy:
             raise NotFound(NO_EXPORT)
         if job.state != "ready":
             return job, None
-        return job, await self._sign(job, self._settings.link_s)
+        return job, await self._sign(job, LINK_S)
 
     # erasures
 
@@ -124,8 +126,8 @@ class Privacy:
         Raises:
             Forbidden: it is older.
         """
-        if self._clock.time() - issued_at > self._settings.fresh_s:
-            seconds = self._settings.fresh_s
+        if self._clock.time() - issued_at > FRESH_S:
+            seconds = FRESH_S
             raise Forbidden(f"token: must be at most {seconds} s old for this: get a new one")
 
     async def erase(self, user: UserId) -> Job:

@@ -13,6 +13,8 @@ from typing import Literal
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import BadRequest
 
+SUBSCRIPTIONS_MAX = 10  # browsers and apps of one user
+
 Kind = Literal["web", "fcm", "apns"]
 
 ENDPOINT_CHARS_MAX = 1_024

@@ -26,10 +26,13 @@ class LikeEntry(NamedTuple):
     change: int
 
 
+QUEUE_MAX = 100_000  # likes waiting per partition; more are refused
+
+
 class LikeQueue:
     """Queue of uncounted likes, for all partitions."""
 
-    def __init__(self, hot: HotClient, queue_max: int) -> None:
+    def __init__(self, hot: HotClient, queue_max: int = QUEUE_MAX) -> None:
         self._hot = hot
         self._queue_max = queue_max
 

@@ -35,6 +35,10 @@ from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
 
+BEFORE_SEND_IN_FLIGHT_MAX = 2_000  # messages that wait for a decision in one process
+BREAKER_FAILURES = 5  # consecutive failures after which no webhook is called
+BREAKER_S = 10.0  # for this time
+
 REFUSED = "body: this message is not allowed"
 
 
@@ -117,10 +121,10 @@ class BeforeSendCheck:
         metrics.BEFORE_SEND_VERDICTS.labels("failed").inc()
         self._failures += 1
         log.warning("before_send.failed", error=str(error) or "no answer in time")
-        if self._failures >= self._settings.breaker_failures:
+        if self._failures >= BREAKER_FAILURES:
             self._failures = 0
-            self._closed_until = self._clock.monotonic() + self._settings.breaker_s
-            log.error("before_send.skipped", for_s=self._settings.breaker_s)
+            self._closed_until = self._clock.monotonic() + BREAKER_S
+            log.error("before_send.skipped", for_s=BREAKER_S)
 
 
 def _check(verdict: messages.Verdict, bounds: BodyBounds) -> None:
@@ -146,7 +150,7 @@ class _UncheckedMessage:
 class CheckedMessaging(Messaging):
     """Message sending with a before-send check.
 
-    Bound: at most `before_send_in_flight_max` messages wait for a verdict or for earlier messages.
+    Bound: at most `BEFORE_SEND_IN_FLIGHT_MAX` messages wait for a verdict or for earlier messages.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import click
 from chatserver.cli.process_setup import prepare, require_redis, run
 from chatserver.config import Settings
 from chatserver.domain.quantities import counted
-from chatserver.features.webhooks.hot import DeadEvent, EventQueue
+from chatserver.features.webhooks.hot import PENDING_MAX, DeadEvent, EventQueue
 
 PAGE = 500
 
@@ -46,7 +46,7 @@ async def iter_dead(settings: Settings) -> AsyncIterator[tuple[EventQueue, DeadE
 
     async with open_hot(settings.redis) as hot:
         for partition in range(hot.keys.partitions):
-            events = EventQueue(hot, partition, settings.webhooks.pending_max)
+            events = EventQueue(hot, partition, PENDING_MAX)
             after = "0-0"
             while page := await events.list_dead(after, PAGE):
                 for dead in page:

@@ -24,6 +24,8 @@ from chatserver.protocol import webhook_messages as messages
 from chatserver.protocol.frames import Message
 from chatserver.telemetry import metrics
 
+PENDING_MAX = 100_000  # events that wait per partition; more are dead letters at once
+
 DEAD_MAX = 100_000
 APPENDED_MAX = 500  # events in one command
 FULL = "too many events wait"
@@ -166,7 +168,7 @@ class WebhookEvents:
         self._is_on = settings.events_url is not None
         self._hot = hot
         self._partitions = [
-            EventQueue(hot, number, settings.pending_max) for number in range(hot.keys.partitions)
+            EventQueue(hot, number, PENDING_MAX) for number in range(hot.keys.partitions)
         ]
 
     @property

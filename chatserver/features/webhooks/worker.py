@@ -4,7 +4,7 @@
 
     persist ──► hooks ──► deliver, some concurrently ──► delete
                   ▲          │ failed
-                  └── late ◄─┴─ after attempts_max, or a permanent error ──► dead letters
+                  └── late ◄─┴─ after ATTEMPTS_MAX, or a permanent error ──► dead letters
 
 One worker, the lease holder, delivers the events of a partition. It may crash at any point: an
 event is deleted after its delivery, so it may arrive twice, with the same id. Events of one chat
@@ -24,7 +24,7 @@ import structlog
 from chatserver.domain.jitter import jittered
 from chatserver.errors import BadRequest, ChatError, Unavailable
 from chatserver.features.webhooks.client import Webhook
-from chatserver.features.webhooks.hot import EventQueue, PendingEvent
+from chatserver.features.webhooks.hot import PENDING_MAX, EventQueue, PendingEvent
 from chatserver.hot.bus import rpc
 from chatserver.hot.bus.rpc_queue import CallQueue
 from chatserver.hot.leases import Lease
@@ -38,6 +38,10 @@ log = structlog.get_logger()
 
 CALLS_IN_FLIGHT_MAX = 512
 LEASE_S = 60.0
+ATTEMPTS_MAX = 12  # then an event is a dead letter
+BACKOFF_S = 2.0  # first pause; each next one doubles
+BACKOFF_S_MAX = 3600.0
+IN_FLIGHT_MAX = 16  # concurrent event requests per partition
 POLL_S = 0.2  # when there are no events
 BATCH_MAX = 64
 DUE_MAX = 500
@@ -81,7 +85,7 @@ class EventDeliverer:
     def __init__(self, *, parts: WorkerContainer, partition: int, owner: str, url: str) -> None:
         settings = parts.settings.webhooks
         self._settings = settings
-        self._events = EventQueue(parts.hot, partition, settings.pending_max)
+        self._events = EventQueue(parts.hot, partition, PENDING_MAX)
         self._lease = Lease(
             hot=parts.hot,
             partition=partition,
@@ -118,14 +122,14 @@ class EventDeliverer:
         waiting = await self._events.list_pending(1 if self._pause_s else BATCH_MAX)
         if not waiting:
             return POLL_S
-        lanes = split_lanes(waiting, self._settings.in_flight_max)
+        lanes = split_lanes(waiting, IN_FLIGHT_MAX)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._deliver_lane(lane)) for lane in lanes]
         if any(task.result() for task in tasks):
             self._pause_s = 0.0
             return 0.0
-        pause_s = max(2 * self._pause_s, self._settings.backoff_s)
-        self._pause_s = min(pause_s, PAUSE_S_MAX, self._settings.backoff_s_max)
+        pause_s = max(2 * self._pause_s, BACKOFF_S)
+        self._pause_s = min(pause_s, PAUSE_S_MAX, BACKOFF_S_MAX)
         log.warning("webhooks.down", waits_s=round(self._pause_s, 1))
         return jittered(self._pause_s)
 
@@ -168,11 +172,11 @@ class EventDeliverer:
 
     async def _fail(self, waiting: PendingEvent, why: str) -> None:
         metrics.HOOK_EVENTS.labels("failed").inc()
-        if waiting.attempts + 1 >= self._settings.attempts_max:
+        if waiting.attempts + 1 >= ATTEMPTS_MAX:
             log.error("webhooks.given_up", why=why, attempts=waiting.attempts + 1)
             await self._events.dead_letter(waiting, why)
             return
-        wait_s = min(self._settings.backoff_s * 2**waiting.attempts, self._settings.backoff_s_max)
+        wait_s = min(BACKOFF_S * 2**waiting.attempts, BACKOFF_S_MAX)
         due_ms = await self._events.now_ms() + int(jittered(wait_s) * 1000)
         await self._events.postpone(waiting, due_ms)
 

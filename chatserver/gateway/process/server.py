@@ -61,12 +61,16 @@ from chatserver.operations.overview.hot import ProcessStatsLog
 from chatserver.operations.overview.publisher import ProcessIdentity, Publisher
 from chatserver.protocol import codec
 from chatserver.protocol.codes import Close
-from chatserver.service.messaging.stored_acks import StoredWaits
+from chatserver.service.messaging.stored_acks import STORED_TIMEOUT_S, StoredWaits
 from chatserver.telemetry import metrics
 from chatserver.telemetry.loop_lag import watch_loop_lag
 from chatserver.telemetry.tracing import Id, Tracer, tracer
 
 log = structlog.get_logger()
+
+UNAUTHENTICATED_MAX = 10_000  # connections without hello; one more closes the oldest
+UNAUTHENTICATED_PER_ADDRESS_MAX = 1000  # trusted proxies are exempt
+DRAIN_RECONNECTS_PER_S = 1000  # clients that a stopping process disconnects
 
 # uri-host [":" port], RFC 9110 section 7.2.
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
@@ -86,7 +90,7 @@ class GatewayServer:
         self.registry = SessionRegistry()
         self.slow: set[Connection] = set()
         self.port = 0
-        self._stored_waits = StoredWaits(settings.gateway.stored_timeout_s)
+        self._stored_waits = StoredWaits(STORED_TIMEOUT_S)
         self._counters = HotPathCounters()
         self._tracer = tracer()
         if self._tracer is not None:
@@ -105,7 +109,7 @@ class GatewayServer:
         self._connections: set[Connection] = set()
         # Connections without an accepted hello. At the limit, a new one displaces the oldest.
         self._unauthenticated: ConnectionTable[Connection] = ConnectionTable(
-            self.settings.unauthenticated_max, self.settings.unauthenticated_per_address_max
+            UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ADDRESS_MAX
         )
         self._trusted = parse_networks(self.settings.trusted_proxies)
         self._unflushed: list[Connection] = []
@@ -478,7 +482,7 @@ class GatewayServer:
         if self._has_siblings:
             await listener.close()
         rng = random.Random()  # noqa: S311  # for jitter, not for security
-        await send_byes(self.registry, settings.drain_s / 2, settings.drain_reconnects_per_s, rng)
+        await send_byes(self.registry, settings.drain_s / 2, DRAIN_RECONNECTS_PER_S, rng)
         await poll_until(self._has_closed_all, deadline - loop.time())
         await listener.close()
         # Connections accepted last still receive their refusal.

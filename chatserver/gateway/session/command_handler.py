@@ -38,7 +38,7 @@ from chatserver.gateway.session.session_auth import close_code_of
 from chatserver.gateway.session.session_context import SessionContext
 from chatserver.gateway.session.session_directory import SessionDirectory
 from chatserver.gateway.session.state_machine import Stage
-from chatserver.gateway.session.welcome import find_start, make_welcome
+from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX, find_start, make_welcome
 from chatserver.gateway.transport.admission_control import Admission
 from chatserver.gateway.transport.connection import Connection
 from chatserver.hot.users.rate_limits import TOO_MUCH, Allowance
@@ -49,6 +49,9 @@ from chatserver.protocol.request_costs import cost_of_frame
 from chatserver.telemetry import metrics
 
 log = structlog.get_logger()
+
+HELLO_TIMEOUT_S = 10.0  # a connection without hello is closed
+HELD_TIMEOUT_S = 5.0  # a frame that waits for a snapshot is refused
 
 REQUESTS_IN_FLIGHT_MAX = 32
 HELD_FRAMES_MAX = 64
@@ -103,7 +106,7 @@ class CommandHandler:
         self._sends_allowed: Allowance
         self._others_allowed: Allowance
         self._memory_allowed: Allowance
-        connection.start_deadline(context.settings.hello_timeout_s, self._close_without_hello)
+        connection.start_deadline(HELLO_TIMEOUT_S, self._close_without_hello)
 
     # from the connection
 
@@ -157,11 +160,11 @@ class CommandHandler:
         """Hold a frame until the session is live and no longer held."""
         if number is None:
             number = self._order.next_number()
-        if len(self._held) < HELD_FRAMES_MAX + self._context.settings.sends_in_flight_max:
+        if len(self._held) < HELD_FRAMES_MAX + SENDS_IN_FLIGHT_MAX:
             loop = asyncio.get_running_loop()
             self._held.append((loop.time(), number, payload))
             if self._held_timer is None:
-                wait_s = self._context.settings.held_timeout_s
+                wait_s = HELD_TIMEOUT_S
                 self._held_timer = loop.call_later(wait_s, self._refuse_late)
         elif self._state.stage is LIVE:
             why = "wait for answers before sending more"
@@ -175,7 +178,7 @@ class CommandHandler:
         self._held_timer = None
         if self._state.stage is Stage.CLOSED or not self._held:
             return
-        loop, wait_s = asyncio.get_running_loop(), self._context.settings.held_timeout_s
+        loop, wait_s = asyncio.get_running_loop(), HELD_TIMEOUT_S
         if self._state.is_welcomed:  # before that, only `hello` gets a response
             kept: collections.deque[tuple[float, int, bytes]] = collections.deque()
             for since, number, payload in self._held:
@@ -437,9 +440,9 @@ class CommandHandler:
         is_looked_up: bool = False,
         number: int | None = None,
     ) -> None:
-        if self._state.sends_unacked >= self._context.settings.sends_in_flight_max:
+        if self._state.sends_unacked >= SENDS_IN_FLIGHT_MAX:
             metrics.RATE_LIMITED.labels("sends_in_flight").inc()
-            why = f"at most {self._context.settings.sends_in_flight_max} sends may wait for an ack"
+            why = f"at most {SENDS_IN_FLIGHT_MAX} sends may wait for an ack"
             self._refuse_send(frame, number, RateLimited(why, retry_after_ms=100))
             return
         if not is_looked_up and (frame.attachments or is_session_chat(frame.chat)):

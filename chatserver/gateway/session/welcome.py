@@ -6,7 +6,11 @@ from chatserver import config
 from chatserver.domain.ids import Epoch, Seq, SessionId, UserId
 from chatserver.domain.inbox_cursors import Coverage, judge_cursor
 from chatserver.domain.inboxes import InboxState
+from chatserver.domain.membership import GROUP_MEMBERS_MAX
+from chatserver.domain.page_limits import ITEMS_MAX
 from chatserver.protocol import frames
+
+SENDS_IN_FLIGHT_MAX = 64  # unacknowledged sends of one session
 
 
 def make_welcome(
@@ -28,9 +32,9 @@ def make_welcome(
             frame_bytes_max=gateway.frame_bytes_max,
             body_chars_max=settings.chats.body_chars_max,
             body_bytes_max=settings.chats.body_bytes_max,
-            page_max=settings.chats.page_max,
-            members_max=settings.chats.members_max,
-            sends_in_flight_max=gateway.sends_in_flight_max,
+            page_max=ITEMS_MAX,
+            members_max=GROUP_MEMBERS_MAX,
+            sends_in_flight_max=SENDS_IN_FLIGHT_MAX,
         ),
         large=large,
     )

@@ -33,6 +33,12 @@ from chatserver.protocol import msgpack
 from chatserver.protocol.codes import Close
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 
+FRAGMENTS_MAX = 1000  # frames of one WebSocket message
+CONTROL_FRAMES_PER_S = 10.0  # pings and pongs of a peer
+HANDSHAKE_TIMEOUT_S = 5.0  # the HTTP upgrade
+MESSAGE_TIMEOUT_S = 30.0  # a fragmented message, from its first frame
+SLOW_TIMEOUT_S = 10.0  # a peer that reads nothing is closed
+
 CLOSE_TIMEOUT_S = 2.0
 CONTROL_BURST_S = 10.0  # a suspended peer may send as many queued pings at once
 REQUEST_BYTES_MAX = 16_384
@@ -128,7 +134,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
-        self.start_deadline(self._host.settings.handshake_timeout_s, self.abort)
+        self.start_deadline(HANDSHAKE_TIMEOUT_S, self.abort)
         self._host.connected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -210,7 +216,7 @@ class Connection(asyncio.Protocol):
         """Queue frames while the buffers are full, up to the byte bound and the slow timeout."""
         self._is_paused = True
         self._host.slow.add(self)
-        timeout_s = self._host.settings.slow_timeout_s
+        timeout_s = SLOW_TIMEOUT_S
         self._slow_timer = self._loop.call_later(timeout_s, self._drop_slow)
 
     def resume_writing(self) -> None:
@@ -284,7 +290,7 @@ class Connection(asyncio.Protocol):
         `_control_due` is the time up to which the peer's allowance is used; each frame advances it.
         """
         now = self._loop.time()
-        share_s = 1 / self._host.settings.control_frames_per_s
+        share_s = 1 / CONTROL_FRAMES_PER_S
         self._control_due = max(self._control_due, now) + share_s
         if self._control_due - now > CONTROL_BURST_S + share_s / 2:
             self.close(POLICY, "too many pings")
@@ -295,10 +301,10 @@ class Connection(asyncio.Protocol):
             self._fragments = []
             if not frame.fin:
                 self._fragments_decoder = _new_utf8_decoder() if self._is_text else None
-                self.start_deadline(self._host.settings.message_timeout_s, self._too_slow)
+                self.start_deadline(MESSAGE_TIMEOUT_S, self._too_slow)
         assert self._fragments is not None
         self._fragments.append(bytes(frame.data))
-        if len(self._fragments) > self._host.settings.fragments_max:
+        if len(self._fragments) > FRAGMENTS_MAX:
             self.close(POLICY, "too many fragments")
         elif frame.fin:
             self.cancel_deadline()

@@ -30,6 +30,8 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
+MAIL_MAX = 20_000  # entries in a gateway's mailbox
+
 MAIL_TTL_S = 120
 _READ_MAX = 200
 _BLOCK_MS = 1000
@@ -204,7 +206,7 @@ class MailboxWriter:
                 "NOMKSTREAM",
                 "MAXLEN",
                 "~",
-                self._hot.settings.mail_max,
+                MAIL_MAX,
                 "*",
                 "r",
                 _encode(records),
@@ -283,10 +285,9 @@ class Mailbox:
 
     def send_to_self(self, echo: Echo) -> None:
         """Add a record of the owner to its own mailbox; best effort."""
-        settings = self._hot.settings
         self._hot.post(
             lambda _: None,
-            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", settings.mail_max, "*",
+            "XADD", self._key, "NOMKSTREAM", "MAXLEN", "~", MAIL_MAX, "*",
             "r", _encode([echo]),
         )  # fmt: skip
 

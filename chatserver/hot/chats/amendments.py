@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from chatserver.domain.amendments import Amended, Amendment, Hide, Outcome
 from chatserver.domain.ids import ChatId, GatewayId, Seq, UserId
-from chatserver.domain.messages import format_name, generation_phase, reference_key
+from chatserver.domain.messages import REF_TTL_S, format_name, generation_phase, reference_key
 from chatserver.errors import CorruptData, Overloaded, TooLarge
 from chatserver.hot.redis.client import HotClient
 from chatserver.hot.redis.scripts import Value, load_script
@@ -72,7 +72,7 @@ class Amendments:
             {
                 "epoch": self._hot.epoch_of(partition),
                 "gateway": self._gateway,
-                "ref_ttl_s": settings.ref_ttl_s,
+                "ref_ttl_s": REF_TTL_S,
                 "backlog_max": settings.backlog_max,
                 "reactions_max": REACTIONS_MAX,
                 "chat_id": chat,

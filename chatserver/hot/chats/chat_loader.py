@@ -9,6 +9,7 @@ from chatserver.domain.clock import Clock, SystemClock
 from chatserver.domain.ids import ChatId, Epoch, Seq, UserId
 from chatserver.domain.membership_changes import ChangePlace, MembershipChange
 from chatserver.domain.messages import (
+    REF_TTL_S,
     format_place,
     generation_phase,
     reference_key,
@@ -51,7 +52,7 @@ class HotChatLoader:
     @property
     def ref_ttl_s(self) -> int:
         """The lifetime of a client reference, in seconds."""
-        return self._hot.settings.ref_ttl_s
+        return REF_TTL_S
 
     async def open_chat(
         self,
@@ -114,7 +115,7 @@ class HotChatLoader:
             name or "",
             history,
             large,
-            self._hot.settings.ref_ttl_s,
+            REF_TTL_S,
             generation_phase(chat),
             # Newest first: Redis drops the last ones.
             ",".join(f"{number}:{first}" for number, first in sorted((places or {}).items())[::-1]),

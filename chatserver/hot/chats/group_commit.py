@@ -17,6 +17,7 @@ import time
 
 from chatserver.domain.ids import ChatId, Epoch, GatewayId, Seq, Ts
 from chatserver.domain.messages import (
+    REF_TTL_S,
     Audience,
     InboxPositions,
     PendingDraft,
@@ -33,6 +34,10 @@ from chatserver.hot.redis.scripts import load_script
 from chatserver.hot.redis.wire import Packed, Reply, pack
 from chatserver.telemetry import metrics
 from chatserver.telemetry.tracing import Tracer, tracer
+
+BACKLOG_PER_CHAT_MAX = 100_000  # unpersisted messages of one chat; more are refused
+BATCH_MAX = 128  # messages in one script call
+QUEUE_MAX = 20_000  # sends that wait for Redis in one gateway
 
 # With more, a call could follow with later drafts of a chat that the first finds not loaded.
 BATCHES_IN_FLIGHT_MAX = 1
@@ -54,8 +59,8 @@ class GroupCommit:
         self._hot = hot
         self._partition = partition
         self._queue: collections.deque[Submission] = collections.deque()
-        self._queue_max = settings.queue_max
-        self._batch_max = settings.batch_max
+        self._queue_max = QUEUE_MAX
+        self._batch_max = BATCH_MAX
         self._in_flight = 0
         self._since = 0.0  # latest possible arrival of the oldest queued draft (monotonic, s)
         self._is_scheduled = False
@@ -73,10 +78,10 @@ class GroupCommit:
         )
         limits = (
             gateway,
-            settings.ref_ttl_s,
+            REF_TTL_S,
             settings.backlog_max,
             settings.inbox_max,
-            settings.chat_backlog_max,
+            BACKLOG_PER_CHAT_MAX,
         )
         self._expiring = ExpiringMessages(hot)
         self._keys_count, self._args_count = len(keys), len(limits) + 2

@@ -20,7 +20,13 @@ from chatserver.domain.membership_changes import (
     MembershipChange,
 )
 from chatserver.domain.membership_periods import Periods
-from chatserver.domain.messages import format_name, generation_phase, parse_place, reference_key
+from chatserver.domain.messages import (
+    REF_TTL_S,
+    format_name,
+    generation_phase,
+    parse_place,
+    reference_key,
+)
 from chatserver.domain.moderation import parse_standing
 from chatserver.errors import NotFound, Unavailable
 from chatserver.hot.chats.audiences import Audiences
@@ -66,7 +72,7 @@ def change_input(hot: HotClient, change: MembershipChange) -> ScriptInput:
             "version": change.version,
             "title": change.name,
             "history": change.history,
-            "ref_ttl_s": hot.settings.ref_ttl_s,
+            "ref_ttl_s": REF_TTL_S,
             "ref": reference_key(change.sender, change.ref),
             "name": format_name(change.mid, change.digest),
             "large": change.large,

@@ -334,7 +334,7 @@ class HotClient(abc.ABC):
             # `within` sets the deadline: redis-py's own uses wait_for, which in Python 3.11
             # can swallow a cancellation, and then a reader never ends.
             socket_timeout=None,
-            socket_connect_timeout=self.settings.connect_timeout_s,
+            socket_connect_timeout=self.settings.call_timeout_s,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )

@@ -77,7 +77,7 @@ async def open_wire(address: Address, settings: config.Redis) -> Wire:
         return Wire(address.name, settings.call_timeout_s)
 
     try:
-        async with asyncio.timeout(settings.connect_timeout_s):
+        async with asyncio.timeout(settings.call_timeout_s):
             if address.path is not None:
                 transport, wire = await loop.create_unix_connection(make, address.path)
             else:

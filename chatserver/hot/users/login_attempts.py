@@ -84,8 +84,8 @@ class LoginAttempts:
         self._entries.check(bucket)
         item: dict[str, Value] = {
             "limit": bucket,
-            "burst": self._settings.entries_burst,
-            "rate": repr(self._settings.entries_per_s),
+            "burst": self._settings.entries.burst,
+            "rate": repr(self._settings.entries.per_s),
             "wanted": 1,
             "owed": 0,
         }
@@ -137,10 +137,10 @@ class LoginAttempts:
                 "guesses": keys.guesses(attempt.account),
             },
             args={
-                "burst": limits.logins_burst,
-                "rate": repr(limits.logins_per_s),
-                "account_burst": limits.guesses_burst if in_budget else 0,
-                "account_rate": repr(limits.guesses_per_s),
+                "burst": limits.logins.burst,
+                "rate": repr(limits.logins.per_s),
+                "account_burst": limits.guesses.burst if in_budget else 0,
+                "account_rate": repr(limits.guesses.per_s),
                 "sign": sign,
             },
         )

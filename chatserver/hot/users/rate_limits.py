@@ -39,7 +39,7 @@ _ASK_MAX = 500
 OF_ADDRESS: Collection[Kind] = ("connections", "failures")  # limits of users end with the users
 ALL_KINDS: Collection[Kind] = (*OF_ADDRESS, "calls", "sends", "requests", "memory")
 MEMORY_BLOCK_BYTES = 32_768  # taken in advance: more than the longest message costs
-TOO_MUCH = "much data (limits.memory_bytes_per_s)"  # "too …: slow down"
+TOO_MUCH = "much data (limits.memory)"  # "too …: slow down"
 MEMORY_PAUSE_S = 1.0  # between two checks of a memory bucket that had too few tokens
 
 
@@ -155,13 +155,13 @@ class Limits:
         self._hot = hot
         self._swept = swept
         self.now = asyncio.get_running_loop().time
-        self._rules: dict[Kind, tuple[int, float]] = {
-            "sends": (settings.sends_burst, settings.sends_per_s),
-            "requests": (settings.requests_burst, settings.requests_per_s),
-            "memory": (settings.memory_burst_bytes, settings.memory_bytes_per_s),
-            "connections": (settings.connections_burst, settings.connections_per_s),
-            "failures": (settings.failures_burst, settings.failures_per_s),
-            "calls": (settings.calls_burst, settings.calls_per_s),
+        self._rules: dict[Kind, config.RateLimit] = {
+            "sends": settings.sends,
+            "requests": settings.requests,
+            "memory": settings.memory,
+            "connections": settings.connections,
+            "failures": settings.failures,
+            "calls": settings.calls,
         }
         self._known: dict[tuple[Kind, str], Allowance] = {}
         self._asks: list[tuple[Allowance | None, tuple[Kind, str], int]] = []
@@ -174,7 +174,7 @@ class Limits:
         if found is None:
             if len(self._known) >= CACHE_MAX:
                 self.return_tokens(*next(iter(self._known)))
-            burst, rate = self._rules[kind]
+            burst, rate = self._rules[kind].burst, self._rules[kind].per_s
             block = 1 if kind == "failures" else min(burst, max(1, round(rate * BLOCK_S)))
             if kind == "memory":
                 block = min(burst, MEMORY_BLOCK_BYTES)
@@ -226,12 +226,12 @@ class Limits:
     async def _ask(self, asks: list[tuple[Allowance | None, tuple[Kind, str], int]]) -> None:
         items: list[dict[str, Value]] = []
         for allowance, (kind, subject), wanted in asks:
-            burst, rate = self._rules[kind]
+            rule = self._rules[kind]
             items.append(
                 {
                     "limit": self._hot.keys.limit(kind, subject),
-                    "burst": burst,
-                    "rate": repr(rate),
+                    "burst": rule.burst,
+                    "rate": repr(rule.per_s),
                     "wanted": min(wanted, 0) if allowance is None else wanted,
                     "owed": max(wanted, 0) if allowance is None else 0,
                 }

@@ -30,7 +30,7 @@ from chatserver.dev.servers import (
 )
 
 Appendfsync = Literal["off", "no", "everysec", "always"]
-_CLI = "chatserver.cli.main"
+_CLI = "tests.support.cli"
 BACKLOG_MAX = 20_000_000  # nothing empties the backlog while the persist worker is off
 
 
@@ -129,8 +129,7 @@ def chat_stack(placement: Placement, folder: Path) -> Iterator[Stack]:
                 for kind in ("SENDS", "REQUESTS", "CONNECTIONS", "FAILURES")
                 for what in ("BURST", "PER_S")
             },
-            "CHAT_LIMITS_MEMORY_BURST_BYTES": "1000000000",
-            "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1000000000",
+            "CHAT_LIMITS_MEMORY": "1000000000/s burst 1000000000",
         }
         command = [sys.executable, "-m", _CLI, "tables", "apply", "--no-bucket"]
         whole_env = {**os.environ, **env}

@@ -39,7 +39,7 @@ async def _audit(settings: Settings, *, is_repairing: bool) -> bool:
 
     has_found = is_wrong = False
     async with open_hot(settings.redis) as hot, open_dynamodb(settings.warm) as dynamodb:
-        queue = LikeQueue(hot, settings.counters.queue_max)
+        queue = LikeQueue(hot)
         audit = SocialAudit(
             client=dynamodb.for_feature("audit"),
             settings=settings.warm,

@@ -43,6 +43,10 @@ from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
+LEASE_S = 60.0
+CONFIRM_S = 1.0  # a finding is checked again after this time
+ORPHAN_AGE_S = 3600  # a younger object without an item may be in progress
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audit:
@@ -105,7 +109,6 @@ def make_audit(
     aged = ArchivableMessages(paced, settings.warm, clock, shards, bodies)
     # A cache of one byte never hits: each object is read from the bucket.
     objects = SegmentObjects(store, settings.archive.model_copy(update={"cache_bytes_max": 1}))
-    audit = settings.audit
     return Audit(
         settings,
         paced,
@@ -114,13 +117,13 @@ def make_audit(
             aged=aged,
             manifests=manifests,
             objects=objects,
-            confirm_s=audit.confirm_s,
+            confirm_s=CONFIRM_S,
         ),
         ObjectAuditor(
             store=store,
             manifests=manifests,
-            age_s=audit.orphan_age_s,
-            confirm_s=audit.confirm_s,
+            age_s=ORPHAN_AGE_S,
+            confirm_s=CONFIRM_S,
             clock=clock,
         ),
     )
@@ -140,7 +143,7 @@ class AuditWorker:
             partition=partition,
             work="audit",
             owner=owner,
-            ttl_s=self._settings.lease_s,
+            ttl_s=LEASE_S,
             clock=parts.clock,
         )
 

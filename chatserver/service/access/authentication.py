@@ -32,7 +32,7 @@ class TokenAuthentication:
 
         Guarantees:
             Cost: one Redis command. The key set is fetched only for an unknown key, and then at
-            most once per `auth.jwks_refetch_s`.
+            most once per `JWKS_REFETCH_S`.
 
         Raises:
             Banned, Unauthenticated: the token is invalid or revoked.

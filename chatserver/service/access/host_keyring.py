@@ -8,8 +8,8 @@ A gateway makes no outbound requests. It reads the copy, and calls `workers.rpc`
 too old or a token names a key that is not in it. The URL comes from the settings and contains no
 part of a token.
 
-Keys are fetched every `auth.jwks_ttl_s`, sooner if a token names a new key, and at most once per
-`auth.jwks_refetch_s` over all processes: many invented key names do not cause many requests. While
+Keys are fetched every `JWKS_TTL_S`, sooner if a token names a new key, and at most once per
+`JWKS_REFETCH_S` over all processes: many invented key names do not cause many requests. While
 the URL does not respond, the last keys stay in use for up to a day.
 """
 
@@ -27,6 +27,9 @@ from chatserver.errors import ChatError, CorruptData, Unavailable
 from chatserver.hot.key_sets import KeySets
 
 log = structlog.get_logger()
+
+JWKS_TTL_S = 300
+JWKS_REFETCH_S = 10  # shortest time between two fetches, over all processes
 
 STALE_S = 86_400
 
@@ -50,10 +53,10 @@ class KeyFetcher:
         self._clock = clock
 
     async def get(self) -> bytes:
-        """Return the key set, from the cache if it was fetched less than `jwks_refetch_s` ago.
+        """Return the key set, from the cache if it was fetched less than `JWKS_REFETCH_S` ago.
 
         Guarantees:
-            Bounded: one request per `jwks_refetch_s`, over all processes.
+            Bounded: one request per `JWKS_REFETCH_S`, over all processes.
             An invalid response never replaces a valid key set.
 
         Raises:
@@ -61,7 +64,7 @@ class KeyFetcher:
         """
         url = self._settings.host_jwks_url
         assert url is not None
-        if await self._cache.claim_fetch(self._settings.jwks_refetch_s):
+        if await self._cache.claim_fetch(JWKS_REFETCH_S):
             try:
                 body = await self._fetch(url)
                 self._check(body)
@@ -102,14 +105,14 @@ class KeyRing:
         """Check for newer keys after a token named an unknown one; return False if there are none.
 
         Guarantees:
-            Bounded: one check per `jwks_refetch_s`; concurrent callers share it.
+            Bounded: one check per `JWKS_REFETCH_S`; concurrent callers share it.
             Cancellation: safe; the check continues for the other callers.
         """
         if self._settings.host_jwks_url is None:
             return False
         if self._refreshing is None:
             now = self._clock.monotonic()
-            if now - self._refreshed_at < self._settings.jwks_refetch_s:
+            if now - self._refreshed_at < JWKS_REFETCH_S:
                 return False
             self._refreshed_at = now
             self._refreshing = asyncio.create_task(
@@ -123,13 +126,13 @@ class KeyRing:
 
     async def _refresh(self, *, is_urgent: bool) -> bool:
         """Activate newer keys; return True if they differ from the previous ones."""
-        settings, before = self._settings, self._body
+        before = self._body
         try:
             copy = await self._cache.find()
             age_s = float("inf") if copy is None else self._clock.time() - copy.fetched_at
-            if copy is not None and copy.body != before and age_s < settings.jwks_ttl_s:
+            if copy is not None and copy.body != before and age_s < JWKS_TTL_S:
                 self._use(copy.body)  # another process has fetched them already
-            elif is_urgent or age_s >= settings.jwks_ttl_s:
+            elif is_urgent or age_s >= JWKS_TTL_S:
                 self._use(await self._fetch())
             elif copy is not None:
                 self._use(copy.body)
@@ -158,4 +161,4 @@ class KeyRing:
         while True:
             is_new = await self._refresh(is_urgent=False)
             is_urgent = self._body is None and not is_new
-            await asyncio.sleep(jittered(1.0 if is_urgent else self._settings.jwks_ttl_s / 2, 0.8))
+            await asyncio.sleep(jittered(1.0 if is_urgent else JWKS_TTL_S / 2, 0.8))

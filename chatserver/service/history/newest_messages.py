@@ -29,12 +29,12 @@ class NewestMessages:
         """Return a chat's newest messages; none if they are archived and the archive is down.
 
         Without them, members' own messages count as unread until they mark them. Writing stays
-        possible, unless the newest message is younger than `redis.ref_ttl_s`: its retry would
+        possible, unless the newest message is younger than `REF_TTL_S`: its retry would
         create a duplicate.
 
         Raises:
             Unavailable: Redis or the warm tier does not respond, or the archive does not and the
-            message is younger than `redis.ref_ttl_s`.
+            message is younger than `REF_TTL_S`.
         """
         top = await self._hot.get_seq(chat)
         try:

@@ -23,6 +23,7 @@ from chatserver.hot.users.inbox import Inboxes
 from chatserver.protocol import codec, frames
 from chatserver.warm.chats.invitations import InvitationRows
 
+PENDING_MAX = 100  # invitations of one user; the oldest makes room
 LIFETIME_S = 30 * 86_400
 FROM_ONE_MAX = 5  # pending and declined invitations from one inviter, per invited user
 IN_FLIGHT_MAX = 16  # users invited concurrently by one request
@@ -163,7 +164,7 @@ class Invitations:
         Guarantees:
             Idempotent: one invitation per user and chat; a declined one is not sent again before it
             expires.
-            Bounded: `FROM_ONE_MAX` per inviter and user. If a user has `chats.invitations_max`
+            Bounded: `FROM_ONE_MAX` per inviter and user. If a user has `PENDING_MAX`
             pending ones, the oldest is replaced.
 
         Raises:

@@ -25,6 +25,9 @@ class _Wait:
     timer: asyncio.TimerHandle
 
 
+STORED_TIMEOUT_S = 6.0  # how long an ack of a send to be stored waits for DynamoDB
+
+
 class StoredWaits:
     """Reports when a message is in the warm tier, or that the timeout has passed.
 

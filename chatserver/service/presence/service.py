@@ -29,6 +29,7 @@ from chatserver.hot.users.presence_subscriptions import PresenceStates
 
 log = structlog.get_logger()
 
+LAST_SEEN_TTL_S = 604_800.0
 TICK_S_MAX = 1.0
 IDLE_CHECKS = 8  # within `away_after_s`
 USERS_CHECKED_AT_ONCE = 500
@@ -118,7 +119,7 @@ class UserPresence:
     async def run(self, on_change: Callable[[PresenceChange], None]) -> None:
         """Publish changes until cancelled; call `on_change` if a user's overall state changed."""
         check_s = self._settings.away_after_s / IDLE_CHECKS
-        republish_s = self._settings.last_seen_ttl_s / REPUBLISHES
+        republish_s = LAST_SEEN_TTL_S / REPUBLISHES
         checked_at = republished_at = self._clock.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):

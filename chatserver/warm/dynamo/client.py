@@ -39,6 +39,9 @@ from chatserver.warm.dynamo.tenancy import Tenancy
 if TYPE_CHECKING:
     from types_aiobotocore_dynamodb import DynamoDBClient
 
+CONNECTIONS_MAX = 32  # of one process
+ATTEMPTS_MAX = 5  # of one call, with jittered backoff
+
 T = TypeVar("T")
 Item = dict[str, dict[str, Any]]  # DynamoDB attribute values: {"name": {"S": "alice"}}
 
@@ -173,7 +176,7 @@ class DynamoClient:
             async with asyncio.timeout(timeout_s):
                 async for trial in stamina.retry_context(
                     on=Unavailable,
-                    attempts=self._settings.attempts_max,
+                    attempts=ATTEMPTS_MAX,
                     timeout=None,
                     wait_initial=RETRY_WAIT_S,
                     wait_jitter=RETRY_JITTER_S,
@@ -241,7 +244,7 @@ async def _open(settings: Warm, service: Any, endpoint: str | None) -> AsyncIter
         connect_timeout=min(CONNECT_TIMEOUT_S, settings.call_timeout_s),
         # Half of the deadline: leaves time for another attempt if the response is lost.
         read_timeout=settings.call_timeout_s / 2,
-        max_pool_connections=settings.connections_max,
+        max_pool_connections=CONNECTIONS_MAX,
         retries={"total_max_attempts": 1},
         parameter_validation=False,
         tcp_keepalive=True,

@@ -43,6 +43,8 @@ from chatserver.warm.schema.tables import MessageField as Field
 
 log = structlog.get_logger()
 
+BODY_PUT_TIMEOUT_S = 1.5  # then S3 is unavailable, and the body stays in its item
+
 PREFIX: Final = "bodies/"
 AWAY_S: Final = 30.0  # pause before the next request after S3 was unavailable
 TRANSFERS_MAX: Final = 8  # concurrent transfers of one process
@@ -107,7 +109,7 @@ class LongBodies:
         self._rows = ChatRows(client, settings, self._clock, shards)
         self._table = MESSAGES.name_in(settings)
         self._inline_max = settings.body_inline_bytes_max
-        self._timeout_s = settings.body_put_timeout_s
+        self._timeout_s = BODY_PUT_TIMEOUT_S
         self._slots = asyncio.Semaphore(TRANSFERS_MAX)
         self._away_until = float("-inf")
 

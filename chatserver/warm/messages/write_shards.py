@@ -44,6 +44,8 @@ from chatserver.warm.dynamo.row_fields import get_number
 from chatserver.warm.schema.migrated_attributes import ShardField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
+SHARD_REFRESH_S = 5.0  # how often a process reads the list of sharded chats
+
 ROW: Final = "shards"
 TEXT_MAX: Final = 200_000  # characters of all layouts and chat ids; the DynamoDB limit is 400 KB
 # In multiples of `for_ms`:
@@ -69,7 +71,6 @@ class ShardList:
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock | None = None) -> None:
         self._client = client
-        self._settings = settings
         self._clock = clock or SystemClock()
         self._table = DIRECTORY.name_in(settings)
         self._layouts = Layouts()
@@ -163,7 +164,7 @@ class ShardList:
 
     @property
     def _own_ms(self) -> int:
-        return max(1, int(self._settings.shard_refresh_s * 1000))
+        return max(1, int(SHARD_REFRESH_S * 1000))
 
     async def spread(
         self, chat: str, shards: int, find_newest_ts: Callable[[], Awaitable[int | None]]

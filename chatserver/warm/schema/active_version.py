@@ -33,6 +33,8 @@ from chatserver.warm.schema.versions import SCHEMA_KEY
 
 log = structlog.get_logger()
 
+SCHEMA_CHECK_S = 20.0  # how often a process reads the schema version
+
 PROCESS_PREFIX: Final = "process#"
 AFTER_PROCESSES: Final = "process$"  # '$' follows '#'
 PROCESSES_MAX: Final = 10_000
@@ -81,7 +83,6 @@ class SchemaRows:
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
-        self._settings = settings
         self._table = DIRECTORY.name_in(settings)
 
     async def get_state(self) -> SchemaState:
@@ -126,7 +127,7 @@ class SchemaRows:
 
     async def list_processes(self, now: float) -> list[Process]:
         """Return the live processes, by name. Strongly consistent."""
-        since_ms = (now - self._settings.schema_check_s * LOOKS_MISSED_MAX) * 1000
+        since_ms = (now - SCHEMA_CHECK_S * LOOKS_MISSED_MAX) * 1000
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :low AND :high",
@@ -163,7 +164,7 @@ class KnownSchema:
 
     def __init__(self, client: DynamoClient, settings: Warm, clock: Clock) -> None:
         self._rows = SchemaRows(client, settings)
-        self._for_s = settings.schema_check_s
+        self._for_s = SCHEMA_CHECK_S
         self._clock = clock
         self._state = SchemaState()
         self._until = float("-inf")
@@ -213,7 +214,7 @@ async def watch_schema(
 
     async def keep_looking(is_known: bool) -> None:
         while True:
-            await asyncio.sleep(settings.schema_check_s if is_known else NEXT_LOOK_S)
+            await asyncio.sleep(SCHEMA_CHECK_S if is_known else NEXT_LOOK_S)
             try:
                 is_known = await look()
             except ConfigError as exc:

@@ -26,12 +26,12 @@ def api(stack: Stack) -> Server:
     """
     return stack.start_api(
         CHAT_AUTH_ARGON2_MEMORY_KIB="8",
-        CHAT_AUTH_ARGON2_PASSES="1",
+        **{"chatserver.auth.passwords.ARGON2_PASSES": "1"},
         # All APIs of a stack share the buckets of an address.
-        CHAT_LIMITS_MEMORY_BURST_BYTES="1000000000",
-        CHAT_LIMITS_ENTRIES_BURST="100000",
-        CHAT_LIMITS_LOGINS_BURST="1000",
-        CHAT_LIMITS_CALLS_BURST="100000",
+        CHAT_LIMITS_MEMORY="180/s burst 1000000000",
+        CHAT_LIMITS_ENTRIES="0.5/s burst 100000",
+        CHAT_LIMITS_LOGINS="0.05/s burst 1000",
+        CHAT_LIMITS_CALLS="200/s burst 100000",
         CHAT_COLD_ENDPOINT="http://127.0.0.1:9",
         CHAT_COLD_ACCESS_KEY="none",
         CHAT_COLD_SECRET_KEY="none",

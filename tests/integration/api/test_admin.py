@@ -34,7 +34,7 @@ def admin_api(stack: Stack) -> Server:
     return stack.start_api(
         CHAT_AUTH_ADMINS=f'["{ADMIN}"]',
         CHAT_AUTH_ARGON2_MEMORY_KIB="8",
-        CHAT_LIMITS_ENTRIES_BURST="1000",
+        CHAT_LIMITS_ENTRIES="0.5/s burst 1000",
     )
 
 

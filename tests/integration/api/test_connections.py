@@ -45,9 +45,17 @@ def api(stack: Stack) -> Server:
     return stack.start_api()
 
 
+HTTP = "chatserver.api.http_connection."
+
+
 def start_api(stack: Stack, **settings: float | str) -> Server:
     """Start an API with some settings of its own."""
-    return stack.start_api(**{f"CHAT_API_{name}".upper(): str(v) for name, v in settings.items()})
+    return stack.start_api(
+        **{
+            (HTTP + name if name.isupper() else f"CHAT_API_{name}".upper()): str(value)
+            for name, value in settings.items()
+        }
+    )
 
 
 async def connect(server: Server, address: str = "127.0.0.1") -> Peer:
@@ -135,7 +143,7 @@ async def test_half_open_requests_of_many_addresses_displace_only_each_other(api
 
 async def test_idle_connection_is_closed_first_when_connections_are_short(stack: Stack) -> None:
     """A peer in the middle of its request keeps its connection, one without a request does not."""
-    api = start_api(stack, connections_max=16, connections_per_address_max=16)
+    api = start_api(stack, connections_max=16, CONNECTIONS_PER_ADDRESS_MAX=16)
     half_reader, half = await connect(api, "127.0.2.1")
     half.write(HALF_HEAD)
     idle_reader, idle = await connect(api, "127.0.2.2")
@@ -154,7 +162,7 @@ async def test_idle_connection_is_closed_first_when_connections_are_short(stack:
 
 async def test_request_head_that_trickles_in_ends_at_its_deadline(stack: Stack) -> None:
     """Each byte is in time, the whole is not: 408, then an orderly close."""
-    api = start_api(stack, head_timeout_s=SHORT_S)
+    api = start_api(stack, HEAD_TIMEOUT_S=SHORT_S)
     reader, writer = await connect(api)
 
     answer = await trickle(reader, writer, HALF_HEAD)
@@ -168,7 +176,7 @@ async def test_request_head_that_trickles_in_ends_at_its_deadline(stack: Stack) 
 
 async def test_request_body_that_trickles_in_ends_at_its_deadline(stack: Stack) -> None:
     """408 and an orderly close; the log has lines about it, not a traceback."""
-    api = start_api(stack, body_timeout_s=SHORT_S)
+    api = start_api(stack, BODY_TIMEOUT_S=SHORT_S)
     reader, writer = await connect(api)
 
     answer = await trickle(reader, writer, HALF_BODY)
@@ -222,7 +230,7 @@ async def test_idle_connection_is_closed_at_its_deadline(stack: Stack) -> None:
 
 async def test_client_that_does_not_read_its_response_is_dropped(stack: Stack) -> None:
     """Responses that nobody reads do not stay in memory: the connection is reset."""
-    api = start_api(stack, write_timeout_s=SHORT_S)
+    api = start_api(stack, WRITE_TIMEOUT_S=SHORT_S)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", api.port))
@@ -261,7 +269,7 @@ async def test_http_1_0_request_is_answered_and_closed(api: Server) -> None:
 
 async def test_requests_of_one_client_behind_a_proxy_are_bounded(stack: Stack) -> None:
     """The proxy has no share; its client has, once the head says who it is. Probes always pass."""
-    api = start_api(stack, connections_per_address_max=4, trusted_proxies='["127.0.4.1"]')
+    api = start_api(stack, CONNECTIONS_PER_ADDRESS_MAX=4, trusted_proxies='["127.0.4.1"]')
     slow = HALF_BODY.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: 192.0.2.77")
     request = WHOLE.replace(b"Host: a", b"Host: a\r\nX-Forwarded-For: %b")
     async with holding(api, slow, ["127.0.4.1"] * 12):

@@ -154,7 +154,7 @@ async def use_assistant(hot: HotClient, partition: int, chat: ChatId, user: User
     )
     await lease.claim()
     asked, deltas = PendingResponses(hot, partition), Deltas(hot)
-    budgets = TokenBudgets(hot, config.Assistant())
+    budgets = TokenBudgets(hot, config.Companions())
     await asked.record([HideEntry("1-0", ChatId(f"{partition:026d}"), user, Seq(1))])
     entry = PendingMessage("999999999999999-0", chat, newest=1, changed=1)
     await asked._record("0-0", [entry])
@@ -222,7 +222,9 @@ async def use_seen(hot: HotClient, users: list[UserId]) -> None:
     await key_sets.put(1.0, b"{}")
     assert await Answers(hot).claim("n1", "digest") is None
     await Answers(hot).put("n2", Answer("digest", 200), UserId("alice"))
-    limits = Limits(hot, config.Limits(sends_per_s=0.01))  # a full bucket is gone in a second
+    limits = Limits(
+        hot, config.Limits(sends=config.RateLimit(0.01, 500))
+    )  # a full bucket is gone in a second
     for user in users:
         await limits.find("sends", user).pay("messages")
     await limits.close()

@@ -41,7 +41,7 @@ def patient(url: str, **changes: Any) -> config.Redis:
 
     Whoever tests what is late gives deadlines of its own.
     """
-    given = {"url": url, "call_timeout_s": 30.0, "connect_timeout_s": 30.0, **changes}
+    given = {"url": url, "call_timeout_s": 30.0, **changes}
     return config.Redis.model_validate(given)
 
 

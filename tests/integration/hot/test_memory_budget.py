@@ -14,9 +14,7 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 
 BUDGET = 300_000
 FIXED_BYTES = 200_000  # keys that exist once per user or partition, and growth of Redis's tables
-STRICT = config.Limits().model_copy(
-    update={"memory_burst_bytes": 100_000, "memory_bytes_per_s": 0.001}
-)
+STRICT = config.Limits().model_copy(update={"memory": config.RateLimit(0.001, 100_000)})
 
 
 def test_day_budget_of_default_settings_is_below_20_mb() -> None:
@@ -55,9 +53,9 @@ async def test_memory_bucket_when_spent_refuses_and_names_the_limit(hot: HotClie
     one, two = Limits(hot, STRICT), Limits(hot, STRICT)
     spent = 0
 
-    with pytest.raises(RateLimited, match=r"limits\.memory_bytes_per_s") as refused:
+    with pytest.raises(RateLimited, match=r"limits\.memory") as refused:
         while True:
-            await one.find("memory", "alice").pay("much data (limits.memory_bytes_per_s)", 16_000)
+            await one.find("memory", "alice").pay("much data (limits.memory)", 16_000)
             spent += 16_000
     assert 100_000 - 16_000 < spent <= 100_000
     assert refused.value.retry_after_ms is not None

@@ -30,7 +30,6 @@ ALICE, BOB, CAROL = UserId("alice"), UserId("bob"), UserId("carol")
 GATEWAY = GatewayId("gw1")
 # Of a process whose servers nobody breaks: a slow machine is no broken one.
 PATIENT_VARIABLES = {
-    "CHAT_REDIS_CONNECT_TIMEOUT_S": "20",
     "CHAT_REDIS_CALL_TIMEOUT_S": "20",
     "CHAT_WARM_CALL_TIMEOUT_S": "20",
 }
@@ -38,17 +37,15 @@ PATIENT_VARIABLES = {
 
 def patient_redis(redis_url: str, **changes: Any) -> config.Redis:
     """Settings of a Redis that nobody breaks: a slow machine is no broken one."""
-    patience = {"connect_timeout_s": 20.0, "call_timeout_s": 20.0}
-    return config.Redis(**{"url": redis_url, **patience, **changes})
+    return config.Redis(**{"url": redis_url, "call_timeout_s": 20.0, **changes})
 
 
 def settings_of(redis_url: str, warm: Warm, **sections: Any) -> Settings:
     """Settings of a worker with short waits."""
     redis = patient_redis(redis_url, **sections.pop("redis", {}))
-    persist = {"idle_ms": 50, **sections.pop("persist", {})}
     # Most tests are not about consent: everybody may add everybody.
     sections.setdefault("chats", config.Chats(invitations="never"))
-    return Settings(redis=redis, persist=config.Persist(**persist), warm=warm, **sections)
+    return Settings(redis=redis, warm=warm, **sections)
 
 
 @contextlib.asynccontextmanager

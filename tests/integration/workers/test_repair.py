@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from chatserver import config
 from chatserver.dev.servers import Server
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.hot.bus.mailbox import Nudge
 from chatserver.hot.redis.keys import Keys
+from chatserver.warm.dynamo import client
 from tests.integration.warm.support import Fault, Faults, Tables
 from tests.integration.workers.support import (
     ALICE,
@@ -100,9 +100,7 @@ async def open_pair(
 
 def test_repair_by_default_is_done_within_two_seconds() -> None:
     """Overdue after a second, looked for every half; the rest is one round trip or two."""
-    settings = config.Repair()
-
-    assert settings.after_ms + settings.interval_ms <= 1500
+    assert repair.REPAIR_AFTER_MS + repair.INTERVAL_MS <= 1500
     assert repair.LEASE_S <= 2.0
 
 
@@ -181,9 +179,10 @@ async def hasty(
     # Nothing ends by itself because this process is held up.
     monkeypatch.setattr(repair, "CHAT_S_MAX", 60.0)
     monkeypatch.setattr(repair, "LEASE_S", 60.0)
-    settings = config.Repair(after_ms=100, interval_ms=50)
-    warm = tables.settings.model_copy(update={"attempts_max": 1})
-    async with open_parts(redis_url, warm, repair=settings) as made:
+    monkeypatch.setattr(repair, "REPAIR_AFTER_MS", 100)
+    monkeypatch.setattr(repair, "INTERVAL_MS", 50)
+    monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
+    async with open_parts(redis_url, tables.settings) as made:
         yield made
 
 

@@ -19,13 +19,12 @@ TIMEOUT_S = 20
 WEAK = {
     # As weak as the library lets it be: a test is about who comes in, not about what it costs.
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
-    "CHAT_AUTH_ARGON2_PASSES": "1",
+    "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
-    "CHAT_AUTH_DEVICES_MAX": "4",
-    "CHAT_LIMITS_LOGINS_BURST": "5",
-    "CHAT_LIMITS_LOGINS_PER_S": "0.001",  # none comes back within a test
-    "CHAT_LIMITS_ENTRIES_BURST": "100000",
-    "CHAT_LIMITS_CALLS_BURST": "100000",
+    "chatserver.features.accounts.service.logins.DEVICES_MAX": "4",
+    "CHAT_LIMITS_LOGINS": "0.001/s burst 5",  # none comes back within a test
+    "CHAT_LIMITS_ENTRIES": "0.5/s burst 100000",
+    "CHAT_LIMITS_CALLS": "200/s burst 100000",
 }
 
 

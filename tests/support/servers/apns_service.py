@@ -124,7 +124,6 @@ class ApnsService:
             "apns_topic": TOPIC,
             "apns_url": self.url,
             "delay_s": 0.05,
-            "poll_ms": 20,
         }
 
     def answer(self, device: str, *replies: Reply) -> None:

@@ -123,7 +123,6 @@ class PushService:
             "vapid_public": self.vapid_public,
             "subject": "mailto:ops@chat.example",
             "delay_s": 0.05,
-            "poll_ms": 20,
         }
 
     def new_browser(self) -> Browser:

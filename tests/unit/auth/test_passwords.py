@@ -17,7 +17,8 @@ from chatserver.domain.access.login_attempts import LoginAttempt
 from chatserver.domain.ids import UserId
 from chatserver.errors import BadRequest, RateLimited
 
-WEAK = Auth(argon2_memory_kib=8, argon2_passes=1)
+WEAK = Auth(argon2_memory_kib=8)
+pytestmark = pytest.mark.constants({"chatserver.auth.passwords.ARGON2_PASSES": 1})
 ATTEMPT = LoginAttempt(UserId("zoe"), "net", is_known=False)
 
 
@@ -63,9 +64,15 @@ async def test_unknown_user_is_checked_against_a_hash_of_the_same_cost() -> None
     assert not passwords.is_outdated(passwords._decoy)
 
 
+@pytest.mark.constants(
+    {
+        "chatserver.auth.passwords.ARGON2_AT_ONCE_MAX": 1,
+        "chatserver.auth.passwords.LOGIN_DELAY_S": 0,
+    }
+)
 async def test_guesses_take_no_slot_of_other_logins() -> None:
     """While a guess is hashed, one other guess waits, and other accounts do not."""
-    passwords = Passwords(WEAK.model_copy(update={"argon2_at_once_max": 1, "login_delay_s": 0}))
+    passwords = Passwords(WEAK)
     stored = await passwords.hash("correct horse battery", ATTEMPT)
     guess = dataclasses.replace(ATTEMPT, is_guess=True)
     may_end, check = threading.Event(), passwords._check
@@ -93,6 +100,7 @@ async def test_guesses_take_no_slot_of_other_logins() -> None:
         assert nice == [base, *[max(base, GUESS_NICE)] * 2]
 
 
+@pytest.mark.constants({"chatserver.auth.passwords.LOGIN_DELAY_S": 0})
 async def test_attempt_without_a_slot_reads_no_credential() -> None:
     """A flood of guesses costs no read for each: only those are made whose turn has come."""
 
@@ -100,7 +108,7 @@ async def test_attempt_without_a_slot_reads_no_credential() -> None:
     class Stored:
         hash: str
 
-    passwords = Passwords(WEAK.model_copy(update={"login_delay_s": 0}))
+    passwords = Passwords(WEAK)
     stored = Stored(await passwords.hash("correct horse battery", ATTEMPT))
     guess = dataclasses.replace(ATTEMPT, is_guess=True)
     may_end, reads = asyncio.Event(), 0

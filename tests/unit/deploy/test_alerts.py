@@ -302,7 +302,7 @@ def test_runbook_says_what_to_do_with_commands_that_exist(name: str) -> None:
     for metric in re.findall(r"`((?:chatserver|chat_audit)_\w+)[`{]", text):
         assert metric in exported(), metric
     for setting in re.findall(r"`(CHAT_[A-Z_]+[A-Z])[`=]", text):
-        assert setting in config._variables(), setting
+        assert setting in config.list_variables(config.Settings), setting
     for event in re.findall(r"`([a-z]+\.[a-z_]+)`", text):
         assert f'"{event}"' in source(), event
     for panel in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", re.sub(r"\s+", " ", text)):

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from chatserver.cli.main import cli
-from chatserver.config import _variables
+from chatserver.config import Settings, list_variables
 from tests.support.deployments import BOXES, DEPLOY, ROOT, render_chart, render_compose
 
-# Read by all of the command line, or beside the settings (chatserver/config.py).
+# Read by all of the command line, or beside the settings (chatserver/config/).
 NOT_SETTINGS = {"CHAT_CONFIG", "CHAT_SECRETS_DIR"}
 FOLDERS = ("docker", "compose", "helm", "terraform")
 TEXTS = [
@@ -30,7 +30,7 @@ TEXTS = [
 
 def test_every_setting_that_is_named_is_one() -> None:
     """Also in comments and documents: who copies a name gets what he read of."""
-    known = _variables().keys() | NOT_SETTINGS
+    known = list_variables(Settings).keys() | NOT_SETTINGS
     unknown = {
         f"{file.relative_to(ROOT)}: {name}"
         for file in TEXTS

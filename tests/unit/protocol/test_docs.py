@@ -17,8 +17,12 @@ from chatserver.domain.text import (
     NAME_CHARS_MAX,
 )
 from chatserver.gateway.session import command_handler
+from chatserver.gateway.session.welcome import SENDS_IN_FLIGHT_MAX
+from chatserver.gateway.transport import connection
 from chatserver.protocol import codec, frames
 from chatserver.protocol.codes import CODES, Close
+from chatserver.service.presence.service import LAST_SEEN_TTL_S
+from chatserver.service.presence.subscriptions import SUBSCRIBED_USERS_MAX
 from tests.unit.protocol.shapes import CLIENT_FRAMES, SERVER_FRAMES, tag_of
 
 TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
@@ -93,26 +97,26 @@ def test_page_has_the_bounds_that_are_in_force() -> None:
     flat = " ".join(TEXT.split())
 
     for words in (
-        f"at most {gateway.frame_bytes_max:,} bytes and {gateway.fragments_max:,} fragments",
-        f"whole within {gateway.message_timeout_s:g} seconds",
-        f"The handshake has {gateway.handshake_timeout_s:g} seconds",
-        f"`hello` {gateway.hello_timeout_s:g}.",
+        f"at most {gateway.frame_bytes_max:,} bytes and {connection.FRAGMENTS_MAX:,} fragments",
+        f"whole within {connection.MESSAGE_TIMEOUT_S:g} seconds",
+        f"The handshake has {connection.HANDSHAKE_TIMEOUT_S:g} seconds",
+        f"`hello` {command_handler.HELLO_TIMEOUT_S:g}.",
         f"pings every {gateway.ping_interval_s:g} seconds",
         f"no pong comes within {gateway.pong_timeout_s:g}.",
-        f"`limits.sends_in_flight_max` ({gateway.sends_in_flight_max})",
+        f"`limits.sends_in_flight_max` ({SENDS_IN_FLIGHT_MAX})",
         f"At most {command_handler.REQUESTS_IN_FLIGHT_MAX} requests",
         f"Up to {command_handler.HELD_FRAMES_MAX} further frames",
-        f"took nothing for {gateway.slow_timeout_s:g} seconds",
+        f"took nothing for {connection.SLOW_TIMEOUT_S:g} seconds",
         f"more than {gateway.sessions_per_user_max} connections",
         f"after {presence.away_after_s / 60:g} minutes without use",
         f"within {presence.offline_grace_s:g} seconds",
-        f"for {presence.last_seen_ttl_s / 86_400:g} days",
-        f"at most {presence.watched_max} users",
+        f"for {LAST_SEEN_TTL_S / 86_400:g} days",
+        f"at most {SUBSCRIBED_USERS_MAX} users",
         f"1 to {frames.WATCH_MAX} ids",
-        f"{limits.sends_per_s:g} messages a second, {limits.sends_burst} at once",
-        f"{limits.requests_per_s:g} other frames a second, {limits.requests_burst} at once",
-        f"{limits.connections_per_s:g} connections a second, {limits.connections_burst:,} at once",
-        f"{limits.failures_burst} refused hellos",
+        f"{limits.sends.per_s:g} messages a second, {limits.sends.burst} at once",
+        f"{limits.requests.per_s:g} other frames a second, {limits.requests.burst} at once",
+        f"{limits.connections.per_s:g} connections a second, {limits.connections.burst:,} at once",
+        f"{limits.failures.burst} refused hellos",
         f"1 to {BODY_CHARS_MAX:,} characters, at most {BODY_BYTES_MAX:,} bytes",
         f"1 to {NAME_CHARS_MAX} characters",
         f"at most {COMBINING_RUN_MAX} combining marks",

@@ -108,7 +108,7 @@ def test_tracing_without_the_extra_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "chatserver.telemetry.otlp", None)
 
     with (
-        pytest.raises(ConfigError, match=r"telemetry\.traces.*chatserver\[otel\]"),
+        pytest.raises(ConfigError, match=r"telemetry\.traces.*tierchat\[otel\]"),
         open_tracing(Telemetry(traces="otlp"), "test"),
     ):
         pass

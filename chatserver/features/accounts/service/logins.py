@@ -35,6 +35,11 @@ from chatserver.service.access.revocation import Revoking
 
 log = structlog.get_logger()
 
+ACCESS_TTL_S = 900  # lifetime of an access token
+
+REFRESH_GRACE_S = 30  # a refresh token that was just used still works
+DEVICES_MAX = 50  # logins of one user; one more ends the oldest
+
 TRIES_MAX = 4
 REFUSED = "refresh token: does not hold: log in again"
 KEY_S = 86_400  # lifetime of stored responses in general
@@ -107,7 +112,7 @@ class Logins:
             return again
         now = self._clock.time()
         live = [row for row in await self._rows.list_logins(user) if row.is_live(now)]
-        surplus = len(live) + 1 - self._settings.devices_max
+        surplus = len(live) + 1 - DEVICES_MAX
         if surplus > 0:
             live.sort(key=lambda row: row.seen_ms)
             oldest = [row.login for row in live[:surplus]]
@@ -139,7 +144,7 @@ class Logins:
     def grant(self, login: Login) -> Grant:
         """Return the tokens of a login's current generation."""
         user, now = UserId(login.user), int(self._clock.time())
-        ttl_s = min(self._settings.access_ttl_s, self._settings.lifetime_s_max)
+        ttl_s = min(ACCESS_TTL_S, self._settings.lifetime_s_max)
         seed = base64.urlsafe_b64decode(login.seed)
         return Grant(
             user=user,
@@ -171,7 +176,7 @@ class Logins:
             if login is None or not login.is_live(now) or not self._is_genuine(token, login):
                 raise Unauthenticated(REFUSED)
             await self._check_user(token.user)
-            grace_ms = self._settings.refresh_grace_s * 1000
+            grace_ms = REFRESH_GRACE_S * 1000
             if token.generation == login.generation:
                 expires_at = int(now) + self._settings.refresh_ttl_s
                 if await self._rows.rotate(login, int(now * 1000), expires_at):

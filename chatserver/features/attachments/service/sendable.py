@@ -12,6 +12,8 @@ from chatserver.features.attachments.hot import SendableFiles
 from chatserver.features.attachments.model import File, check_sendable
 from chatserver.protocol import frames
 
+PER_MESSAGE_MAX = 10  # files of one message
+
 
 def attachment_of(file: File) -> frames.Attachment:
     """Return the description of a file that readers receive."""
@@ -49,8 +51,8 @@ class AttachmentResolver:
             Conflict: a file is not uploaded yet.
             BadRequest: there are too many files, or one is repeated.
         """
-        if len(ids) > self._settings.per_message_max:
-            raise BadRequest(f"attachments: at most {self._settings.per_message_max}")
+        if len(ids) > PER_MESSAGE_MAX:
+            raise BadRequest(f"attachments: at most {PER_MESSAGE_MAX}")
         if len(set(ids)) < len(ids):
             raise BadRequest("attachments: one is there twice")
         found = []

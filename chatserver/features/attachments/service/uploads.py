@@ -40,6 +40,12 @@ from chatserver.protocol import codec, frames
 from chatserver.service.fair_slots import FairSlots
 from chatserver.service.history.service import History
 
+WAITING_MAX = 20  # uploads of one user that no message uses yet
+UNREFERENCED_S = 86_400  # an upload that no message uses is removed after this time
+UPLOAD_S = 300  # an upload must start in this time
+IMAGE_BYTES_MAX = 20_971_520  # larger images get no thumbnail
+LINK_S = 300  # lifetime of a link to a file
+
 CHECKS_MAX = 4  # concurrent validations per process; one per owner
 CHECKS_WAITING_MAX = 64  # per owner
 SEQS_TRIED_MAX = 3
@@ -101,9 +107,7 @@ class Uploads:
         self._checks = FairSlots(
             total_max=CHECKS_MAX, user_max=1, waiting_max=CHECKS_WAITING_MAX, requests="uploads"
         )
-        self._bounds = Bounds(
-            settings.size_bytes_max, settings.waiting_max, settings.waiting_bytes_max
-        )
+        self._bounds = Bounds(settings.size_bytes_max, WAITING_MAX, settings.waiting_bytes_max)
 
     async def begin(
         self,
@@ -137,13 +141,13 @@ class Uploads:
             size=size,
             sha256=parse_checksum(sha256),
             created=now,
-            due=now + self._settings.unreferenced_s,
+            due=now + UNREFERENCED_S,
         )
         await self._readers.get_reader(chat, owner)
         known = await self._rows.create_file(file, self._bounds)
         if known.phase == "ready":
             return StartedUpload(known, None, 0)
-        expires_s = self._settings.upload_s
+        expires_s = UPLOAD_S
         return StartedUpload(known, await self._objects.sign_upload(known, expires_s), expires_s)
 
     async def finish(self, owner: UserId, id_: str, wait_s: float = 0.0) -> File:
@@ -190,7 +194,7 @@ class Uploads:
         return file
 
     async def _mark_ready(self, file: File) -> File:
-        is_image = file.type in RASTER_TYPES and file.size <= self._settings.image_bytes_max
+        is_image = file.type in RASTER_TYPES and file.size <= IMAGE_BYTES_MAX
 
         def make_ready(known: File) -> File:
             if known.phase == "ready":
@@ -232,7 +236,7 @@ class Uploads:
             raise NotFound(NOTHING_TO_READ)
         if not await self._is_visible(reader, file, seq):
             raise NotFound(NOTHING_TO_READ)
-        lifetime_s = self._settings.link_s
+        lifetime_s = LINK_S
         sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
         return Link(await sign(file, lifetime_s), lifetime_s, file)
 

@@ -33,11 +33,17 @@ from chatserver.errors import ChatError, ClientError, Unavailable
 from chatserver.features.attachments.cold import THUMB_BYTES_MAX
 from chatserver.features.attachments.hot import Job, JobReader
 from chatserver.features.attachments.model import File
+from chatserver.features.attachments.service.uploads import IMAGE_BYTES_MAX
 from chatserver.process_runtime import die_with_parent
 from chatserver.telemetry.failpoints import failpoint
 from workers.container import WorkerContainer
 
 log = structlog.get_logger()
+
+IMAGE_PIXELS_MAX = 40_000_000  # larger images get no thumbnail
+THUMB_PX = 480  # longer side of a thumbnail
+THUMB_TIMEOUT_S = 10.0  # CPU time
+THUMBS_IN_FLIGHT_MAX = 1  # concurrent thumbnails of one worker
 
 TRIES_MAX = 3
 IDLE_MS = 1000
@@ -110,7 +116,7 @@ class MediaWorker:
         Raises:
             Unavailable: a store is unavailable; run again.
         """
-        lease_s = WAIT_FACTOR * self._settings.thumb_timeout_s + LEASE_MORE_S
+        lease_s = WAIT_FACTOR * THUMB_TIMEOUT_S + LEASE_MORE_S
         async with self._jobs.reader(self._name, lease_s, is_slow=self._is_slow) as reader:
             while True:
                 await self._run_one(reader)
@@ -143,7 +149,7 @@ class MediaWorker:
             if not self._is_slow:
                 await self._jobs.defer(job)
                 return
-            log.info("media.too_slow", file=file.id, limit_s=self._settings.thumb_timeout_s)
+            log.info("media.too_slow", file=file.id, limit_s=THUMB_TIMEOUT_S)
             thumb = None
         finally:
             self._usage.add(file.owner, self._parts.clock.monotonic() - started)
@@ -155,7 +161,7 @@ class MediaWorker:
 
     async def _find_thumb(self, file: File) -> Thumb | None:
         try:
-            content = await self._parts.objects.read(file, self._settings.image_bytes_max)
+            content = await self._parts.objects.read(file, IMAGE_BYTES_MAX)
         except ClientError as exc:  # it is missing or too large
             log.warning("media.unreadable", file=file.id, why=exc.message)
             return None
@@ -202,8 +208,8 @@ async def make_thumb(
     Raises:
         TooSlow: the child exceeded its time limit.
     """
-    limits = (settings.image_pixels_max, settings.thumb_px, settings.thumb_memory_bytes_max)
-    cpu_s = cpu_s or max(1, round(settings.thumb_timeout_s))
+    limits = (IMAGE_PIXELS_MAX, THUMB_PX, settings.thumb_memory_bytes_max)
+    cpu_s = cpu_s or max(1, round(THUMB_TIMEOUT_S))
     child = await asyncio.create_subprocess_exec(
         *(
             sys.executable,
@@ -260,7 +266,7 @@ async def run_media(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: a store is unavailable; run again.
     """
-    count = parts.settings.attachments.thumbs_in_flight_max
+    count = THUMBS_IN_FLIGHT_MAX
     usage = UsageByUser(parts.clock)
     workers = [
         MediaWorker(parts=parts, name=f"{owner}-{number}", usage=usage) for number in range(count)

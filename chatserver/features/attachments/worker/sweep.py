@@ -26,6 +26,9 @@ from workers.rounds import make_rounds
 
 log = structlog.get_logger()
 
+SETTLE_S = 60.0  # a message on its way to Redis may still use the file
+SWEEP_INTERVAL_S = 60.0
+
 PAGE_MAX = 100
 LEASE_S = 60.0
 
@@ -46,7 +49,7 @@ class Sweeper:
         Raises:
             Unavailable: a store is unavailable; start again.
         """
-        await make_rounds(self._lease, self._settings.sweep_interval_s, self.sweep)
+        await make_rounds(self._lease, SWEEP_INTERVAL_S, self.sweep)
 
     async def sweep(self) -> int:
         """Remove all files that are due now, and return their number.
@@ -73,7 +76,7 @@ class Sweeper:
             entry = await Backlog(self._parts.hot, partition).find_oldest_ms()
             if entry is not None:
                 oldest = min(oldest, entry / 1000)
-        return int(oldest - self._settings.settle_s)
+        return int(oldest - SETTLE_S)
 
     async def _remove(self, due: Due) -> bool:
         """Remove a file if it is still due, and in any case its due row."""

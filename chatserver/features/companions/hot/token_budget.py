@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 
-from chatserver.config import Assistant
+from chatserver.config import Companions
 from chatserver.domain.ids import ChatId, UserId
 from chatserver.errors import RateLimited
 from chatserver.hot.redis.client import HotClient
@@ -28,7 +28,7 @@ class TooManyResponses(RateLimited):
 class TokenBudgets:
     """Token budgets of all users."""
 
-    def __init__(self, hot: HotClient, settings: Assistant) -> None:
+    def __init__(self, hot: HotClient, settings: Companions) -> None:
         self._hot = hot
         self._settings = settings
 
@@ -74,15 +74,15 @@ class TokenBudgets:
                 "chat": chat,
                 "turn": response_id,
                 "wanted": tokens,
-                "turns_max": settings.turns_in_flight_max,
+                "turns_max": settings.responses_per_user_max,
                 "tokens_max": settings.tokens_per_day,
-                "hold_ms": int(settings.answer_s * 2000),
+                "hold_ms": int(settings.response_timeout_s * 2000),
             },
         )
         if why == _TOO_MANY:
             metrics.RATE_LIMITED.labels("turns").inc()
             raise TooManyResponses(
-                f"at most {settings.turns_in_flight_max} answers are made for you at once: "
+                f"at most {settings.responses_per_user_max} answers are made for you at once: "
                 "wait for one of them",
                 retry_after_ms=BUSY_RETRY_MS,
             )

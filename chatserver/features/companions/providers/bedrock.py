@@ -17,7 +17,7 @@ from botocore.eventstream import ParserError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chatserver.aws_errors import translate_silence
-from chatserver.config import Assistant
+from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish
 
@@ -81,27 +81,20 @@ class Bedrock:
 
 
 @contextlib.asynccontextmanager
-async def open_bedrock(settings: Assistant) -> AsyncIterator[Bedrock]:
+async def open_bedrock(settings: Companions) -> AsyncIterator[Bedrock]:
     """Open a connection pool for Bedrock; it connects with the first call.
 
     Raises:
-        ConfigError: the endpoint is not a URL, or only one of the two keys is set.
+        ConfigError: the endpoint is not a URL.
     """
-    secret = settings.bedrock_secret_key
-    if (settings.bedrock_access_key is None) != (secret is None):
-        raise ConfigError(["assistant.bedrock_access_key, bedrock_secret_key: set both or neither"])
     config = AioConfig(
         connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=settings.answer_s,  # shorter deadlines are enforced by `bounded_response`
-        max_pool_connections=settings.turns_max,
+        read_timeout=settings.response_timeout_s,
+        max_pool_connections=settings.responses_max,
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
     )
-    session = aioboto3.Session(
-        aws_access_key_id=settings.bedrock_access_key,
-        aws_secret_access_key=secret.get_secret_value() if secret else None,
-        region_name=settings.bedrock_region,
-    )
+    session = aioboto3.Session(region_name=settings.bedrock_region)
     async with contextlib.AsyncExitStack() as stack:
         try:
             sdk = await stack.enter_async_context(
@@ -110,7 +103,7 @@ async def open_bedrock(settings: Assistant) -> AsyncIterator[Bedrock]:
                 )
             )
         except ValueError as exc:
-            raise ConfigError([f"assistant.bedrock_endpoint: {exc}"]) from exc
+            raise ConfigError([f"companions.bedrock_endpoint: {exc}"]) from exc
         yield Bedrock(sdk)
 
 

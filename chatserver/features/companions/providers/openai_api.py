@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from chatserver.config import Assistant
+from chatserver.config import Companions
 from chatserver.errors import ChatError, ConfigError, Overloaded, Unavailable
 from chatserver.features.companions.providers.interface import Ask, Delta, End, Finish
 
@@ -25,14 +25,14 @@ _ENDS: dict[str, End] = {"length": "length", "content_filter": "refused"}
 class OpenAiApi:
     """Provider `openai`. Call `close` at the end."""
 
-    def __init__(self, settings: Assistant) -> None:
+    def __init__(self, settings: Companions) -> None:
         self._where = settings.openai_url
         self._sdk = openai.AsyncOpenAI(
             base_url=settings.openai_url,
             # Local servers need no key, but the SDK requires one.
             api_key=settings.openai_key.get_secret_value() or "none",
             max_retries=0,  # retries happen only in `bounded_response`
-            timeout=httpx2.Timeout(settings.answer_s, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx2.Timeout(settings.response_timeout_s, connect=CONNECT_TIMEOUT_S),
         )
         # OpenAI's own models reject the old parameter; other servers support only that one.
         is_home = urlsplit(settings.openai_url).hostname == HOME

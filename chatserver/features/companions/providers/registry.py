@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from chatserver.config import Assistant
+from chatserver.config import Companions
 from chatserver.errors import ConfigError
 from chatserver.features.companions.providers.interface import Provider
 from chatserver.features.companions.providers.scripted import Scripted
+
+SCRIPTED_DELTA_MS = 50  # pace of the scripted model
 
 
 class Providers:
     """Returns the provider that a persona names."""
 
-    def __init__(self, settings: Assistant, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(self, settings: Companions, stack: contextlib.AsyncExitStack) -> None:
         self._settings = settings
         self._stack = stack
         self._open: dict[str, Provider] = {}
@@ -38,13 +40,13 @@ class Providers:
     async def _make(self, name: str) -> Provider:
         match name:
             case "scripted":
-                return Scripted(self._settings.scripted_delta_ms / 1000)
+                return Scripted(SCRIPTED_DELTA_MS / 1000)
             # Imported lazily: both SDKs are large, and most processes need neither.
             case "openai":
                 try:
                     from chatserver.features.companions.providers.openai_api import OpenAiApi
                 except ImportError as exc:
-                    raise ConfigError([f"openai: {exc}: install chatserver[ai]"]) from exc
+                    raise ConfigError([f"openai: {exc}: install tierchat[ai]"]) from exc
                 api = OpenAiApi(self._settings)
                 self._stack.push_async_callback(api.close)
                 return api
@@ -57,7 +59,7 @@ class Providers:
 
 
 @contextlib.asynccontextmanager
-async def open_models(settings: Assistant) -> AsyncIterator[Providers]:
+async def open_models(settings: Companions) -> AsyncIterator[Providers]:
     """Open the provider registry; each provider connects with its first call."""
     async with contextlib.AsyncExitStack() as stack:
         yield Providers(settings, stack)

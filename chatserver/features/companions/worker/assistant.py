@@ -55,6 +55,8 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
+LEASE_S = 10.0
+
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
 WAIT_MS = 250  # without new entries: poll interval for sessions that are due again
 UNKNOWN_TRIES_MAX = 8  # for a chat whose id looks like a session but has none
@@ -91,7 +93,7 @@ class AssistantWorker:
         self._parts = parts
         self._context = context
         self._running = running
-        self._lease_s = parts.settings.assistant.lease_s
+        self._lease_s = LEASE_S
         self._lease = Lease(
             hot=parts.hot,
             partition=partition,
@@ -255,7 +257,7 @@ def build_context(parts: WorkerContainer, providers: Providers) -> ResponderCont
         views=Views(chat_log, Hidden(hot)),
         pages=pages,
     )
-    budgets = TokenBudgets(hot, settings.assistant)
+    budgets = TokenBudgets(hot, settings.companions)
     return ResponderContext(
         settings=settings,
         clock=clock,
@@ -296,8 +298,8 @@ async def run_assistant(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: Redis is unavailable as a whole; start the worker again.
     """
-    running = ResponseSlots(parts.settings.assistant.turns_max)
-    async with open_models(parts.settings.assistant) as providers:
+    running = ResponseSlots(parts.settings.companions.responses_max)
+    async with open_models(parts.settings.companions) as providers:
         context = build_context(parts, providers)
 
         async def answer(partition: int) -> None:

@@ -45,6 +45,8 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
+SUMMARY_TOKENS_MAX = 600  # of the summary of older messages
+
 SUMMARY_S_MAX = 60.0  # for one summary, all parts included; the session is blocked meanwhile
 PAGES_MAX = 10  # pages of history below the newest page; older messages are ignored
 PARTS_MAX = 20  # model calls for one summary
@@ -100,7 +102,7 @@ class SessionMemory:
 
     async def rebuild(self, session: CompanionSession, persona: Companion) -> None:
         """Rebuild the summary if the session is long enough. Guarantees as `update`."""
-        ask = frames.History(0, session.chat, limit=self._settings.assistant.context_messages_max)
+        ask = frames.History(0, session.chat, limit=self._settings.companions.context_messages_max)
         try:
             page = await self._history.get_page(session.user, ask)
             memory = await self._summaries.find(session.chat)
@@ -125,7 +127,7 @@ class SessionMemory:
             Never raises if a model or a tier fails; nothing has changed in that case.
             Bounded by `SUMMARY_S_MAX`, `PAGES_MAX` and the user's remaining tokens.
         """
-        messages_max = self._settings.assistant.context_messages_max
+        messages_max = self._settings.companions.context_messages_max
         old = choose_old(said, memory, compute_room(persona, memory), messages_max)
         if not old:
             return
@@ -191,7 +193,7 @@ class SessionMemory:
         self, persona: Companion, before: str, part: Sequence[PromptMessage]
     ) -> tuple[str, int]:
         """Return a summary of `before` and `part`, and the number of tokens used."""
-        tokens_max = self._settings.assistant.summary_tokens_max
+        tokens_max = SUMMARY_TOKENS_MAX
         words = int(tokens_max * WORDS_PER_TOKEN)
         lines = "\n".join(f"{one.role}: {one.text}" for one in part)
         question = (BEFORE.format(text=before) if before else "") + lines

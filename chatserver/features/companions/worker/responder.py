@@ -68,6 +68,13 @@ from chatserver.telemetry.failpoints import failpoint
 
 log = structlog.get_logger()
 
+FIRST_DELTA_S = 30.0  # a model must start its response in this time
+BETWEEN_S = 20.0  # longest pause of a model
+ATTEMPTS_MAX = 3  # of a model that has returned nothing yet
+BACKOFF_S = 0.5  # first pause; each next one is longer
+FLUSH_MS = 100  # deltas are joined for this time, except the first one
+JOIN_S = 120  # other devices can read a finished response for this time
+
 WATCH_S = 0.2  # poll interval for stop requests and for the user's gateways
 COMMIT_TRIES_MAX = 6
 COMMIT_S_MAX = 10.0
@@ -135,7 +142,7 @@ class Responder:
         is_held: Callable[[], bool],
     ) -> None:
         self._context = context
-        self._settings = context.settings.assistant
+        self._settings = context.settings.companions
         self._pending = pending
         self._session = session
         self._started = started
@@ -226,10 +233,10 @@ class Responder:
             session=self._session,
             seq=self._started.seq,
             response_id=self._response_id,
-            flush_s=settings.flush_ms / 1000,
+            flush_s=FLUSH_MS / 1000,
         )
         said = await self._find_streamed_text() if self._started.is_stopped else ""
-        await publisher.start(settings.answer_s + TTL_SPARE_S)
+        await publisher.start(settings.response_timeout_s + TTL_SPARE_S)
         if said:
             publisher.append(said)
         failpoint("assistant.after_begin")
@@ -245,7 +252,7 @@ class Responder:
         finally:
             metrics.TURNS_RUNNING.dec()
         failpoint("assistant.after_commit")
-        await publisher.end(ai.end, settings.join_s)
+        await publisher.end(ai.end, JOIN_S)
         metrics.TURNS.labels(ai.end).inc()
         metrics.TURN_TOKENS.labels("in").inc(ai.tokens_in)
         metrics.TURN_TOKENS.labels("out").inc(ai.tokens_out)
@@ -367,11 +374,11 @@ class Responder:
 
 def get_pace(settings: Settings) -> Pace:
     """Return the timeouts and retry limits for model calls."""
-    assistant = settings.assistant
+    assistant = settings.companions
     return Pace(
-        assistant.first_delta_s,
-        assistant.between_s,
-        assistant.answer_s,
-        assistant.attempts_max,
-        assistant.backoff_s,
+        FIRST_DELTA_S,
+        BETWEEN_S,
+        assistant.response_timeout_s,
+        ATTEMPTS_MAX,
+        BACKOFF_S,
     )

@@ -24,7 +24,12 @@ from chatserver.features.companions.worker.user_data import iter_answers, iter_s
 from chatserver.features.privacy.model import Done
 from chatserver.features.privacy.warm.jobs import EXPORT_PREFIX
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
-from chatserver.features.privacy.worker.jobs import ClaimedJob, JobWorker, wait_until_persisted
+from chatserver.features.privacy.worker.jobs import (
+    LEASE_S,
+    ClaimedJob,
+    JobWorker,
+    wait_until_persisted,
+)
 from chatserver.features.social.worker.user_data import SocialData
 from chatserver.protocol import frames
 from chatserver.service.messaging.message_erasure import has_text
@@ -32,6 +37,10 @@ from chatserver.telemetry.failpoints import failpoint
 from workers.container import WorkerContainer
 
 log = structlog.get_logger()
+
+RECEIPT_DAYS = 365  # how long a receipt is kept
+
+SETTLE_S = 10.0  # an erasure waits for work in progress
 
 CHATS_PAGE = 100
 PASSES_MAX = 8
@@ -85,7 +94,7 @@ class Erasure:
             failpoint(f"erasure.after_{name}")
             progress = 100 * number // len(self._steps)
             await self._claimed.update(steps=lines, progress=progress, why="")
-        expires_at = int(self._parts.clock.time()) + self._settings.receipt_days * DAY_S
+        expires_at = int(self._parts.clock.time()) + RECEIPT_DAYS * DAY_S
         await self._claimed.finish(state="done", progress=100, expires_at=expires_at, why="")
 
     # the steps
@@ -149,7 +158,7 @@ class Erasure:
             found, places = await self._erase_once(number)
             if number == 0:
                 passed_s = self._parts.clock.monotonic() - began
-                await asyncio.sleep(max(0.0, self._settings.settle_s - passed_s))
+                await asyncio.sleep(max(0.0, SETTLE_S - passed_s))
             await wait_until_persisted(self._parts)
             if found == 0 and number > 0:
                 chats = await self._rewrite_archive()
@@ -245,7 +254,7 @@ class Erasure:
                 if job.state == "running":
                     # Its worker fails to renew the lease, and uploads no more.
                     wait_s = job.until_ms / 1000 - self._parts.clock.time()
-                    await asyncio.sleep(max(0.0, min(wait_s, self._settings.lease_s)))
+                    await asyncio.sleep(max(0.0, min(wait_s, LEASE_S)))
             await self._private.exports.remove(name)
             await self._private.rows.remove_row(self._user, EXPORT_PREFIX + name)
         return [Done("exports", f"{BUCKET}, {DIRECTORY}", "exports", len(names))]
@@ -266,7 +275,7 @@ class Erasure:
         traces, user = self._private.traces, self._user
         chats = [session.chat async for session in iter_sessions(self._parts, user)]
         return {
-            "pushes in mailboxes": await traces.remove_mail(user, self._settings.settle_s, chats),
+            "pushes in mailboxes": await traces.remove_mail(user, SETTLE_S, chats),
             "calls of gateways": await traces.remove_calls(user),
             "events of webhooks, dead letters too": await traces.remove_events(user, chats),
             "messages that could not be persisted": await traces.remove_dead_letters(user, chats),
@@ -286,7 +295,7 @@ class Erasure:
         webhooks = self._parts.settings.webhooks
         told_s = webhooks.timeout_s if webhooks.events_url is not None else 0.0
         for _ in range(PASSES_MAX):
-            await asyncio.sleep(max(self._settings.settle_s, told_s))
+            await asyncio.sleep(max(SETTLE_S, told_s))
             found, _ = await self._erase_once(1)
             found += sum((await self._delete_from_redis()).values())
             found += sum(done.count for done in await SocialData(self._parts, self._user).erase())

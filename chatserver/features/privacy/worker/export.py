@@ -19,6 +19,7 @@ from chatserver.cold.client import ObjectMissing
 from chatserver.domain.ids import UserId
 from chatserver.errors import ChatError, NotFound
 from chatserver.features.attachments.model import File
+from chatserver.features.attachments.worker.sweep import SWEEP_INTERVAL_S
 from chatserver.features.companions.frames import describe_session
 from chatserver.features.companions.worker.user_data import iter_answers, iter_sessions
 from chatserver.features.privacy.warm.user_data import FILE_PREFIX, REPORTED_PREFIX
@@ -36,6 +37,10 @@ from chatserver.telemetry.failpoints import failpoint
 from workers.container import WorkerContainer
 
 log = structlog.get_logger()
+
+EXPORT_BYTES_MAX = 5_368_709_120  # of one ZIP file
+
+EXPORT_ATTEMPTS_MAX = 5
 
 DAY_S = 86_400
 CHATS_PAGE = 100
@@ -81,7 +86,7 @@ class ExportWorker:
         """
         job = claimed.job
         await wait_until_persisted(self._parts)
-        async with open_zip(self._settings.export_bytes_max) as archive:
+        async with open_zip(EXPORT_BYTES_MAX) as archive:
             await self._write(archive, claimed)
             failpoint("export.before_upload")
             content, size = await archive.finish()
@@ -259,7 +264,7 @@ async def _one_page(lines: list[Any]) -> AsyncIterator[list[Any]]:
 
 def make_export_worker(parts: WorkerContainer, owner: str) -> JobWorker:
     """Return the job worker for exports."""
-    tries_max = parts.settings.privacy.export_tries_max
+    tries_max = EXPORT_ATTEMPTS_MAX
     return JobWorker(
         parts=parts, owner=owner, kind="export", work=ExportWorker(parts).make, tries_max=tries_max
     )
@@ -271,7 +276,7 @@ async def run_exports(parts: WorkerContainer, owner: str) -> None:
     Raises:
         Unavailable: a store is unavailable; start again.
     """
-    worker, interval_s = ExportWorker(parts), parts.settings.attachments.sweep_interval_s
+    worker, interval_s = ExportWorker(parts), SWEEP_INTERVAL_S
 
     async def remove_old() -> None:
         while True:

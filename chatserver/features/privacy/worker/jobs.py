@@ -27,6 +27,9 @@ from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
+LEASE_S = 60.0  # a job of a dead worker is claimed after this time
+POLL_S = 2.0
+
 BACKOFF_S_MAX = 60.0
 FAILED_KEPT_S = 30 * 86_400
 PERSISTED_POLL_S = 0.1
@@ -44,7 +47,7 @@ class ClaimedJob:
         self.job = job
         self._parts = parts
         self._rows = parts.private.jobs
-        self._hold_ms = int(parts.settings.privacy.lease_s * 1000)
+        self._hold_ms = int(LEASE_S * 1000)
 
     def now_ms(self) -> int:
         """Return the current time."""
@@ -110,14 +113,14 @@ class JobWorker:
         """
         while True:
             if not await self.step():
-                await asyncio.sleep(jittered(self._parts.settings.privacy.poll_s))
+                await asyncio.sleep(jittered(POLL_S))
 
     async def step(self) -> bool:
         """Claim and run one job; return False if none is available."""
-        rows, settings = self._parts.private.jobs, self._parts.settings.privacy
+        rows = self._parts.private.jobs
         for id_ in await rows.list_waiting(self._kind):
             now_ms = int(self._parts.clock.time() * 1000)
-            job = await rows.claim(id_, self._owner, now_ms, int(settings.lease_s * 1000))
+            job = await rows.claim(id_, self._owner, now_ms, int(LEASE_S * 1000))
             if job is not None:
                 await self._run_job(ClaimedJob(self._parts, job))
                 return True

@@ -25,6 +25,8 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import BadRequest, ConfigError, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.interface import (
+    TIMEOUT_S,
+    TTL_S,
     Outcome,
     Verdict,
     classify,
@@ -35,6 +37,8 @@ from chatserver.outbound.http_client import Answer
 from chatserver.telemetry.metrics import PUSH_REFUSALS
 
 log = structlog.get_logger()
+
+SOUND = "default"  # empty: silent
 
 PAYLOAD_BYTES_MAX: Final = 4_096
 ANSWER_BYTES_MAX: Final = 4_096
@@ -184,9 +188,9 @@ class Apns:
         )
         self._lane = parse_origin(settings.apns_url).authority
         self._topic = settings.apns_topic
-        self._sound = settings.apns_sound
-        self._timeout_s = settings.timeout_s
-        self._ttl_s = settings.ttl_s
+        self._sound = SOUND
+        self._timeout_s = TIMEOUT_S
+        self._ttl_s = TTL_S
         self._warned: dict[str, float] = {}
 
     def lane_of(self, subscription: Subscription) -> str:

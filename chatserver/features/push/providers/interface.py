@@ -16,6 +16,9 @@ from chatserver.errors import BadRequest, Unavailable
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.outbound.http_client import Answer, NotReached
 
+TIMEOUT_S = 10.0  # one call of a push service
+TTL_S = 86_400  # how long a push service keeps an undelivered push
+
 RETRY_AFTER_S_MAX = 3_600.0
 
 
@@ -51,7 +54,7 @@ class Provider(Protocol):
         """Send a notice once.
 
         Guarantees:
-            Bounded by `notify.timeout_s`. Never raises for errors of the service.
+            Bounded by `TIMEOUT_S`. Never raises for errors of the service.
         """
 
 

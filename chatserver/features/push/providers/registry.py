@@ -11,11 +11,13 @@ from chatserver.errors import ConfigError
 from chatserver.features.push.model import Kind
 from chatserver.features.push.providers.apns import Apns, check_apns, is_apns_wanted
 from chatserver.features.push.providers.fcm import Fcm, ServiceAccount
-from chatserver.features.push.providers.interface import Provider
+from chatserver.features.push.providers.interface import TIMEOUT_S, TTL_S, Provider
 from chatserver.features.push.providers.vapid import VapidSigner, check_vapid_pair
 from chatserver.features.push.providers.webpush import WebPush
 from chatserver.outbound.http2_client import open_http2
 from chatserver.outbound.http_client import open_outbound
+
+FCM_URL = "https://fcm.googleapis.com"
 
 
 def check_providers(settings: Notify) -> None:
@@ -59,16 +61,16 @@ async def open_providers(settings: Settings, clock: Clock) -> AsyncIterator[dict
         if private := notify.vapid_private.get_secret_value():
             signer = VapidSigner(private, notify.subject, clock)
             providers["web"] = WebPush(
-                outbound=outbound, signer=signer, timeout_s=notify.timeout_s, ttl_s=notify.ttl_s
+                outbound=outbound, signer=signer, timeout_s=TIMEOUT_S, ttl_s=TTL_S
             )
         if account := notify.fcm_account.get_secret_value():
             providers["fcm"] = Fcm(
                 outbound=outbound,
                 account=ServiceAccount(account),
                 clock=clock,
-                url=notify.fcm_url,
-                timeout_s=notify.timeout_s,
-                ttl_s=notify.ttl_s,
+                url=FCM_URL,
+                timeout_s=TIMEOUT_S,
+                ttl_s=TTL_S,
             )
         if is_apns_wanted(notify):
             server = await stack.enter_async_context(open_http2(notify.apns_url, settings.outbound))

@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from chatserver.config import Notify
 from chatserver.domain.clock import Clock
 from chatserver.domain.jitter import jittered
 from chatserver.errors import ChatError
@@ -33,6 +32,10 @@ from chatserver.telemetry.failpoints import failpoint
 from chatserver.telemetry.metrics import PUSH_NOTICES
 
 log = structlog.get_logger()
+
+ATTEMPTS_MAX = 4  # of one push
+GIVE_UP_S = 300.0  # no attempt starts later
+IN_FLIGHT_MAX = 8  # concurrent calls of one push service
 
 WAITING_MAX = 1_000  # pushes per service
 LANES_MAX = 1_000  # services; chosen by users' browsers
@@ -85,13 +88,11 @@ class PushSender:
         self,
         *,
         providers: Mapping[Kind, Provider],
-        settings: Notify,
         clock: Clock,
         claim: Claim,
         gone: Gone,
     ) -> None:
         self._providers = providers
-        self._settings = settings
         self._clock = clock
         self._claim = claim
         self._gone = gone
@@ -147,7 +148,7 @@ class PushSender:
                 if idle is None:
                     return None
                 del self._lanes[idle]
-            lane = self._lanes[name] = _Lane(asyncio.Semaphore(self._settings.in_flight_max))
+            lane = self._lanes[name] = _Lane(asyncio.Semaphore(IN_FLIGHT_MAX))
         self._lanes.move_to_end(name)
         return lane
 
@@ -159,8 +160,8 @@ class PushSender:
         notice: Notice,
         attempted: asyncio.Future[None],
     ) -> None:
-        give_up_at = self._clock.monotonic() + self._settings.give_up_s
-        for attempt in range(self._settings.attempts_max):
+        give_up_at = self._clock.monotonic() + GIVE_UP_S
+        for attempt in range(ATTEMPTS_MAX):
             if lane.blocked_until > self._clock.monotonic():
                 _resolve(attempted)  # a blocked service does not delay the caller
             if not await self._enter(lane, give_up_at):

@@ -46,6 +46,8 @@ from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
+FRESH_S = 3600.0  # older messages are not pushed
+
 MESSAGES_MAX = 50  # messages of a chat that are read for one push
 USERS_AT_ONCE = 16
 BADGE_FIELDS_MAX = 1_000  # user state fields, up to four per chat; no badge above this
@@ -181,7 +183,7 @@ class PushDispatcher:
             )
             for entry in entries
         ]
-        oldest = (now - self._settings.fresh_s) * 1_000_000
+        oldest = (now - FRESH_S) * 1_000_000
         return [one for one in messages if is_message(one) and not one.deleted and one.ts > oldest]
 
     async def _list_candidates(

@@ -27,7 +27,7 @@ from chatserver.features.push.hot import Due, DueChats, PushState
 from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers.registry import open_providers
 from chatserver.features.push.providers.sender import PushSender
-from chatserver.features.push.worker.dispatcher import Progress, PushDispatcher
+from chatserver.features.push.worker.dispatcher import FRESH_S, Progress, PushDispatcher
 from chatserver.hot.chats.backlog import BacklogEntry, CommitEntry
 from chatserver.hot.leases import Lease
 from chatserver.telemetry.failpoints import failpoint
@@ -35,6 +35,8 @@ from workers.container import WorkerContainer
 from workers.partitions import run_partitions
 
 log = structlog.get_logger()
+
+POLL_MS = 500
 
 LEASE_S = 6.0
 READ_MAX = 100  # backlog entries; one holds up to redis.batch_max messages
@@ -78,7 +80,7 @@ class NotifyWorker:
                     if await self._lease.hold():
                         await self.read_backlog()
                         await self.dispatch_due()
-                    await asyncio.sleep(self._settings.poll_ms / 1000)
+                    await asyncio.sleep(POLL_MS / 1000)
             finally:
                 for task in list(self._dispatches):
                     task.cancel()
@@ -107,7 +109,7 @@ class NotifyWorker:
 
     def _firsts_of(self, entries: list[BacklogEntry], now_ms: int) -> dict[ChatId, Seq]:
         """Return the chats with new entries that may be messages, and the first seq of each."""
-        oldest = (now_ms - self._settings.fresh_s * 1000) * 1000
+        oldest = (now_ms - FRESH_S * 1000) * 1000
         firsts: dict[bytes, Seq] = {}
         for entry in entries:
             if not isinstance(entry, CommitEntry):
@@ -170,7 +172,6 @@ async def run_notify(parts: WorkerContainer, owner: str) -> None:
             await asyncio.Event().wait()
         sender = PushSender(
             providers=providers,
-            settings=settings.notify,
             clock=parts.clock,
             claim=claim,
             gone=forget,

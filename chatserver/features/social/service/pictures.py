@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-from chatserver.config import Attachments as Settings
 from chatserver.domain.clock import Clock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.domain.membership import NOT_A_MEMBER, Reader
@@ -29,7 +28,7 @@ from chatserver.features.attachments.model import (
     with_message,
     without_message,
 )
-from chatserver.features.attachments.service.uploads import NOTHING_TO_READ, Link
+from chatserver.features.attachments.service.uploads import LINK_S, NOTHING_TO_READ, Link
 from chatserver.features.attachments.warm import Attachments
 from chatserver.hot.chats.membership import MemberCheck
 
@@ -65,13 +64,11 @@ class SocialFiles:
         rows: Attachments,
         sendable: SendableFiles,
         objects: Files,
-        settings: Settings,
         clock: Clock,
     ) -> None:
         self._rows = rows
         self._sendable = sendable
         self._objects = objects
-        self._settings = settings
         self._clock = clock
 
     async def add_use(self, owner: UserId, file: str, use: str) -> None:
@@ -111,7 +108,7 @@ class SocialFiles:
         found = None if file is None else await self._rows.find_file(file)
         if found is None or found.phase != "ready" or (is_thumb and not found.has_thumb):
             raise NotFound(NOTHING_TO_READ)
-        lifetime_s = self._settings.link_s
+        lifetime_s = LINK_S
         sign = self._objects.sign_thumb_link if is_thumb else self._objects.sign_link
         return Link(await sign(found, lifetime_s), lifetime_s, found)
 

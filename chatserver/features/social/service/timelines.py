@@ -25,6 +25,8 @@ from chatserver.features.social.warm.graph import SocialGraph
 from chatserver.features.social.warm.posts import SocialPosts
 from chatserver.features.social.warm.timelines import SocialTimelines
 
+MERGED_MAX = 50  # authors whose posts are merged for one reader
+
 ROUNDS_MAX: Final = 10
 CHUNK_MIN: Final = 50
 MERGED_KNOWN_S: Final = 5.0
@@ -134,7 +136,7 @@ class Timelines:
         if not authors:
             return []
         followed = await self._graph.find_followed(user, authors)
-        return sorted(followed)[: self._settings.merged_max]
+        return sorted(followed)[:MERGED_MAX]
 
     def _oldest(self) -> PostId:
         return first_post_id(self._clock.time() - self._settings.days * DAY_S)

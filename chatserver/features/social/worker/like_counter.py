@@ -31,17 +31,22 @@ from workers.partitions import run_partitions
 
 log = structlog.get_logger()
 
+FLUSH_S = 2.0  # longest delay of a like count
+
+BATCH_MAX = 5000  # likes counted at once
+WRITES_IN_FLIGHT_MAX = 16
+LEASE_S = 10.0
+
 
 class CountersWorker:
     """Counts the likes of one partition."""
 
     def __init__(self, parts: WorkerContainer, partition: int, owner: str) -> None:
-        self._settings = parts.settings.counters
         self._clock = parts.clock
         self._likes = parts.social.likes
         self._queue = LikeBatches(parts.hot, partition)
         self._lag = metrics.COUNTERS_LAG.labels(str(partition))
-        lease_s = self._settings.lease_s
+        lease_s = LEASE_S
         self._lease = Lease(
             hot=parts.hot,
             partition=partition,
@@ -60,11 +65,11 @@ class CountersWorker:
         async with self._lease.given_back():
             while True:
                 if not await self._lease.claim():
-                    await asyncio.sleep(jittered(self._settings.lease_s / 5))
+                    await asyncio.sleep(jittered(LEASE_S / 5))
                     continue
                 while await self.step():
                     await self._lease.claim()
-                await asyncio.sleep(min(self._settings.flush_s, self._settings.lease_s) / 2)
+                await asyncio.sleep(min(FLUSH_S, LEASE_S) / 2)
 
     async def step(self) -> bool:
         """Count up to `batch_max` queued likes; return whether there may be more.
@@ -72,11 +77,11 @@ class CountersWorker:
         Guarantees:
             Repeatable: entries that are already counted are not counted again.
         """
-        waiting = await self._queue.list_waiting(self._settings.batch_max)
+        waiting = await self._queue.list_waiting(BATCH_MAX)
         self._lag.set(get_age_s(waiting[0], self._clock.time()) if waiting else 0.0)
         if not waiting:
             return False
-        slots = asyncio.Semaphore(self._settings.writes_in_flight_max)
+        slots = asyncio.Semaphore(WRITES_IN_FLIGHT_MAX)
 
         async def count(post: PostId, entries: list[LikeEntry]) -> None:
             async with slots:
@@ -91,7 +96,7 @@ class CountersWorker:
         failpoint("counters.before_trim")
         await self._queue.forget(waiting[-1])
         metrics.LIKES_COUNTED.inc(len(waiting))
-        return len(waiting) == self._settings.batch_max
+        return len(waiting) == BATCH_MAX
 
     async def _count_post(self, post: PostId, entries: list[LikeEntry]) -> None:
         while entries:

@@ -36,6 +36,12 @@ from workers.container import WorkerContainer
 
 log = structlog.get_logger()
 
+PAGE = 500  # followers between two checkpoints
+WRITES_IN_FLIGHT_MAX = 8  # concurrent batches of 25 rows
+POLL_S = 0.1
+LOOK_S = 5.0  # without a notification
+LEASE_S = 10.0
+
 JOBS_MAX: Final = 50  # per poll
 LIKES_PAGE: Final = 500
 SIGNALS_S_MAX: Final = 240.0  # older posts send no signal; clocks may differ by two minutes
@@ -51,7 +57,7 @@ class TimelineWorker:
         self._clock = parts.clock
         self._shard = shard
         partition = shard % parts.hot.keys.partitions
-        work, lease_s = f"timeline-{shard}", self._settings.lease_s
+        work, lease_s = f"timeline-{shard}", LEASE_S
         self._lease = Lease(
             hot=parts.hot,
             partition=partition,
@@ -72,12 +78,12 @@ class TimelineWorker:
         async with self._lease.given_back():
             while True:
                 if not await self._lease.hold():
-                    await asyncio.sleep(jittered(self._settings.lease_s / 5))
+                    await asyncio.sleep(jittered(LEASE_S / 5))
                     continue
                 if await self._is_due() and await self.step():
                     self._poll_at = 0.0
                 else:
-                    await asyncio.sleep(self._settings.poll_s)
+                    await asyncio.sleep(POLL_S)
 
     async def _is_due(self) -> bool:
         """Return whether there may be jobs: after a wake-up or when a poll is due."""
@@ -85,7 +91,7 @@ class TimelineWorker:
         now = self._clock.monotonic()
         if version == self._seen and now < self._poll_at:
             return False
-        self._seen, self._poll_at = version, now + self._settings.look_s
+        self._seen, self._poll_at = version, now + LOOK_S
         return True
 
     async def step(self) -> bool:
@@ -120,7 +126,7 @@ class TimelineWorker:
             await self._write(job, [author])  # users see their own posts in their timeline
         version, place = 0, job.place
         while not is_merged or version < followers_max:
-            page = await self._social.graph.list_followers_after(author, place, self._settings.page)
+            page = await self._social.graph.list_followers_after(author, place, PAGE)
             if page:
                 failpoint("timeline.before_page")
                 if not is_merged:
@@ -132,13 +138,13 @@ class TimelineWorker:
                     await self._social.fanouts.save_checkpoint(job, place)
                 failpoint("timeline.after_note")
                 await self._lease.hold()
-            if len(page) < self._settings.page:
+            if len(page) < PAGE:
                 break
         metrics.TIMELINE_LAG.observe(max(0.0, self._clock.time() - job.created_ms / 1000))
 
     async def _write(self, job: Job, users: Sequence[str]) -> None:
         ttl = job.created_ms // 1000 + self._settings.days * 86_400
-        in_flight_max = self._settings.writes_in_flight_max
+        in_flight_max = WRITES_IN_FLIGHT_MAX
         await self._social.timelines.put_entries(users, job.post_ref, ttl, in_flight_max)
         metrics.TIMELINE_LINES.inc(len(users))
 

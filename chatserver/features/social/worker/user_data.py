@@ -73,7 +73,7 @@ class SocialData:
         return count
 
     async def _end_likes(self) -> int:
-        queue, count = LikeQueue(self._parts.hot, self._parts.settings.counters.queue_max), 0
+        queue, count = LikeQueue(self._parts.hot), 0
         for name in await self._parts.private.rows.list_names(self._user, LIKED_PREFIX):
             post_ref = parse_link(name)
             await queue.check_room(post_ref.post)

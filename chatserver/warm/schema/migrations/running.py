@@ -23,7 +23,13 @@ from chatserver.domain.clock import Clock
 from chatserver.errors import Conflict
 from chatserver.telemetry.failpoints import failpoint
 from chatserver.warm.dynamo.client import DynamoClient
-from chatserver.warm.schema.active_version import LOOKS_MISSED_MAX, Process, SchemaRows, SchemaState
+from chatserver.warm.schema.active_version import (
+    LOOKS_MISSED_MAX,
+    SCHEMA_CHECK_S,
+    Process,
+    SchemaRows,
+    SchemaState,
+)
 from chatserver.warm.schema.migrations import MIGRATIONS
 from chatserver.warm.schema.migrations.filling import PAGE_ITEMS, Filling, Report
 from chatserver.warm.schema.migrations.onlineindex import (
@@ -87,7 +93,7 @@ class Migrations:
             Unavailable: DynamoDB does not respond, an index is not ready in time, or another run is
                 in progress; run it again.
         """
-        await run_locked(self._rows, self._settings, holder, self._clock, self._work)
+        await run_locked(self._rows, holder, self._clock, self._work)
         return await self._schema.get_state()
 
     async def _work(self, turn: int) -> None:
@@ -192,7 +198,7 @@ class Migrations:
             await self._schema.raise_state(state)
             failpoint("migrate.after_barred")
         # A process starting at this moment detects it at its next check and stops.
-        looks_s = self._settings.schema_check_s * (LOOKS_MISSED_MAX + 1)
+        looks_s = SCHEMA_CHECK_S * (LOOKS_MISSED_MAX + 1)
         what = f"{migration.number} {migration.name}: older processes to end"
         async with self._client.deadline(looks_s, what):
             while older := await self._list_older(migration):

@@ -30,6 +30,8 @@ from chatserver.warm.schema.active_version import key_of
 from chatserver.warm.schema.migrated_attributes import SchemaField as Field
 from chatserver.warm.schema.tables import DIRECTORY
 
+MIGRATE_LEASE_S = 30.0  # another migration replaces a dead one after this time
+
 LOCK: Final = "lock"
 POLL_S: Final = 0.2
 RUNNING: Final = "running"
@@ -67,7 +69,6 @@ class MigrationRows:
 
     def __init__(self, client: DynamoClient, settings: Warm) -> None:
         self._client = client
-        self._settings = settings
         self._table = DIRECTORY.name_in(settings)
 
     # Lock.
@@ -117,7 +118,7 @@ class MigrationRows:
         return str(item[Field.HOLDER]["S"])
 
     def _hold(self, holder: str, now: float) -> dict[str, Any]:
-        until_ms = int((now + self._settings.migrate_lease_s) * 1000)
+        until_ms = int((now + MIGRATE_LEASE_S) * 1000)
         return {
             "TableName": self._table,
             "Key": key_of(LOCK),
@@ -239,7 +240,6 @@ def _segment_key(migration: int, number: int) -> str:
 
 async def run_locked(
     rows: MigrationRows,
-    settings: Warm,
     holder: str,
     clock: Clock,
     work: Callable[[int], Awaitable[None]],
@@ -250,11 +250,11 @@ async def run_locked(
         Unavailable: another process holds the lock for longer than the lease of a dead one.
         LockLost: another process acquired the lock; work in progress is cancelled.
     """
-    turn = await _wait_for_lock(rows, settings, holder, clock)
+    turn = await _wait_for_lock(rows, holder, clock)
 
     async def keep() -> None:
         while True:
-            await asyncio.sleep(settings.migrate_lease_s / 3)
+            await asyncio.sleep(MIGRATE_LEASE_S / 3)
             await rows.renew(holder, clock.time())
 
     try:
@@ -277,8 +277,8 @@ def _first(failures: BaseException) -> BaseException:
     return failures
 
 
-async def _wait_for_lock(rows: MigrationRows, settings: Warm, holder: str, clock: Clock) -> int:
-    give_up = clock.monotonic() + settings.migrate_lease_s * 1.5
+async def _wait_for_lock(rows: MigrationRows, holder: str, clock: Clock) -> int:
+    give_up = clock.monotonic() + MIGRATE_LEASE_S * 1.5
     while (turn := await rows.claim(holder, clock.time())) is None:
         if clock.monotonic() > give_up:
             other = await rows.find_holder(clock.time())

@@ -5,6 +5,7 @@ Import as a plugin: ``pytest_plugins = ["tests.integration.features.attachments.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,6 +16,7 @@ from chatserver.warm.dynamo.client import open_dynamodb
 from chatserver.warm.schema.provisioning import apply_tables
 from tests.integration.features.attachments.support import FileWorld, cold_settings, open_file_world
 from tests.integration.warm.support import settings_for
+from tests.support.constants import constants
 from tests.support.servers.processes import free_port, redis_url_of
 
 
@@ -30,9 +32,11 @@ async def store(
         await apply_tables(client, warm, poll_s=0.01)
     redis.start()
     try:
-        bounds = {"waiting_max": 3, "waiting_bytes_max": 20_000}
-        bounds |= {"per_message_max": 2, "image_bytes_max": 10_000}
-        async with open_file_world(redis_url_of(redis), warm, cold, **bounds) as made:
+        async with contextlib.AsyncExitStack() as stack:
+            with constants({"chatserver.features.attachments.service.uploads.WAITING_MAX": 3}):
+                made = await stack.enter_async_context(
+                    open_file_world(redis_url_of(redis), warm, cold, waiting_bytes_max=20_000)
+                )
             yield made
     finally:
         redis.stop()

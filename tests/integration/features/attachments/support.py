@@ -192,6 +192,15 @@ class FileWorld:
         return [key for key in keys if key.endswith(f"/{file}")]
 
 
+FEW = {
+    "chatserver.features.attachments.service.sendable.PER_MESSAGE_MAX": 2,
+    "chatserver.features.attachments.service.uploads.IMAGE_BYTES_MAX": 10_000,
+    "chatserver.features.attachments.worker.sweep.SETTLE_S": 0,
+    "chatserver.features.attachments.worker.media.THUMB_TIMEOUT_S": 60,
+    "workers.persist.worker.IDLE_MS": 50,
+}
+
+
 @contextlib.asynccontextmanager
 async def open_file_world(
     redis_url: str, warm: Warm, cold: Cold, **attachments: Any
@@ -199,12 +208,11 @@ async def open_file_world(
     """Put it together, with an empty bucket."""
     settings = Settings(
         redis=config.Redis(url=redis_url, call_timeout_s=20),  # a slow machine is no broken one
-        persist=config.Persist(idle_ms=50),
         warm=warm,
         cold=cold,
         auth=config.Auth(secret=SecretStr("s" * 32)),
         chats=config.Chats(invitations="never"),
-        attachments=config.Attachments(settle_s=0, thumb_timeout_s=60, **attachments),
+        attachments=config.Attachments(**attachments),
     )
     async with (
         open_s3(cold) as store,

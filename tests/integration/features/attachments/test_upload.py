@@ -11,10 +11,10 @@ from chatserver.errors import BadRequest, Conflict, Forbidden, NotFound, RateLim
 from chatserver.features.social.service.pictures import space_of
 from chatserver.protocol import frames
 from chatserver.service.history.message_queries import TimeRange
-from tests.integration.features.attachments.support import FileWorld, cold_settings, picture
+from tests.integration.features.attachments.support import FEW, FileWorld, cold_settings, picture
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
 
 
 async def test_file_sent_to_a_chat_reaches_its_members_from_every_tier(store: FileWorld) -> None:

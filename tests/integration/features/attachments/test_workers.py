@@ -27,12 +27,14 @@ from chatserver.features.attachments.worker.media import (
 )
 from chatserver.features.attachments.worker.sweep import Sweeper
 from chatserver.protocol import frames
-from tests.integration.features.attachments.support import EXIF_TURNED, FileWorld, picture
+from tests.integration.features.attachments.support import EXIF_TURNED, FEW, FileWorld, picture
 from tests.integration.workers.support import running
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 
 pytest_plugins = ["tests.integration.features.attachments.fixtures"]
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+MEDIA = "chatserver.features.attachments.media_worker."
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.constants(FEW)]
 
 
 async def make_due(store: FileWorld, *files: str) -> None:
@@ -53,11 +55,11 @@ def start(store: FileWorld, worker: str, failpoint: str) -> Callable[[], int]:
         "CHAT_COLD_ENDPOINT": str(settings.cold.endpoint),
         "CHAT_COLD_BUCKET": settings.cold.bucket,
         "CHAT_AUTH_SECRET": "s" * 32,
-        "CHAT_ATTACHMENTS_SETTLE_S": "0",
+        "chatserver.features.attachments.worker.sweep.SETTLE_S": "0",
     }
     for tier in ("WARM", "COLD"):
         env |= {f"CHAT_{tier}_ACCESS_KEY": ACCESS_KEY, f"CHAT_{tier}_SECRET_KEY": SECRET_KEY}
-    argv = [sys.executable, "-m", "chatserver.cli.main", "worker", worker]
+    argv = [sys.executable, "-m", "tests.support.cli", "worker", worker]
     # Not through asyncio: its child watcher belongs to one loop.
     pid = os.posix_spawn(sys.executable, argv, {**os.environ, **env})
 
@@ -130,13 +132,12 @@ async def test_decompression_bomb_costs_neither_memory_nor_time(store: FileWorld
     out = io.BytesIO()
     Image.new("1", (9000, 9000)).save(out, "PNG")
     bomb, bounds = out.getvalue(), store.settings.attachments
-    careless = bounds.model_copy(
-        update={"image_pixels_max": 10**9, "thumb_memory_bytes_max": 134_217_728}
-    )
+    careless = bounds.model_copy(update={"thumb_memory_bytes_max": 134_217_728})
 
     assert len(bomb) < 20_000
     assert await make_thumb(bomb, bounds, "bomb") is None
-    assert await make_thumb(bomb, careless, "bomb") is None
+    with constants({MEDIA + "IMAGE_PIXELS_MAX": 10**9}):
+        assert await make_thumb(bomb, careless, "bomb") is None
     assert await make_thumb(picture(), bounds, "small") is not None
 
 
@@ -158,15 +159,9 @@ async def test_image_beyond_its_cpu_time_is_too_slow(store: FileWorld) -> None:
     """The limit ends the child, and the caller learns that it was time and not the image."""
     out = io.BytesIO()
     Image.new("L", (14_000, 14_000), 128).save(out, "PNG", compress_level=1)
-    careless = store.settings.attachments.model_copy(
-        update={
-            "image_pixels_max": 10**9,
-            "thumb_memory_bytes_max": 4 << 30,
-            "thumb_timeout_s": 60,
-        }
-    )
+    careless = store.settings.attachments.model_copy(update={"thumb_memory_bytes_max": 4 << 30})
 
-    with pytest.raises(TooSlow):
+    with constants({MEDIA + "IMAGE_PIXELS_MAX": 10**9}), pytest.raises(TooSlow):
         await make_thumb(out.getvalue(), careless, "large", cpu_s=1)
 
 

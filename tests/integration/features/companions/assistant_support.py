@@ -27,23 +27,39 @@ from chatserver.hot.chats.amendments import Amendments, Hidden
 from chatserver.hot.chats.chat_log import ChatLog
 from chatserver.protocol import codec, frames
 from tests.integration.workers.support import Gateway, make_users, open_parts, running, variables_of
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 from workers.container import WorkerContainer
 
-FAST: dict[str, Any] = {"scripted_delta_ms": 1, "backoff_s": 0.01, "flush_ms": 0, "lease_s": 15.0}
+_RESPONDER = "chatserver.features.companions.responder."
+FAST: dict[str, Any] = {
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": 1,
+    "chatserver.features.companions.worker.assistant.LEASE_S": 15.0,
+    f"{_RESPONDER}BACKOFF_S": 0.01,
+    f"{_RESPONDER}FLUSH_MS": 0,
+}
+# Constants that a test of a world may set.
+_CONSTANTS = {
+    "summary_tokens_max": "chatserver.features.companions.worker.memory.SUMMARY_TOKENS_MAX",
+    **{
+        name: f"{_RESPONDER}{name.upper()}"
+        for name in ("between_s", "first_delta_s", "attempts_max", "join_s")
+    },
+}
 _numbers = itertools.count(1)
 
 
 class AssistantWorld:
     """A user nobody else knows, companions, and a process that answers for them."""
 
-    def __init__(self, parts: WorkerContainer) -> None:
+    def __init__(self, parts: WorkerContainer, values: dict[str, Any]) -> None:
         self.parts = parts
+        self._values = values
         self.hot = parts.hot
         self.gateway = Gateway(parts.hot)
         self.log = ChatLog(parts.hot)
         self.deltas = Deltas(parts.hot)
-        self.budgets = TokenBudgets(parts.hot, parts.settings.assistant)
+        self.budgets = TokenBudgets(parts.hot, parts.settings.companions)
         self.asked = PendingResponses(parts.hot, 0)
         self.alice = UserId(f"alice-{secrets.token_hex(4)}")
 
@@ -91,10 +107,11 @@ class AssistantWorld:
     def variables(self, **more: str) -> dict[str, str]:
         """The environment of a worker process on the same servers."""
         settings = {
-            f"CHAT_ASSISTANT_{name}".upper(): str(value)
-            for name, value in self.parts.settings.assistant.model_dump(exclude_unset=True).items()
+            f"CHAT_COMPANIONS_{name}".upper(): str(value)
+            for name, value in self.parts.settings.companions.model_dump(exclude_unset=True).items()
         }
-        return {**variables_of(self.parts), **settings, **more}
+        values = {name: str(value) for name, value in self._values.items()}
+        return {**variables_of(self.parts), **settings, **values, **more}
 
     async def end_lease(self) -> None:
         """Let the lease of a worker that was killed be over."""
@@ -148,12 +165,16 @@ class AssistantWorld:
 
 @contextlib.asynccontextmanager
 async def open_assistant_world(
-    redis_url: str, warm: Warm, **assistant: Any
+    redis_url: str, warm: Warm, **companions: Any
 ) -> AsyncIterator[AssistantWorld]:
     """A process that answers, on servers of the test's own; Alice is on a gateway."""
-    section = config.Assistant(**{**FAST, **assistant})
-    async with open_parts(redis_url, warm, assistant=section) as parts:
-        world = AssistantWorld(parts)
+    given = {_CONSTANTS[name]: companions.pop(name) for name in {*companions} & {*_CONSTANTS}}
+    values = {**FAST, **given}
+    section = config.Companions(**companions)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(constants(values))
+        parts = await stack.enter_async_context(open_parts(redis_url, warm, companions=section))
+        world = AssistantWorld(parts, values)
         listening = asyncio.create_task(world.gateway.listen(), name="gateway")
         try:
             await world.gateway._mailbox.renew()

@@ -19,10 +19,10 @@ from tests.support.stack import PATIENT, WORKERS, Stack, open_stack
 ASSISTANT = {
     **PATIENT,
     # An answer without an end is as long as a message may be: it lasts for half a minute.
-    "CHAT_ASSISTANT_SCRIPTED_DELTA_MS": "50",
-    "CHAT_ASSISTANT_FLUSH_MS": "0",
-    "CHAT_ASSISTANT_TOKENS_PER_DAY": "3000",
-    "CHAT_ASSISTANT_TURNS_IN_FLIGHT_MAX": "1",
+    "chatserver.features.companions.providers.registry.SCRIPTED_DELTA_MS": "50",
+    "chatserver.features.companions.worker.responder.FLUSH_MS": "0",
+    "CHAT_COMPANIONS_TOKENS_PER_DAY": "3000",
+    "CHAT_COMPANIONS_RESPONSES_PER_USER_MAX": "1",
 }
 NewSession = Callable[[str], "asyncio.Future[str]"]
 

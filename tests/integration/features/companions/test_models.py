@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from chatserver.config import Assistant
+from chatserver.config import Companions
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.text import BodyBounds
 from chatserver.errors import ConfigError, Overloaded, Unavailable
@@ -68,19 +68,17 @@ async def openai_server() -> AsyncIterator[ModelServer]:
 @contextlib.asynccontextmanager
 async def bedrock_at(server: ModelServer) -> AsyncIterator[Provider]:
     """The provider, pointed at a server."""
-    settings = Assistant(
-        bedrock_endpoint=server.url,
-        bedrock_access_key="key",
-        bedrock_secret_key=SecretStr("secret"),
-    )
-    async with open_bedrock(settings) as provider:
-        yield provider
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        async with open_bedrock(Companions(bedrock_endpoint=server.url)) as provider:
+            yield provider
 
 
 @contextlib.asynccontextmanager
 async def openai_at(server: ModelServer) -> AsyncIterator[Provider]:
     """The provider, pointed at a server."""
-    provider = OpenAiApi(Assistant(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
+    provider = OpenAiApi(Companions(openai_url=f"{server.url}/v1", openai_key=SecretStr("k")))
     try:
         yield provider
     finally:

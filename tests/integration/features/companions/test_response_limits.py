@@ -98,7 +98,7 @@ async def test_assistant_reservation_is_settled_once(world: AssistantWorld) -> N
 
 async def test_assistant_reservation_of_the_dead_is_counted(redis_url: str, tables: Tables) -> None:
     """What nobody settled was perhaps used."""
-    async with open_assistant_world(redis_url, tables.settings, answer_s=0.05) as world:
+    async with open_assistant_world(redis_url, tables.settings, response_timeout_s=0.05) as world:
         chat = ChatId("C")
         await world.budgets.reserve(world.alice, chat, "one", 100)
         await asyncio.sleep(0.2)

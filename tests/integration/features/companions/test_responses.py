@@ -181,7 +181,9 @@ async def test_assistant_fault_has_a_result_and_the_session_goes_on(
 ) -> None:
     """The user sees a message in every case, and can ask again."""
     found = {}
-    async with open_assistant_world(redis_url, tables.settings, turns_in_flight_max=100) as world:
+    async with open_assistant_world(
+        redis_url, tables.settings, responses_per_user_max=100
+    ) as world:
         chats = {model: await world.session(model, answer_tokens_max=4) for model in FAULTS}
         async with world.answering():
             for chat in chats.values():
@@ -386,7 +388,7 @@ async def test_assistant_answers_beyond_what_one_worker_makes_wait(
     redis_url: str, tables: Tables
 ) -> None:
     """Until one has ended; nothing of them is lost."""
-    async with open_assistant_world(redis_url, tables.settings, turns_max=1) as world:
+    async with open_assistant_world(redis_url, tables.settings, responses_max=1) as world:
         busy, waiting = await world.session("stalls:1"), await world.session("echo")
         async with world.answering():
             await world.say(busy, "hello")

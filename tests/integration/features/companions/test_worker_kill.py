@@ -25,7 +25,7 @@ pytest_plugins = ["tests.integration.warm.fixtures"]
 async def die_at(world: AssistantWorld, place: str, worker: str = "assistant") -> None:
     """Run a worker process until it is killed at a place."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", worker,
+        sys.executable, "-m", "tests.support.cli", "worker", worker,
         env={**os.environ, **world.variables(CHAT_FAILPOINT=place)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

@@ -21,22 +21,22 @@ from tests.support.stack import PATIENT, Stack, open_stack
 
 TIMEOUT_S = 30
 QUICK = {
-    "CHAT_PRIVACY_SETTLE_S": "0.3",
-    "CHAT_PRIVACY_LEASE_S": "1",
-    "CHAT_PRIVACY_POLL_S": "0.1",
-    "CHAT_REPAIR_AFTER_MS": "100",
-    "CHAT_REPAIR_INTERVAL_MS": "100",
-    "CHAT_PERSIST_IDLE_MS": "50",
+    "chatserver.features.privacy.worker.erasure.SETTLE_S": "0.3",
+    "chatserver.features.privacy.worker.jobs.LEASE_S": "1",
+    "chatserver.features.privacy.worker.jobs.POLL_S": "0.1",
+    "workers.repair.REPAIR_AFTER_MS": "100",
+    "workers.repair.INTERVAL_MS": "100",
+    "workers.persist.worker.IDLE_MS": "50",
     "CHAT_AUTH_ARGON2_MEMORY_KIB": "8",
-    "CHAT_AUTH_ARGON2_PASSES": "1",
+    "chatserver.auth.passwords.ARGON2_PASSES": "1",
     "CHAT_AUTH_COOKIE_SECURE": "false",
     # Nobody answers there: what was to be told stays in Redis, as dead letters in the end.
     "CHAT_WEBHOOKS_SECRET": "s" * 32,
     "CHAT_WEBHOOKS_EVENTS_URL": "http://127.0.0.1:9/events",
     "CHAT_WEBHOOKS_BEFORE_SEND_URL": "http://127.0.0.1:9/ask",
-    "CHAT_WEBHOOKS_ATTEMPTS_MAX": "2",
-    "CHAT_WEBHOOKS_BACKOFF_S": "0.1",
-    "CHAT_WEBHOOKS_BACKOFF_S_MAX": "0.2",
+    "chatserver.features.webhooks.worker.ATTEMPTS_MAX": "2",
+    "chatserver.features.webhooks.worker.BACKOFF_S": "0.1",
+    "chatserver.features.webhooks.worker.BACKOFF_S_MAX": "0.2",
     "CHAT_WEBHOOKS_TIMEOUT_S": "0.3",
     "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.0/8"]',
 }

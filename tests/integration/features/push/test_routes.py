@@ -22,6 +22,7 @@ from tests.integration.features.push.support import LOOPBACK, PushWorld
 from tests.integration.workers.support import settings_of
 from tests.support.servers.push_service import PushService
 
+pytestmark = pytest.mark.constants({"chatserver.features.push.model.SUBSCRIPTIONS_MAX": 2})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 SUBSCRIPTIONS = "/v1/me/push-subscriptions"
@@ -65,7 +66,7 @@ async def api(redis_url: str, push_warm: Warm, push_service: PushService) -> Asy
         redis_url,
         push_warm,
         auth=config.Auth(secret=SecretStr("0123456789abcdef" * 2)),
-        notify=config.Notify(vapid_public=push_service.vapid_public, subscriptions_max=2),
+        notify=config.Notify(vapid_public=push_service.vapid_public),
         outbound=config.Outbound(allow_private=LOOPBACK),
     )
     clock = SystemClock()

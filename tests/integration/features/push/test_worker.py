@@ -21,6 +21,7 @@ from tests.integration.workers.support import persister_of, running
 from tests.support.servers.processes import eventually
 from tests.support.servers.push_service import PushService, Reply, open_push_service
 
+pytestmark = pytest.mark.constants({"chatserver.features.push.worker.notify.POLL_MS": 20})
 pytest_plugins = ["tests.integration.features.push.fixtures"]
 
 

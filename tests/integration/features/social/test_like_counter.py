@@ -117,8 +117,11 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_counts_once
 
     def run(place: str) -> int:
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
-        more = {"CHAT_COUNTERS_LEASE_S": "1", "CHAT_COUNTERS_FLUSH_S": "0.2"}
-        command = [sys.executable, "-m", "chatserver.cli.main", "worker", "counters"]
+        more = {
+            "chatserver.features.social.worker.like_counter.LEASE_S": "1",
+            "chatserver.features.social.worker.like_counter.FLUSH_S": "0.2",
+        }
+        command = [sys.executable, "-m", "tests.support.cli", "worker", "counters"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
     for number, place in enumerate(PLACES):
@@ -157,9 +160,10 @@ async def test_like_that_cannot_be_counted_is_not_kept(
     assert await rows.likes.find_liked("bob", [post.id]) == set()
 
 
+@pytest.mark.constants({"chatserver.features.social.worker.like_counter.BATCH_MAX": 2})
 async def test_likes_of_a_post_that_is_gone_are_passed_over(redis_url: str, tables: Tables) -> None:
     """What is left of them in the queue does not make the count anew."""
-    async with open_parts(redis_url, tables.settings, counters={"batch_max": 2}) as parts:
+    async with open_parts(redis_url, tables.settings) as parts:
         rows = social_rows_of(tables)
         kept, gone = await rows.post("alice"), await rows.post("alice")
         queue = LikeQueue(parts.hot, 100)

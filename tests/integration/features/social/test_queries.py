@@ -9,6 +9,7 @@ from chatserver.errors import Conflict, Forbidden, NotFound, Unavailable
 from chatserver.features.accounts.warm import AccountRows
 from chatserver.features.social.model import PostId, PostRef
 from chatserver.warm.chats.moderation import Moderation
+from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from tests.integration.features.social.support import SocialRows, line_of, social_rows_of
 from tests.integration.warm.support import Tables
 
@@ -142,7 +143,7 @@ async def test_follow_that_collides_is_tried_again_within_bounds(
     tables.faults.add("TransactWriteItems", *[lambda _: conflict] * 99)
     with pytest.raises(Unavailable, match="TransactionConflict"):
         await social_rows.graph.follow("dave", "alice", NOW_MS)
-    assert len(tables.faults.requests) == warm_settings.attempts_max
+    assert len(tables.faults.requests) == ATTEMPTS_MAX
 
 
 async def test_posts_are_listed_newest_first_and_counted(

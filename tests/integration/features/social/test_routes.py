@@ -20,7 +20,9 @@ NewName = Callable[[str], str]
 @pytest.fixture(scope="module")
 def social_worker(stack: Stack) -> Iterator[Server]:
     """Counts likes and brings posts to timelines, quickly."""
-    worker = stack.start_worker("counters", "timeline", CHAT_COUNTERS_FLUSH_S="0.2")
+    worker = stack.start_worker(
+        "counters", "timeline", **{"chatserver.features.social.worker.like_counter.FLUSH_S": "0.2"}
+    )
     yield worker
     worker.kill()
 

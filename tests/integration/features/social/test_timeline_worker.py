@@ -100,8 +100,11 @@ async def test_worker_process_that_is_killed_is_followed_by_one_that_goes_on_the
 
     def run(place: str) -> int:
         env = {**os.environ, **variables_of(parts), "CHAT_FAILPOINT": f"{place}:kill"}
-        more = {"CHAT_TIMELINE_LEASE_S": "1", "CHAT_TIMELINE_PAGE": "4"}
-        command = [sys.executable, "-m", "chatserver.cli.main", "worker", "timeline"]
+        more = {
+            "chatserver.features.social.worker.timeline_fanout.LEASE_S": "1",
+            "chatserver.features.social.worker.timeline_fanout.PAGE": "4",
+        }
+        command = [sys.executable, "-m", "tests.support.cli", "worker", "timeline"]
         return subprocess.run(command, env={**env, **more}, timeout=120, check=False).returncode
 
     assert await asyncio.to_thread(run, PLACES[1]) == -9
@@ -247,9 +250,10 @@ async def test_timeline_of_many_rows_without_posts_is_read_in_bounded_steps(
     assert len([user for user, _ in await lines_in(rows) if user == BOB]) == 1
 
 
+@pytest.mark.constants({"chatserver.features.social.service.timelines.MERGED_MAX": 1})
 async def test_reader_merges_no_more_authors_than_he_may(redis_url: str, tables: Tables) -> None:
     """The first by id of those whom he follows; the others are seen where they are."""
-    bounds = {"fanout_followers_max": 0, "merged_max": 1}
+    bounds = {"fanout_followers_max": 0}
     async with open_parts(redis_url, tables.settings, timeline=bounds) as parts:
         social = social_of(parts.hot, tables.client, parts)
         await make_users(parts, ALICE, BOB, CAROL)

@@ -72,13 +72,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Stack
         "CHAT_OUTBOUND_ALLOW_PRIVATE": '["127.0.0.1"]',
         "CHAT_WEBHOOKS_SECRET": SECRET,
         "CHAT_WEBHOOKS_BEFORE_SEND_TIMEOUT_S": "10",
-        "CHAT_WEBHOOKS_BREAKER_FAILURES": "3",
-        "CHAT_WEBHOOKS_BREAKER_S": "600",
+        "chatserver.features.webhooks.before_send.BREAKER_FAILURES": "3",
+        "chatserver.features.webhooks.before_send.BREAKER_S": "600",
         "CHAT_WEBHOOKS_EVENTS_URL": f"http://{HOST}:{port}/events",
         "CHAT_WEBHOOKS_TIMEOUT_S": "20",
-        "CHAT_WEBHOOKS_ATTEMPTS_MAX": "3",
-        "CHAT_WEBHOOKS_BACKOFF_S": "0.05",
-        "CHAT_WEBHOOKS_BACKOFF_S_MAX": "1",
+        "chatserver.features.webhooks.worker.ATTEMPTS_MAX": "3",
+        "chatserver.features.webhooks.worker.BACKOFF_S": "0.05",
+        "chatserver.features.webhooks.worker.BACKOFF_S_MAX": "1",
     }
     folder = tmp_path_factory.mktemp("webhooks")
     asks = {"CHAT_WEBHOOKS_BEFORE_SEND_URL": f"http://{HOST}:{port}/before"}
@@ -387,7 +387,7 @@ async def test_events_wait_while_the_host_is_down(stack: Stack, port: int, plain
 def run_cli(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
     """Run `chatserver webhooks`."""
     return subprocess.run(
-        [sys.executable, "-m", "chatserver.cli.main", "webhooks", *args],
+        [sys.executable, "-m", "tests.support.cli", "webhooks", *args],
         capture_output=True,
         text=True,
         check=False,

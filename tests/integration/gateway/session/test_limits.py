@@ -23,16 +23,11 @@ BURST, RATE = 20, 8.0
 BLOCK = 2  # a quarter of a second's worth
 REPLACED, OVERLOADED = 3004, 3002
 STRICT = {
-    "CHAT_LIMITS_SENDS_BURST": str(BURST),
-    "CHAT_LIMITS_SENDS_PER_S": str(RATE),
-    "CHAT_LIMITS_REQUESTS_BURST": "64",
-    "CHAT_LIMITS_REQUESTS_PER_S": "4",
-    "CHAT_LIMITS_MEMORY_BURST_BYTES": "300000",
-    "CHAT_LIMITS_MEMORY_BYTES_PER_S": "1",
-    "CHAT_LIMITS_CONNECTIONS_BURST": "5",
-    "CHAT_LIMITS_CONNECTIONS_PER_S": "0.5",
-    "CHAT_LIMITS_FAILURES_BURST": "3",
-    "CHAT_LIMITS_FAILURES_PER_S": "0.2",
+    "CHAT_LIMITS_SENDS": f"{RATE}/s burst {BURST}",
+    "CHAT_LIMITS_REQUESTS": "4/s burst 64",
+    "CHAT_LIMITS_MEMORY": "1/s burst 300000",
+    "CHAT_LIMITS_CONNECTIONS": "0.5/s burst 5",
+    "CHAT_LIMITS_FAILURES": "0.2/s burst 3",
     "CHAT_GATEWAY_TRUSTED_PROXIES": '["127.0.0.1"]',
     "CHAT_GATEWAY_SESSIONS_PER_USER_MAX": "3",
 }
@@ -165,7 +160,7 @@ async def test_bytes_beyond_what_a_user_may_leave_in_redis_are_refused(
     assert len(acks) == 15, "each costs 19 KB of 300"
     assert {(error["code"], error["temporary"]) for error in errors} == {("rate_limited", True)}
     # The others wait for the first refused one, so that order holds.
-    assert "limits.memory_bytes_per_s" in errors[0]["message"]
+    assert "limits.memory" in errors[0]["message"]
     assert errors[0]["retry_after_ms"] > 1000
     await sender.ws.abort()
 
@@ -250,7 +245,9 @@ async def test_bodies_and_pages_are_as_short_as_the_settings_say(
 ) -> None:
     """A device is told the bounds when it is welcomed, and they are what it meets."""
     terse = stack.start_gateway(
-        CHAT_CHATS_BODY_CHARS_MAX="10", CHAT_CHATS_BODY_BYTES_MAX="20", CHAT_CHATS_PAGE_MAX="2"
+        CHAT_CHATS_BODY_CHARS_MAX="10",
+        CHAT_CHATS_BODY_BYTES_MAX="20",
+        **{"chatserver.domain.page_limits.ITEMS_MAX": "2"},
     )
     alice, bob = (stack.chat_of(new_name(stem), port=terse.port) for stem in ("alice", "bob"))
     async with alice, bob:

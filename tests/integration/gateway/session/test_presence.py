@@ -20,7 +20,7 @@ TTL_S = 3
 LATE_S = 45.0  # a slow machine is late, not wrong
 FAST = {
     "CHAT_PRESENCE_OFFLINE_GRACE_S": str(GRACE_S),
-    "CHAT_PRESENCE_WATCHED_MAX": "5",
+    "chatserver.service.presence.subscriptions.SUBSCRIBED_USERS_MAX": "5",
     # A gateway that is held up for longer is dead for the others, and they say so.
     "CHAT_GATEWAY_ONLINE_TTL_S": "15",
 }

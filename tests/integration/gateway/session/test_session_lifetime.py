@@ -102,7 +102,7 @@ async def test_peer_that_does_not_read_is_closed_and_others_do_not_notice(
     metrics_port = free_port()
     gateway = stack.start_gateway(
         CHAT_GATEWAY_SEND_QUEUE_BYTES_MAX="65536",
-        CHAT_GATEWAY_SLOW_TIMEOUT_S="1",
+        **{"chatserver.gateway.transport.connection.SLOW_TIMEOUT_S": "1"},
         CHAT_TELEMETRY_METRICS_PORT=str(metrics_port),
     )
     alice = await stack.chat_of(new_name("alice"), port=gateway.port).start()
@@ -172,7 +172,10 @@ async def test_drain_says_bye_answers_what_was_taken_and_ends_in_time(
 
 async def test_drain_refuses_newcomers_and_says_so(stack: Stack, new_name: NewName) -> None:
     """While draining, /readyz says 503 and new connections are sent elsewhere."""
-    server = stack.start_gateway(CHAT_GATEWAY_DRAIN_S="120", CHAT_GATEWAY_STORED_TIMEOUT_S="60")
+    server = stack.start_gateway(
+        CHAT_GATEWAY_DRAIN_S="120",
+        **{"chatserver.service.messaging.stored_acks.STORED_TIMEOUT_S": "60"},
+    )
     alice = await stack.chat_of(new_name("alice"), port=server.port).start()
     bob = await stack.chat_of(new_name("bob"), port=server.port).start()
     chat = (await alice.ask("open_direct", user=bob.user))["chat"]["chat"]

@@ -13,7 +13,7 @@ from tests.support.servers.processes import eventually
 pytest_plugins = ["tests.integration.hot.fixtures"]
 
 FAILURES = 3
-RULES = config.Limits(failures_burst=FAILURES, failures_per_s=0.01)
+RULES = config.Limits(failures=config.RateLimit(0.01, FAILURES))
 GUESSER, OTHER = "203.0.113.7", "203.0.113.8"
 
 

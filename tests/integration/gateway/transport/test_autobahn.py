@@ -13,6 +13,7 @@ from chatserver import config
 from chatserver.loadtest.bench.echo_server import open_echo
 from chatserver.protocol.frames import PACKED_SUBPROTOCOL, SUBPROTOCOL
 from tests.support.autobahn_cases import CASES, GROUP_SIZES, MESSAGE_BYTES_MAX, NORMAL, Case
+from tests.support.constants import constants
 from tests.support.wire import CLOSE, RawSocket, close_payload, describe
 
 # Case → why it may fail; the suite's own verdict on the gateway allows one.
@@ -25,9 +26,10 @@ FAILURES_MAX = 1
 @pytest.fixture
 async def echo_port() -> AsyncIterator[int]:
     """An echo with room for the largest cases."""
-    settings = config.Gateway(frame_bytes_max=MESSAGE_BYTES_MAX, fragments_max=10_000)
-    async with open_echo(settings) as port:
-        yield port
+    settings = config.Gateway(frame_bytes_max=MESSAGE_BYTES_MAX)
+    with constants({"chatserver.gateway.transport.connection.FRAGMENTS_MAX": 10_000}):
+        async with open_echo(settings) as port:
+            yield port
 
 
 async def run_case(port: int, case: Case) -> None:

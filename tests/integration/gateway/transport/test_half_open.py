@@ -26,8 +26,8 @@ WHOLE = (
 def gateway(stack: Stack) -> Server:
     """A gateway that takes few sockets without a hello, and waits long for one."""
     return stack.start_gateway(
-        CHAT_GATEWAY_UNAUTHENTICATED_MAX="64",
-        CHAT_GATEWAY_UNAUTHENTICATED_PER_ADDRESS_MAX="16",
+        **{"chatserver.gateway.process.server.UNAUTHENTICATED_MAX": "64"},
+        **{"chatserver.gateway.process.server.UNAUTHENTICATED_PER_ADDRESS_MAX": "16"},
         CHAT_GATEWAY_TRUSTED_PROXIES='["127.0.5.1"]',
     )
 

@@ -167,9 +167,10 @@ async def post_raw(hot: HotClient, count: int, start: int = 0) -> None:
     await hot.call("PING")
 
 
+@pytest.mark.constants({"chatserver.hot.bus.mailbox.MAIL_MAX": 1000})
 async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str) -> None:
     """However much has passed through the mailbox before: only what is trimmed is lost."""
-    async with open_hot(patient(redis_url, mail_max=1000)) as hot, reading(hot) as owner:
+    async with open_hot(patient(redis_url)) as hot, reading(hot) as owner:
         for start in range(0, 4_000, 400):
             await post_raw(hot, 400, start)
             await eventually(lambda: len(owner.seqs) == start + 400)  # noqa: B023  # at once
@@ -178,9 +179,10 @@ async def test_mail_in_bursts_is_no_loss_while_the_owner_keeps_up(redis_url: str
         assert owner.losses == 1
 
 
+@pytest.mark.constants({"chatserver.hot.bus.mailbox.MAIL_MAX": 500})
 async def test_mailbox_is_bounded_and_an_owner_that_fell_behind_is_told(redis_url: str) -> None:
     """What was dropped is not passed over in silence: the owner looks at every inbox."""
-    async with open_hot(patient(redis_url, mail_max=500)) as hot:
+    async with open_hot(patient(redis_url)) as hot:
         owner = Owner(hot)
         records = owner.mailbox.iter_records()
         assert await anext(records) is None  # it reads, and then is busy

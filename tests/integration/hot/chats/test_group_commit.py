@@ -151,9 +151,10 @@ async def test_group_commit_of_one_tick_is_one_call(redis_url: str) -> None:
         assert [message.seq for message in entry.messages] == list(range(1, 101))
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 16})
 async def test_group_commit_of_more_than_a_batch_is_several_calls_in_order(redis_url: str) -> None:
     """No call is larger than it may be."""
-    async with open_sender(redis_url, batch_max=16) as sender:
+    async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
 
         for number in range(100):
@@ -284,9 +285,10 @@ async def test_group_commit_members_elsewhere_are_left_to_a_fan_out(redis_url: s
 # bounds
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.QUEUE_MAX": 10})
 async def test_group_commit_with_a_full_queue_takes_nothing_more(redis_url: str) -> None:
     """The bound is on what waits; what was taken is answered, and then there is room."""
-    async with open_sender(redis_url, queue_max=10) as sender:
+    async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         for number in range(10):
             sender.send(f"r{number}", team)
@@ -337,11 +339,12 @@ async def test_group_commit_of_full_redis_is_overloaded_and_nothing_is_committed
 # Redis forgets, and links break
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 8})
 async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
     redis_url: str,
 ) -> None:
     """A Redis that forgot the script gets it again; the order stays, nobody hears of it (F20)."""
-    async with open_sender(redis_url, batch_max=8) as sender:
+    async with open_sender(redis_url) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         chance = random.Random(5)
 
@@ -358,6 +361,7 @@ async def test_group_commit_scripts_flushed_while_sending_lose_and_swap_nothing(
         assert seqs == list(range(1, 1_001))
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 4})
 async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
     redis_server: Server, redis_url: str
 ) -> None:
@@ -367,7 +371,7 @@ async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
     """
     async with TcpProxy(redis_server.port) as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
-        async with open_sender(url, batch_max=4) as sender:
+        async with open_sender(url) as sender:
             team = await open_chat(sender.hot, CHAT, ALICE, BOB)
             waiting = [f"r{number}" for number in range(200)]
             tries = 0
@@ -392,12 +396,13 @@ async def test_group_commit_over_breaking_links_is_exact_after_sending_again(
             assert [entry.seq for entry in log] == list(range(1, 201))
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 8})
 async def test_group_commit_without_redis_answers_everything_that_was_taken(
     start_redis: StartRedis,
 ) -> None:
     """Nobody waits for ever: what was queued when Redis died is told, in order (P9)."""
     server = start_redis("no")
-    async with open_sender(redis_url_of(server), batch_max=8) as sender:
+    async with open_sender(redis_url_of(server)) as sender:
         team = await open_chat(sender.hot, CHAT, ALICE, BOB)
         server.send_signal(signal.SIGSTOP)
         for number in range(100):
@@ -462,11 +467,12 @@ class Opener(Sender):
             self.opening = asyncio.create_task(open_chat(self.hot, draft.chat, ALICE, BOB))
 
 
+@pytest.mark.constants({"chatserver.hot.chats.group_commit.BATCH_MAX": 1})
 async def test_group_commit_chat_opened_between_two_batches_keeps_the_order_of_its_drafts(
     redis_url: str,
 ) -> None:
     """What waits behind a draft that goes back goes back with it (invariant I7)."""
-    async with open_hot(patient(redis_url, batch_max=1)) as hot:
+    async with open_hot(patient(redis_url)) as hot:
         sender = Opener(hot, PartitionedCommit(hot, GATEWAY))
         team = await open_chat(hot, CHAT, ALICE, BOB)
         closed = dataclasses.replace(

@@ -20,9 +20,10 @@ pytest_plugins = ["tests.integration.hot.fixtures"]
 BURST, RATE = 40, 40.0
 BLOCK = round(RATE * BLOCK_S)
 RULES = config.Limits(
-    sends_burst=BURST, sends_per_s=RATE, failures_burst=3, failures_per_s=0.02, requests_burst=64,
-    requests_per_s=0.5,
-)  # fmt: skip
+    sends=config.RateLimit(RATE, BURST),
+    failures=config.RateLimit(0.02, 3),
+    requests=config.RateLimit(0.5, 64),
+)
 
 
 async def take(allowance: Allowance) -> bool:
@@ -146,7 +147,7 @@ async def test_subjects_and_kinds_do_not_share(one: Limits) -> None:
 
 async def test_bucket_expires_when_it_would_be_full(hot: HotClient, scripts: Scripts) -> None:
     """Redis remembers nobody who has been quiet."""
-    slow = Limits(hot, config.Limits(sends_burst=5, sends_per_s=0.05))
+    slow = Limits(hot, config.Limits(sends=config.RateLimit(0.05, 5)))
     assert await take_all(slow.find("sends", "alice")) == 5
 
     # In a hundred seconds it is full, and a second later it is gone.

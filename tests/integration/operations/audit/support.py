@@ -14,6 +14,7 @@ from chatserver.protocol.frames import Message
 from chatserver.warm.archive import manifests
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES
 from tests.integration.workers.archive.support import World
+from tests.support.constants import constants
 
 NOW_TS = 4_000_000_000_000_000  # of what is not old
 IN_2020 = 1_600_000_000.0
@@ -23,12 +24,16 @@ async def on_progress() -> None:
     """Hear of progress."""
 
 
-def audit_of(world: World, *, orphan_age_s: int = 0, **settings: Any) -> Audit:
+def audit_of(world: World, *, orphan_age_s: int = 0, confirm_s: float = 0.0) -> Audit:
     """An audit that looks again after `confirm_s` (at once), at objects of any age."""
-    values = {"confirm_s": 0.0, "orphan_age_s": orphan_age_s, **settings}
-    audit = world.parts.settings.audit.model_copy(update=values)
-    own = world.parts.settings.model_copy(update={"audit": audit})
-    return make_audit(own, world.parts.hot, world.client, world.store, world.parts.clock, None)
+    parts = world.parts
+    with constants(
+        {
+            "chatserver.operations.audit.worker.CONFIRM_S": confirm_s,
+            "chatserver.operations.audit.worker.ORPHAN_AGE_S": orphan_age_s,
+        }
+    ):
+        return make_audit(parts.settings, parts.hot, world.client, world.store, parts.clock, None)
 
 
 async def audited(world: World, **settings: Any) -> Tally:

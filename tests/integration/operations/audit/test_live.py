@@ -182,8 +182,8 @@ def environment_of(aging: World) -> dict[str, str]:
         "CHAT_COLD_ACCESS_KEY": str(cold.access_key),
         "CHAT_COLD_SECRET_KEY": cold.secret_key.get_secret_value(),
         "CHAT_COLD_CALL_TIMEOUT_S": "30",
-        "CHAT_AUDIT_CONFIRM_S": "0",
-        "CHAT_AUDIT_ORPHAN_AGE_S": "0",
+        "chatserver.operations.audit.worker.CONFIRM_S": "0",
+        "chatserver.operations.audit.worker.ORPHAN_AGE_S": "0",
     }
 
 
@@ -200,7 +200,7 @@ async def test_process_goes_round_by_itself_and_serves_its_metrics(aging: World)
     port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAT_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "audit", "--continuous",
+        sys.executable, "-m", "tests.support.cli", "audit", "--continuous",
         env=kept | environment_of(aging) | {"CHAT_TELEMETRY_METRICS_PORT": str(port)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

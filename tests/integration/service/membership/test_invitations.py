@@ -31,6 +31,7 @@ from tests.integration.workers.support import (
     persister_of,
     running,
 )
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 from workers.container import WorkerContainer
 
@@ -66,10 +67,11 @@ async def chats_of(parts: WorkerContainer, user: UserId) -> list[str]:
 @pytest.fixture
 async def parts(redis_url: str, tables: Tables) -> AsyncIterator[WorkerContainer]:
     """The parts of a worker with the defaults, but for few chats and invitations of a user."""
-    chats = config.Chats(per_user_max=4, invitations_max=7)
-    async with open_parts(redis_url, tables.settings, chats=chats) as made:
-        await make_users(made, ALICE, BOB, CAROL)
-        yield made
+    chats = config.Chats(per_user_max=4)
+    with constants({"chatserver.service.membership.invitations.PENDING_MAX": 7}):
+        async with open_parts(redis_url, tables.settings, chats=chats) as made:
+            await make_users(made, ALICE, BOB, CAROL)
+            yield made
 
 
 async def test_stranger_who_is_put_into_groups_stays_in_none_until_they_accept(

@@ -10,6 +10,7 @@ import pytest
 from chatserver.errors import BadRequest, Conflict, NotFound, Unavailable
 from chatserver.warm.chats.directory import Directory, Mark, Membership
 from chatserver.warm.chats.records import Chat, Member, User
+from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from chatserver.warm.dynamo.paging import Page
 from tests.integration.warm.support import Tables, refuse, reply
 
@@ -400,7 +401,7 @@ async def test_marks_during_a_fault_are_unavailable_and_may_be_repeated(
     """The flush fails as a whole call; doing it again puts all in place."""
     wanted = [("d-1", "alice", 20, 20), ("d-1", "bob", 20, 20)]
     throttled: Any = refuse("ThrottlingException")
-    tables.faults.add("UpdateItem", *[throttled] * (2 * tables.settings.attempts_max))
+    tables.faults.add("UpdateItem", *[throttled] * (2 * ATTEMPTS_MAX))
 
     with pytest.raises(Unavailable, match="ThrottlingException"):
         await chat.put_marks(wanted)

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientPayloadError
 
 from chatserver.errors import ConfigError, Conflict, CorruptData, Unavailable
-from chatserver.warm.dynamo.client import RETRY_WAIT_S, TableMissing, open_dynamodb
+from chatserver.warm.dynamo.client import ATTEMPTS_MAX, RETRY_WAIT_S, TableMissing, open_dynamodb
 from chatserver.warm.messages.store import MessageRepository
 from tests.integration.warm.support import (
     NOT_DYNAMODB,
@@ -126,7 +126,7 @@ async def test_call_that_keeps_failing_is_tried_as_often_as_the_settings_say(
     with pytest.raises(Unavailable, match="InternalServerError"):
         await bare.client.call("list_tables", LIST)
 
-    assert len(bare.faults.requests) == bare.settings.attempts_max
+    assert len(bare.faults.requests) == ATTEMPTS_MAX
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,10 @@ async def test_call_that_is_refused_is_not_tried_again(
     assert len(bare.faults.requests) == 1
 
 
+@pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 50})
 async def test_call_waits_between_tries_within_its_deadline(dynamodb: str) -> None:
     """With real backoff, a lasting fault ends with the deadline and says what it was."""
-    settings = settings_for(dynamodb, attempts_max=50, call_timeout_s=0.4)
+    settings = settings_for(dynamodb, call_timeout_s=0.4)
     loop, message = asyncio.get_running_loop(), ""
     async with open_dynamodb(settings) as client:
         faults = Faults(client)

@@ -5,6 +5,7 @@ Import as a plugin: ``pytest_plugins = ["tests.integration.warm.messages.long_bo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from tests.integration.features.attachments.support import cold_settings
 from tests.integration.warm.messages.long_bodies_support import INLINE_MAX, Shelf
 from tests.integration.warm.support import settings_for
 from tests.integration.workers.archive.support import World, die, open_world
+from tests.support.constants import constants
 from tests.support.servers.processes import free_port, redis_url_of
 
 
@@ -30,8 +32,12 @@ async def shelf_world(
     redis = Server(redis_launch(tmp_path_factory.mktemp("bodies"), free_port(), appendonly="no"))
     redis.start()
     try:
-        warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX, body_put_timeout_s=20)
-        async with open_world(redis_url_of(redis), warm, cold_settings(s3)) as made:
+        warm = settings_for(dynamodb, body_inline_bytes_max=INLINE_MAX)
+        async with contextlib.AsyncExitStack() as stack:
+            with constants({"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 20}):
+                made = await stack.enter_async_context(
+                    open_world(redis_url_of(redis), warm, cold_settings(s3))
+                )
             yield made
     finally:
         redis.stop()

@@ -253,6 +253,7 @@ async def test_body_stays_in_its_item_while_the_bucket_is_away(shelf: Shelf) -> 
     assert encoded(await shelf.parts.messages.list_after(shelf.chat, 0, 10)) == encoded(sent)
 
 
+@pytest.mark.constants({"chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": 0.05})
 async def test_bucket_that_hangs_holds_a_write_up_for_a_moment_only(
     shelf: Shelf,
 ) -> None:
@@ -263,7 +264,7 @@ async def test_bucket_that_hangs_holds_a_write_up_for_a_moment_only(
             await asyncio.Event().wait()
 
     sent = shelf.recent(1, LONG)
-    hasty = shelf.repository(Hanging(shelf.store), body_put_timeout_s=0.05)
+    hasty = shelf.repository(Hanging(shelf.store))
     await hasty.put_batch([PersistItem(sent, None)], 20)
 
     (item,) = await shelf.items()

@@ -87,11 +87,11 @@ async def test_sweep_leaves_what_somebody_has_still_to_point_to(shelf: Shelf) ->
     gateway = Gateway(shelf.parts.hot)
     await gateway.send(team, LONG, sender=sender)
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
+        sys.executable, "-m", "tests.support.cli", "worker", "persist",
         env={
             **os.environ, **variables_of(shelf.parts), **variables_of_cold(shelf),
             "CHAT_WARM_BODY_INLINE_BYTES_MAX": str(INLINE_MAX),
-            "CHAT_WARM_BODY_PUT_TIMEOUT_S": "20",
+            "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
             "CHAT_FAILPOINT": "bodies.after_objects:kill",
         },
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,

@@ -21,7 +21,8 @@ SETTINGS = {
     "CHAT_CHATS_BODY_CHARS_MAX": str(LONGEST),
     "CHAT_CHATS_BODY_BYTES_MAX": str(LONGEST),
     "CHAT_GATEWAY_FRAME_BYTES_MAX": str(3 * LONGEST + 8192),
-    "CHAT_WARM_BODY_PUT_TIMEOUT_S": "20",  # a slow machine is no bucket that is away
+    # A slow machine is no bucket that is away.
+    "chatserver.warm.messages.long_bodies.BODY_PUT_TIMEOUT_S": "20",
     "CHAT_REDIS_LOG_MAX": "10",
     "CHAT_REDIS_INBOX_MAX": "10",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatserver.errors import CorruptData, Unavailable
+from chatserver.warm.dynamo.client import ATTEMPTS_MAX
 from chatserver.warm.messages.message_queries import MessageIndexes
 from chatserver.warm.messages.store import MessageRepository
 from tests.integration.warm.support import START_TS, FixedClock, Tables, batch, message, seqs
@@ -122,7 +123,7 @@ async def test_batch_never_written_whole_is_unavailable_after_its_tries(
         await repository.put_batch(batch(*map(message, range(1, 4))), timeout_s=20)
 
     tries = tables.faults.bodies("BatchWriteItem")
-    assert len(tries) == tables.settings.attempts_max
+    assert len(tries) == ATTEMPTS_MAX
 
 
 async def test_batch_not_written_in_time_is_unavailable(

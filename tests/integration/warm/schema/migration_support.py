@@ -21,6 +21,7 @@ from chatserver.warm.messages.message_changes import MessageChanges
 from chatserver.warm.messages.store import MessageRepository, PersistItem
 from chatserver.warm.messages.write_shards import ShardList
 from chatserver.warm.schema.migrations.running import Migrations, Options
+from chatserver.warm.schema.migrations.state import MIGRATE_LEASE_S
 from chatserver.warm.schema.provisioning import apply_tables
 from chatserver.warm.schema.tables import FILES_INDEX, MESSAGES
 from tests.integration.warm.support import START_TS, STEP_US, Tables, message
@@ -152,7 +153,7 @@ async def up_with_deaths(
         try:
             await migrations.up(f"run-{deaths}")
         except* Died:
-            clock.ahead_s += tables.settings.migrate_lease_s + 1  # nobody gave the lock back
+            clock.ahead_s += MIGRATE_LEASE_S + 1  # nobody gave the lock back
         else:
             return deaths
     raise AssertionError("it never came to its end")

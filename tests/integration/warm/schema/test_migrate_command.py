@@ -51,7 +51,7 @@ __all__ = ["old_tables"]
 
 Process = asyncio.subprocess.Process
 Start = Callable[..., Any]
-CLI = (sys.executable, "-m", "chatserver.cli.main")
+CLI = (sys.executable, "-m", "tests.support.cli")
 
 
 @pytest.fixture
@@ -73,7 +73,10 @@ async def start(parts: WorkerContainer) -> AsyncIterator[Start]:
             *arguments,
             env=kept
             | variables_of(parts)
-            | {"CHAT_REDIS_PARTITIONS": "2", "CHAT_WARM_MIGRATE_LEASE_S": "1"}
+            | {
+                "CHAT_REDIS_PARTITIONS": "2",
+                "chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": "1",
+            }
             | env,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -36,6 +36,7 @@ from tests.integration.warm.schema.migration_support import (
     writing,
 )
 from tests.integration.warm.support import Tables, batch, message, refuse, reply
+from tests.support.constants import constants
 
 pytest_plugins = ["tests.integration.warm.fixtures"]
 __all__ = ["old_tables"]
@@ -247,13 +248,14 @@ async def test_contract_waits_for_a_run_of_its_own_and_for_older_processes(
     assert await SchemaRows(old_tables.client, settings).list_processes(clock.time()) == []
 
 
+@pytest.mark.constants({"chatserver.warm.schema.active_version.SCHEMA_CHECK_S": 0.05})
 async def test_process_of_an_older_schema_that_runs_on_ends_when_it_is_refused(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks again from time to time, and stops in order."""
     killed = asyncio.Event()
     monkeypatch.setattr("chatserver.warm.schema.active_version.os.kill", lambda *_: killed.set())
-    settings = acting(tables.settings, 5).model_copy(update={"schema_check_s": 0.05})
+    settings = acting(tables.settings, 5)
     rows = SchemaRows(tables.client, tables.settings)
 
     async with watch_schema(tables.client, settings, "worker", JumpClock()):
@@ -270,15 +272,15 @@ async def test_process_starts_although_the_schema_cannot_be_read(tables: Tables)
         pass
 
 
+@pytest.mark.constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 0.2})
 async def test_second_run_waits_for_the_lock_and_refuses_if_the_first_goes_on(
     old_tables: Tables,
 ) -> None:
     """One at a time. One that lost its turn writes nothing any more."""
-    settings = old_tables.settings.model_copy(update={"migrate_lease_s": 0.2})
-    rows, clock = MigrationRows(old_tables.client, settings), JumpClock()
-    later = old_tables.settings.model_copy(update={"migrate_lease_s": 60.0})
-    assert await MigrationRows(old_tables.client, later).claim("first", clock.time()) == 1
-    tables = Tables(old_tables.client, settings, old_tables.faults)
+    tables = old_tables
+    rows, clock = MigrationRows(tables.client, tables.settings), JumpClock()
+    with constants({"chatserver.warm.schema.migrations.state.MIGRATE_LEASE_S": 60.0}):
+        assert await rows.claim("first", clock.time()) == 1
 
     with pytest.raises(Unavailable, match="another `chatserver migrate up` is running: first"):
         await up(tables)

@@ -375,8 +375,8 @@ async def worker(
             "CHAT_ARCHIVE_REMOVAL": "ttl",
             "CHAT_ARCHIVE_RETENTION_S": "1",
             "CHAT_ARCHIVE_WAIT_S": "0",
-            "CHAT_ARCHIVE_LEASE_S": "1",
-            "CHAT_ARCHIVE_STREAM_POLL_S": "0.05",
+            "workers.archive.LEASE_S": "1",
+            "workers.archive.stream_reader.STREAM_POLL_S": "0.05",
             "CHAT_ARCHIVE_SWEEP_INTERVAL_S": "0.2",
             "CHAT_PERSIST_WRITE_TIMEOUT_S": "0.1",
         }

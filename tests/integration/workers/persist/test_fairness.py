@@ -92,6 +92,9 @@ async def test_persist_knows_which_sends_wait_to_be_stored(
         assert [m.body for m in await stored_of(parts, chat.chat)] == ["hot", "stored"]
 
 
+@pytest.mark.constants(
+    {"workers.persist.worker.AHEAD_BYTES_MAX": 10000, "workers.persist.worker.BATCH_MAX": 1}
+)
 async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_through(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
@@ -103,7 +106,7 @@ async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_th
     fault_proxy.rules.append(rule)
 
     async with (
-        behind(fault_proxy, parts, ahead_bytes_max=10_000, batch_max=1) as others,
+        behind(fault_proxy, parts) as others,
         running(persister_of(others).run()),
     ):
         await eventually(lambda: is_reported(gateway, other), 60)
@@ -114,6 +117,7 @@ async def test_persist_of_a_chat_that_waits_beyond_its_memory_lets_the_others_th
     assert [m.body for m in await stored_of(parts, slow.chat)] == texts(600, "slow")
 
 
+@pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})
 async def test_persist_of_a_successor_goes_on_where_each_chat_was(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
@@ -127,7 +131,7 @@ async def test_persist_of_a_successor_goes_on_where_each_chat_was(
     async def is_busy_stored() -> bool:
         return await upto(parts, busy.chat) == 500
 
-    async with behind(fault_proxy, parts, batch_max=2) as others:
+    async with behind(fault_proxy, parts) as others:
         async with running(persister_of(others).run()):
             await eventually(is_busy_stored, 60)
         fault_proxy.rules.remove(rule)

@@ -64,7 +64,9 @@ pytest_plugins = ["tests.integration.warm.fixtures", "tests.integration.workers.
 THROTTLED = Refuse("ProvisionedThroughputExceededException")
 # A call gives up after a second of silence: no sooner, so that a machine that is slow is not taken
 # for a store that hangs. The lease is nobody else's, however long this process is held up.
-HASTY = {"call_timeout_s": 2.0, "attempts_max": 2}
+HASTY = {"call_timeout_s": 2.0}
+ATTEMPTS_MAX = 2
+pytestmark = pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": ATTEMPTS_MAX})
 SHORT = {"write_timeout_s": 2.5, "lease_s": 20.0}
 
 
@@ -134,14 +136,14 @@ async def worker_process(parts: WorkerContainer, endpoint: str) -> AsyncIterator
     variables = {
         "CHAT_WARM_ENDPOINT": endpoint,
         "CHAT_WARM_CALL_TIMEOUT_S": str(HASTY["call_timeout_s"]),
-        "CHAT_WARM_ATTEMPTS_MAX": str(HASTY["attempts_max"]),
+        "chatserver.warm.dynamo.client.ATTEMPTS_MAX": str(ATTEMPTS_MAX),
         "CHAT_PERSIST_WRITE_TIMEOUT_S": str(SHORT["write_timeout_s"]),
         "CHAT_PERSIST_LEASE_S": str(SHORT["lease_s"]),
-        "CHAT_PERSIST_BATCH_MAX": "4",
+        "workers.persist.worker.BATCH_MAX": "4",
         "CHAT_TELEMETRY_LEVEL": "error",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", "persist",
+        sys.executable, "-m", "tests.support.cli", "worker", "persist",
         env={**os.environ, **variables_of(parts), **variables},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
@@ -215,6 +217,7 @@ async def test_persist_in_a_storm_of_faults_and_kills_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("fault", [THROTTLED, Hang(is_done=False)], ids=["throttled", "hanging"])
+@pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 2})
 async def test_persist_of_one_slow_chat_does_not_stop_the_others(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy, fault: Any
 ) -> None:
@@ -227,7 +230,7 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
         return max((m.upto for m in gateway.received(StoredMail) if m.chat == chat), default=0)
 
     async with (
-        behind(fault_proxy, parts, batch_max=2) as others,
+        behind(fault_proxy, parts) as others,
         running(persister_of(others).run()) as task,
     ):
         for number in range(1, 11):
@@ -246,16 +249,19 @@ async def test_persist_of_one_slow_chat_does_not_stop_the_others(
     assert [m.body for m in await stored_of(parts, slow.chat)] == texts(10, "slow")
 
 
+@pytest.mark.constants(
+    {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.write_sharding.SHARD_WINDOW_S": 0.05}
+)
 async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_written(
     parts: WorkerContainer, gateway: Gateway, tables: Tables, fault_proxy: DynamoProxy
 ) -> None:
     """What it asks for counts: else the one chat that has to be spread never would be."""
     busy = await make_direct(parts)
     fault_proxy.rules.append(on_chat(busy.chat, THROTTLED))
-    eager = {"shard_writes_per_s": 1, "shard_window_s": 0.05}
+    eager = {"shard_writes_per_s": 1}
 
     async with (
-        behind(fault_proxy, parts, eager, batch_max=2) as others,
+        behind(fault_proxy, parts, eager) as others,
         running(persister_of(others).run()),
     ):
 
@@ -270,6 +276,9 @@ async def test_chat_that_is_throttled_is_spread_although_nothing_of_it_is_writte
         await eventually(lambda: is_drained(parts))
 
 
+@pytest.mark.constants(
+    {"workers.persist.worker.BATCH_MAX": 2, "workers.persist.worker.AHEAD_MAX": 9}
+)
 async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
@@ -279,7 +288,7 @@ async def test_persist_of_a_slow_chat_goes_only_so_far_ahead(
     fault_proxy.rules.append(rule)
 
     async with (
-        behind(fault_proxy, parts, batch_max=2, ahead_max=9) as others,
+        behind(fault_proxy, parts) as others,
         running(persister_of(others).run()),
     ):
         await gateway.send(slow, "slow")
@@ -304,6 +313,7 @@ async def reached(count: Any, least: int) -> bool:
     return bool(await count() >= least)
 
 
+@pytest.mark.constants({"workers.persist.worker.SLOW_CHATS_MAX": 2})
 async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy
 ) -> None:
@@ -311,7 +321,7 @@ async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
     chats = [await make_group(parts, ALICE, BOB, ref=f"g{n}") for n in range(5)]
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with (
-        behind(fault_proxy, parts, slow_chats_max=2) as others,
+        behind(fault_proxy, parts) as others,
         running(persister_of(others).run()) as task,
     ):
         for chat in chats:
@@ -328,6 +338,7 @@ async def test_persist_of_more_slow_chats_than_it_may_keep_waits_for_them(
 
 
 @pytest.mark.parametrize("is_progress_known", [True, False])
+@pytest.mark.constants({"workers.persist.worker.BATCH_MAX": 1})
 async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
     parts: WorkerContainer,
     gateway: Gateway,
@@ -342,7 +353,7 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
     slow, other = await make_direct(parts), await make_group(parts, ALICE, BOB, CAROL)
     ledger, rule = Ledger(parts, gateway), on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
-    async with behind(fault_proxy, parts, batch_max=1) as others:
+    async with behind(fault_proxy, parts) as others:
         async with running(persister_of(others).run()):
             await ledger.send(slow, "slow")
             await ledger.send(other, "secret one", "secret two")
@@ -376,6 +387,7 @@ async def test_persist_successor_of_one_that_was_ahead_stores_no_text_of_before(
     assert found_in(await tables.scan("messages")).keys() == ledger.bodies.keys()
 
 
+@pytest.mark.constants({"workers.persist.worker.WRITES_IN_FLIGHT_MAX": 1})
 async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
     parts: WorkerContainer, gateway: Gateway, fault_proxy: DynamoProxy,
     capsys: pytest.CaptureFixture[str],
@@ -385,7 +397,7 @@ async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
     rule = on_chat(slow.chat, THROTTLED)
     fault_proxy.rules.append(rule)
     # One lane: the other chat's poison is found before the slow chat's items fail, or after.
-    async with behind(fault_proxy, parts, writes_in_flight_max=1) as others:
+    async with behind(fault_proxy, parts) as others:
         for chat in (other, slow):
             await gateway.send(chat, *texts(30))
             await gateway.send(chat, "poison", tail=swap(b'"body":"poison"', b'"body":7'))
@@ -412,13 +424,14 @@ async def test_persist_poison_in_a_batch_that_fails_is_buried_once(
         assert [m.seq for m in found if m.deleted] == [31, 32]
 
 
+@pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 4})
 async def test_calls_that_are_throttled_are_tried_again_with_jittered_backoff(
     parts: WorkerContainer, fault_proxy: DynamoProxy
 ) -> None:
     """Each wait is twice the last one and a random part; no two callers wait in step."""
     waits: list[tuple[int, float]] = []
     warm = parts.settings.warm.model_copy(
-        update={"endpoint": fault_proxy.endpoint, "attempts_max": 4, "call_timeout_s": 20.0}
+        update={"endpoint": fault_proxy.endpoint, "call_timeout_s": 20.0}
     )
     fault_proxy.rules.append(lambda _: THROTTLED)
     async with open_dynamodb(warm) as throttled:

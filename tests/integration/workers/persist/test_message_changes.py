@@ -31,6 +31,7 @@ from tests.integration.workers.support import (
     persister_of,
     running,
 )
+from tests.support.constants import constants
 from tests.support.servers.processes import eventually
 from workers.container import WorkerContainer
 
@@ -121,16 +122,15 @@ async def test_batches_of_any_size_end_with_the_same_items(redis_url: str, table
     outcomes: list[dict[str, Item]] = []
     entries: list[Entry] = []
     for batch_max in (1, 3, 500):
-        async with open_parts(
-            redis_url, tables.settings, persist={"batch_max": batch_max}
-        ) as parts:
-            if entries:
-                await put_back(parts, entries)
-            else:
-                team = await make_group(parts, ALICE, BOB, CAROL)
-                await make_history(parts, Gateway(parts.hot), team)
-                entries = await backlog_of(parts)
-            await persist(parts)
+        with constants({"workers.persist.worker.BATCH_MAX": batch_max}):
+            async with open_parts(redis_url, tables.settings) as parts:
+                if entries:
+                    await put_back(parts, entries)
+                else:
+                    team = await make_group(parts, ALICE, BOB, CAROL)
+                    await make_history(parts, Gateway(parts.hot), team)
+                    entries = await backlog_of(parts)
+                await persist(parts)
         outcomes.append(await items_of(tables))
         for item in outcomes[-1].values():
             key = {name: item[name] for name in MESSAGES.key.names}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 import signal
@@ -120,21 +119,18 @@ async def test_persist_trims_the_log_behind_what_is_stored(redis_url: str, table
         assert len(await stored_of(parts, team.chat)) == 60
 
 
+@pytest.mark.constants({"workers.persist.worker.IDLE_MS": 120000})
 async def test_persist_waits_for_entries_without_delay(
     parts: WorkerContainer, gateway: Gateway
 ) -> None:
     """An idle worker hears of a message at once, not at its next look."""
-    settings = parts.settings.persist.model_copy(update={"idle_ms": 120_000})
-    slow = dataclasses.replace(
-        parts, settings=parts.settings.model_copy(update={"persist": settings})
-    )
     team = await make_direct(parts)
 
     async def is_idle() -> bool:
         found: bytes = await parts.hot.call("INFO", "clients")
         return b"blocked_clients:2\r" in found  # it and the gateway
 
-    async with running(persister_of(slow).run()):
+    async with running(persister_of(parts).run()):
         for number in range(3):
             await eventually(is_idle)
             await gateway.send(team, str(number))
@@ -305,12 +301,13 @@ async def test_persist_message_that_was_buried_is_not_said_to_be_stored(
 # the warm tier away
 
 
+@pytest.mark.constants({"chatserver.warm.dynamo.client.ATTEMPTS_MAX": 1})
 async def test_persist_catches_up_when_dynamodb_comes_back(
     redis_url: str, start_dynamodb: StartDynamodb
 ) -> None:
     """Sends go on meanwhile, and nothing is lost or repeated (fault F24)."""
     server = start_dynamodb()
-    warm = settings_for(server.endpoint, attempts_max=1)
+    warm = settings_for(server.endpoint)
     async with open_dynamodb(warm) as client:
         await apply_tables(client, warm, poll_s=0.01)
     async with open_parts(redis_url, warm) as parts:

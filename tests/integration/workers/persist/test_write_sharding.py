@@ -45,14 +45,18 @@ REFRESH_S = 0.3
 SHARDS = {
     "shard_writes_per_s": 5,
     "shards_max": 4,
-    "shard_window_s": 0.2,
-    "shard_calm_s": 0.3,
-    "shard_refresh_s": REFRESH_S,
 }
+SHARD_TIMES = {
+    "workers.persist.write_sharding.SHARD_WINDOW_S": 0.2,
+    "workers.persist.write_sharding.SHARD_CALM_S": 0.3,
+    "chatserver.warm.messages.write_shards.SHARD_REFRESH_S": REFRESH_S,
+}
+pytestmark = pytest.mark.constants(SHARD_TIMES)
 ENV = {f"CHAT_WARM_{name.upper()}": str(value) for name, value in SHARDS.items()} | {
+    **{name: str(value) for name, value in SHARD_TIMES.items()},
     "CHAT_PERSIST_LEASE_S": "4",  # whose holder stops is followed after
     "CHAT_PERSIST_WRITE_TIMEOUT_S": "3",  # a slow machine writes, too
-    "CHAT_PERSIST_IDLE_MS": "50",
+    "workers.persist.worker.IDLE_MS": "50",
 }
 BUSY, CALM = (10, 0.05), (1, 0.6)  # messages at once, and the pause after them
 
@@ -112,7 +116,7 @@ async def worker(parts: WorkerContainer, failpoint: str = "") -> AsyncIterator[A
     if failpoint:
         env["CHAT_FAILPOINT"] = failpoint
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatserver.cli.main", "worker", "persist", env=env,
+        sys.executable, "-m", "tests.support.cli", "worker", "persist", env=env,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:

@@ -17,7 +17,7 @@ from chatserver.errors import Banned, Conflict, Unauthenticated
 from chatserver.features.accounts.service.logins import KEY_S, Grant, Logins
 
 ZOE = UserId("zoe")
-AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef", "refresh_grace_s": 30})
+AUTH = Auth.model_validate({"secret": "0123456789abcdef0123456789abcdef"})
 
 
 @dataclasses.dataclass

@@ -22,6 +22,8 @@ from chatserver.gateway.session.session_context import HotPathCounters
 from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 
+pytestmark = pytest.mark.constants({"chatserver.gateway.session.welcome.SENDS_IN_FLIGHT_MAX": 4})
+
 IN_FLIGHT_MAX = 4
 
 
@@ -59,7 +61,7 @@ class Office:
     """A gateway of one session, whose commits are answered when the test says so."""
 
     def __init__(self) -> None:
-        self.settings = Gateway(sends_in_flight_max=IN_FLIGHT_MAX)
+        self.settings = Gateway()
         self.counters = HotPathCounters()
         self.committed: list[str] = []
         self.in_flight: collections.deque[frames.Send] = collections.deque()

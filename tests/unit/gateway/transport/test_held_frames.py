@@ -23,6 +23,10 @@ from chatserver.gateway.transport.connection import Phase
 from chatserver.protocol import frames
 from tests.support.servers.processes import eventually
 
+pytestmark = pytest.mark.constants(
+    {"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 0.05}
+)
+
 OLD, NEW = Epoch("E1"), Epoch("E2")
 OVERLOADED = 3002
 NONSENSE, NONSENSE_ASKED = b'{"type":"dance"}', b'{"type":"dance","id":9}'
@@ -49,8 +53,8 @@ class Wire:
 class Office:
     """A gateway of one session, whose snapshots come when the test says so."""
 
-    def __init__(self, *, held_timeout_s: float) -> None:
-        self.settings = Gateway(held_timeout_s=held_timeout_s)
+    def __init__(self) -> None:
+        self.settings = Gateway()
         self.counters = HotPathCounters()
         self.tasks = SessionTasks()
         self.snapshot: asyncio.Future[frames.Reset] = asyncio.get_running_loop().create_future()
@@ -86,8 +90,8 @@ class Office:
 class World:
     """A session that was welcomed in one epoch, when the next one begins."""
 
-    def __init__(self, *, held_timeout_s: float = 0.05) -> None:
-        self.office, self.wire = Office(held_timeout_s=held_timeout_s), Wire()
+    def __init__(self) -> None:
+        self.office, self.wire = Office(), Wire()
         self.handler = CommandHandler(
             context=cast(Any, self.office),
             connection=cast(Any, self.wire),
@@ -149,9 +153,10 @@ async def test_frame_that_asks_for_no_answer_waits_for_the_snapshot(world: World
     assert world.wire.said[-1]["code"] == "bad_request"
 
 
+@pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
 async def test_frame_that_waits_goes_on_when_the_snapshot_comes_to_nothing() -> None:
     """The session goes on as it was, and tries again; nobody waits for that."""
-    world = World(held_timeout_s=60)
+    world = World()
     await world.begin_snapshot()
 
     world.handler.received(NONSENSE_ASKED)
@@ -182,7 +187,7 @@ class SlowWarmTier(Office):
     """An office where loading the user takes until the test says that it failed."""
 
     def __init__(self) -> None:
-        super().__init__(held_timeout_s=60)
+        super().__init__()
         self.state = InboxState(NEW, Seq(0), Seq(5), is_known=False)
         self.loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.warm = self.sync = self
@@ -199,6 +204,7 @@ class SlowWarmTier(Office):
         """There is room."""
 
 
+@pytest.mark.constants({"chatserver.gateway.session.command_handler.HELD_TIMEOUT_S": 60.0})
 async def test_session_of_an_epoch_that_is_over_reads_nothing_and_starts_where_the_inbox_is_then(
     world: World,
 ) -> None:

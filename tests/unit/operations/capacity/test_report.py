@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from chatserver.config import Settings
+from chatserver.domain.messages import REF_TTL_S
 from chatserver.domain.quantities import parse_quantity
 from chatserver.errors import ConfigError
 from chatserver.operations.capacity.cli import format_line
@@ -88,7 +89,7 @@ def test_constants_that_are_settings_are_the_settings_defaults() -> None:
     assert found["archive_moves_per_day"] == 86_400 / ours.archive.wait_s
     assert inputs["inbox_max"] == ours.redis.inbox_max
     assert inputs["log_max"] == ours.redis.log_max
-    assert ours.redis.ref_ttl_s == 86_400  # `refs_bytes` are those of a day
+    assert REF_TTL_S == 86_400  # `refs_bytes` are those of a day
 
 
 @settings(max_examples=40, deadline=None)

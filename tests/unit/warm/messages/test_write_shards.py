@@ -22,8 +22,11 @@ from chatserver.errors import CorruptData
 from chatserver.warm.dynamo.client import ConditionFailed, Item
 from chatserver.warm.messages import write_shards
 from chatserver.warm.messages.write_shards import LEAD, SLACK, ShardList
+from tests.support.constants import constants
 
 FOR_S = 1.0
+REFRESH = "chatserver.warm.messages.write_shards.SHARD_REFRESH_S"
+pytestmark = pytest.mark.constants({REFRESH: FOR_S})
 US = 1_000_000
 STEPS = 700
 
@@ -91,7 +94,7 @@ class World:
     def __init__(self, processes: int, seed: int) -> None:
         self.random = random.Random(seed)
         self.row, self.time = Row(), Time()
-        warm = Warm(shard_refresh_s=FOR_S)
+        warm = Warm()
         self.lists = [ShardList(cast(Any, self.row), warm, self.time) for _ in range(processes)]
         self.last_ts = 0
         self.placed: list[tuple[int, str]] = []
@@ -199,9 +202,9 @@ async def test_simulation_does_move_chats() -> None:
     assert outcomes.count("moved") > 8 and outcomes.count("raced") > 3 and spread > 100
 
 
-def list_of(row: Row, time: Time, **changes: Any) -> ShardList:
+def list_of(row: Row, time: Time) -> ShardList:
     """The list of a process."""
-    return ShardList(cast(Any, row), Warm(**{"shard_refresh_s": FOR_S, **changes}), time)
+    return ShardList(cast(Any, row), Warm(), time)
 
 
 async def test_list_is_read_once_for_its_time() -> None:
@@ -287,12 +290,14 @@ async def test_longer_refresh_than_the_rows_own_is_cut() -> None:
     """A process with other settings acts by the list as long as the others reckon with."""
     row, time = Row(), Time()
     await list_of(row, time).get()
-    other = list_of(row, time, shard_refresh_s=30)
-    await other.get()
+    other = list_of(row, time)
+    with constants({REFRESH: 30.0}):
+        await other.get()
     reads = row.reads
 
     time.now_s += FOR_S + 0.01
-    await other.get()
+    with constants({REFRESH: 30.0}):
+        await other.get()
 
     assert row.reads > reads
 

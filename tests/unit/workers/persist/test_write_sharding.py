@@ -20,6 +20,8 @@ from workers.persist import write_sharding
 from workers.persist.batch_effects import Work
 from workers.persist.write_sharding import LoadMeter, WriteSharding, units_of, wanted_shards
 
+pytestmark = pytest.mark.constants({"workers.persist.write_sharding.SHARD_CALM_S": 60.0})
+
 US = 1_000_000
 MAX = 500
 
@@ -130,7 +132,7 @@ class Shards:
 
 def spreading_of(shards: Shards, **changes: Any) -> WriteSharding:
     """What decides, by these settings."""
-    warm = Warm(**{"shard_writes_per_s": MAX, "shard_window_s": 10, "shard_calm_s": 60, **changes})
+    warm = Warm(**{"shard_writes_per_s": MAX, **changes})
     return WriteSharding(cast(Any, shards), cast(Any, Log()), warm)
 
 

@@ -34,6 +34,7 @@ from chatserver.features.push.providers.apns import (
 )
 from chatserver.features.push.providers.registry import check_providers
 from chatserver.outbound.http2_client import Http2
+from tests.support.constants import constants
 from workers.runner import run_workers
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -70,7 +71,8 @@ def apns_of(**changes: Any) -> Apns:
     return Apns(cast(Http2, None), settings, SystemClock())
 
 
-APNS = apns_of(apns_sound="s" * 64)
+with constants({"chatserver.features.push.providers.apns.SOUND": "s" * 64}):
+    APNS = apns_of()
 
 
 def test_apns_settings_are_taken_whole_or_not_at_all() -> None:
@@ -189,6 +191,7 @@ def test_apns_payload_has_no_sound_no_badge_and_no_text_where_none_is_wanted() -
     """What the settings keep out is not there."""
     notice = Notice(ChatId("c"), Seq(1), 1, UserId("alice"), "Alice", "", "", 1, None)
 
-    aps = json.loads(apns_of(apns_sound="").payload_of(notice))["aps"]
+    with constants({"chatserver.features.push.providers.apns.SOUND": ""}):
+        aps = json.loads(apns_of().payload_of(notice))["aps"]
 
     assert aps == {"alert": {"title": "Alice", "body": WITHOUT_PREVIEW}, "thread-id": "c"}

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chatserver.config import Notify
 from chatserver.domain.clock import SystemClock
 from chatserver.domain.ids import ChatId, Seq, UserId
 from chatserver.errors import Unavailable
@@ -16,6 +15,14 @@ from chatserver.features.push.model import Notice, Subscription
 from chatserver.features.push.providers import sender as module
 from chatserver.features.push.providers.interface import Outcome, Verdict
 from chatserver.features.push.providers.sender import PushSender
+
+pytestmark = pytest.mark.constants(
+    {
+        "chatserver.features.push.providers.sender.ATTEMPTS_MAX": 3,
+        "chatserver.features.push.providers.sender.GIVE_UP_S": 60.0,
+        "chatserver.features.push.providers.sender.IN_FLIGHT_MAX": 2,
+    }
+)
 
 NOTICE = Notice(ChatId("c"), Seq(7), 1, UserId("alice"), "alice", "", "hi", 1, 1)
 SENT = Verdict(Outcome.SENT)
@@ -38,10 +45,8 @@ class Services:
         self.unwanted: set[str] = set()
         self.gone: list[str] = []
         self.until: list[tuple[str, int]] = []
-        settings = Notify(attempts_max=3, give_up_s=60, in_flight_max=2)
         self.sender = PushSender(
             providers={"web": self},
-            settings=settings,
             clock=SystemClock(),
             claim=self.claim,
             gone=self.forget,

@@ -1,0 +1,129 @@
+"""Settings of the HTTP API: server, authentication and outbound requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from chatserver.config.section import Network, Section, is_loopback
+
+TOKEN_LEEWAY_S = 60  # accepted difference between the clocks of issuer and verifier
+
+
+class Auth(Section):
+    """Authentication: tokens, local accounts and the host application's tokens."""
+
+    secret: SecretStr = Field(
+        SecretStr(""), description="HS256 key of at least 32 bytes; there is no default"
+    )
+    audience: str = Field("chatserver", description="`aud` of our tokens")
+    issuer: str | None = Field(None, description="`iss` of our tokens; unset: not checked")
+    lifetime_s_max: int = Field(
+        3600, ge=60, le=86_400, description="Longest accepted lifetime of a token"
+    )
+    local_accounts: bool = Field(True, description="Users log in with user name and password")
+    registration: Literal["open", "closed"] = Field(
+        "open", description="closed: only the host application creates accounts"
+    )
+    admins: list[str] = Field(
+        default_factory=list, description="Users with access to the admin page"
+    )
+    refresh_ttl_s: int = Field(
+        2_592_000, ge=600, le=31_536_000, description="An unused login expires after this time"
+    )
+    cookie_secure: bool = Field(True, description="Browsers send the cookie over HTTPS only")
+    passphrase_chars_min: int = Field(8, ge=8, le=64, description="Shortest password")
+    argon2_memory_kib: int = Field(
+        65_536, ge=8, le=4_194_304, description="Memory of one password check"
+    )
+    host_algorithm: Literal["HS256", "RS256", "ES256", "EdDSA"] | None = Field(
+        None, description="Accept tokens of the host application, signed with this algorithm"
+    )
+    host_secret: SecretStr | None = Field(None, description="Key for HS256, at least 32 bytes")
+    host_public_keys: str | None = Field(None, description="Public keys in PEM, concatenated")
+    host_jwks_url: str | None = Field(None, description="URL of the host application's key set")
+    host_issuer: str | None = Field(None, description="`iss` of the host application's tokens")
+    host_audience: str | None = Field(
+        None, description="`aud` of the host application's tokens; unset: `auth.audience`"
+    )
+
+    @property
+    def token_s_max(self) -> int:
+        """The longest time after its creation that a token may still be accepted."""
+        return self.lifetime_s_max + TOKEN_LEEWAY_S
+
+    @model_validator(mode="after")
+    def _check_host(self) -> Self:
+        sources = [
+            name
+            for name in ("host_secret", "host_public_keys", "host_jwks_url")
+            if getattr(self, name) is not None
+        ]
+        if self.host_algorithm is None:
+            if sources:
+                raise ValueError(f"{sources[0]} needs host_algorithm")
+            return self
+        if self.local_accounts:
+            # Otherwise a user could register the name of one of the host application's users.
+            raise ValueError("host_algorithm needs local_accounts = false: both name users")
+        takes_secret = self.host_algorithm == "HS256"
+        if len(sources) != 1 or (sources == ["host_secret"]) != takes_secret:
+            raise ValueError(
+                "host_algorithm HS256 needs host_secret, the others host_public_keys or "
+                "host_jwks_url; and nothing else"
+            )
+        return self
+
+
+class Api(Section):
+    """HTTP API processes."""
+
+    host: str = Field("127.0.0.1", description="Address to listen at")
+    port: int = Field(8080, ge=0, le=65_535, description="Port to listen at")
+    gateway_url: str = Field("ws://127.0.0.1:8081/", description="Gateway URL of the web client")
+    demo_users: list[str] = Field(
+        default_factory=list, description="Users with one-click login; for `chatserver dev` only"
+    )
+    trusted_proxies: list[Network] = Field(
+        default_factory=list,
+        description="Addresses and ranges whose X-Forwarded-For and X-Forwarded-Proto are used",
+    )
+    connections_max: int = Field(
+        2000, ge=16, description="Connections of one process; one more closes the longest idle"
+    )
+    idle_timeout_s: float = Field(
+        75.0,
+        gt=0,
+        le=3600,
+        description="Idle time between requests; longer than the load balancer's idle timeout",
+    )
+    tls_in_front: bool = Field(
+        False, description="Clients use HTTPS although no X-Forwarded-Proto says so"
+    )
+    hsts_s: int = Field(
+        31_536_000, ge=0, description="max-age of Strict-Transport-Security; 0: not sent"
+    )
+
+    @model_validator(mode="after")
+    def _check_demo_users(self) -> Self:
+        if self.demo_users and self.trusted_proxies:
+            raise ValueError("demo_users log in without a password: not behind trusted_proxies")
+        if self.demo_users and not is_loopback(self.host):
+            raise ValueError(
+                "demo_users log in without a password: host must be a loopback address"
+            )
+        return self
+
+
+class Outbound(Section):
+    """Outbound HTTP requests: webhooks, push services and key sets of token issuers."""
+
+    allow_private: list[Network] = Field(
+        default_factory=list,
+        description="Private addresses and ranges that may be called",
+    )
+    ports: list[Annotated[int, Field(ge=1, le=65_535)]] = Field(
+        default_factory=lambda: [443],
+        description="Ports of public addresses that may be called; 80 is plain HTTP",
+    )

@@ -1,0 +1,117 @@
+"""Settings of the features: attachments, webhooks, push, companions, privacy and social."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from chatserver.config.section import Section
+from chatserver.domain.page_limits import ITEMS_MAX
+
+
+class Attachments(Section):
+    """File attachments."""
+
+    size_bytes_max: int = Field(26_214_400, ge=1, le=1_073_741_824, description="Size of one file")
+    waiting_bytes_max: int = Field(209_715_200, ge=1, description="Total size of those uploads")
+    thumb_memory_bytes_max: int = Field(
+        1_073_741_824, ge=134_217_728, description="An image that needs more gets no thumbnail"
+    )
+
+
+class Webhooks(Section):
+    """Webhooks to the host application: before-send and events."""
+
+    secret: SecretStr = Field(
+        SecretStr(""), description="Signing key of at least 32 bytes; required with a URL"
+    )
+    before_send_url: str | None = Field(
+        None, description="URL that decides about each message; unset: all are accepted"
+    )
+    before_send_timeout_s: float = Field(
+        1.0, gt=0, le=10, description="Longest time of one decision"
+    )
+    before_send_policy: Literal["open", "closed"] = Field(
+        "open", description="Without a decision, a message is accepted (open) or refused (closed)"
+    )
+    events_url: str | None = Field(None, description="URL that receives events; unset: none sent")
+    timeout_s: float = Field(5.0, gt=0, le=30, description="Longest time of one event request")
+
+    @model_validator(mode="after")
+    def _check_secret(self) -> Self:
+        has_url = self.before_send_url is not None or self.events_url is not None
+        if has_url and len(self.secret.get_secret_value().encode()) < 32:
+            raise ValueError("secret must be at least 32 bytes; try: openssl rand -hex 32")
+        return self
+
+
+class Notify(Section):
+    """Push notifications. Disabled without a VAPID, FCM or APNs key."""
+
+    delay_s: float = Field(
+        3.0, ge=0, le=300, description="A message that is read in this time is not pushed"
+    )
+    preview: bool = Field(True, description="Pushes contain the beginning of the text")
+    large: Literal["mentions", "none"] = Field(
+        "mentions", description="Members of a large chat who get a push"
+    )
+    vapid_public: str = Field("", description="Public key for browsers, from `chatserver vapid`")
+    vapid_private: SecretStr = Field(SecretStr(""), description="Private key of the push worker")
+    subject: str = Field("", description="Operator's mailto: or https: address for push services")
+    fcm_account: SecretStr = Field(
+        SecretStr(""), description="JSON of the Google service account for FCM"
+    )
+    apns_key: SecretStr = Field(
+        SecretStr(""), description="Content of the .p8 key for APNs; unset: iOS pushes go by FCM"
+    )
+    apns_key_id: str = Field("", description="Id of that key")
+    apns_team_id: str = Field("", description="Apple team of that key")
+    apns_topic: str = Field("", description="Bundle id of the application")
+    apns_url: str = Field(
+        "https://api.push.apple.com",
+        description="Address of APNs; development builds: https://api.sandbox.push.apple.com",
+    )
+
+
+class Companions(Section):
+    """AI companion responses."""
+
+    responses_per_user_max: int = Field(
+        3, ge=1, le=100, description="Concurrent responses of one user"
+    )
+    responses_max: int = Field(256, ge=1, le=4096, description="Concurrent responses of one worker")
+    tokens_per_day: int = Field(
+        200_000, ge=1, description="Model tokens of one user per UTC day, prompts included"
+    )
+    response_timeout_s: float = Field(
+        180.0, gt=0, le=900, description="Longest time of one response"
+    )
+    context_messages_max: int = Field(
+        100, ge=4, le=ITEMS_MAX, description="Messages of a session that a model gets"
+    )
+    openai_url: str = Field(
+        "https://api.openai.com/v1",
+        pattern=r"^https?://",
+        description="OpenAI API or a compatible one: vLLM, Ollama",
+    )
+    openai_key: SecretStr = Field(SecretStr(""), description="Key of that API")
+    bedrock_endpoint: str | None = Field(
+        None, description="Address of Amazon Bedrock; unset: AWS. Uses the AWS credential chain"
+    )
+    bedrock_region: str = Field("us-east-1", description="AWS region of Amazon Bedrock")
+
+
+class Privacy(Section):
+    """Data exports and erasure of user data."""
+
+    export_days: int = Field(7, ge=1, le=30, description="Time for which an export is available")
+
+
+class Timeline(Section):
+    """Delivery of posts to timelines."""
+
+    fanout_followers_max: int = Field(
+        10_000, ge=0, description="Posts of authors with more followers are merged on read"
+    )
+    days: int = Field(30, ge=1, le=3650, description="Time for which a post stays in timelines")

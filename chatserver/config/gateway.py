@@ -1,0 +1,113 @@
+"""Settings of the WebSocket gateway: connections, presence and chats."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from chatserver.config.section import Network, Section
+from chatserver.domain.page_limits import ITEMS_MAX, PageBounds
+from chatserver.domain.text import BODY_BYTES_MAX, BODY_CHARS_MAX, BODY_TOP, BodyBounds
+
+
+class Gateway(Section):
+    """WebSocket gateway processes."""
+
+    host: str = Field("127.0.0.1", description="Address to listen at")
+    port: int = Field(8081, ge=0, le=65_535, description="Port to listen at")
+    origins: list[str] = Field(
+        default_factory=list, description="Allowed Origin headers; empty: clients without one"
+    )
+    trusted_proxies: list[Network] = Field(
+        default_factory=list, description="Addresses and ranges whose X-Forwarded-For is used"
+    )
+    frame_bytes_max: int = Field(
+        65_536,
+        ge=1024,
+        le=1_048_576,
+        description="Longest accepted client frame; a longer one closes the connection",
+    )
+    ping_interval_s: float = Field(25.0, gt=0, description="Time between pings, with jitter")
+    pong_timeout_s: float = Field(
+        10.0, gt=0, description="A client that does not answer a ping in time is disconnected"
+    )
+    send_queue_bytes_max: int = Field(
+        1_048_576, ge=16_384, description="Bytes queued for a slow client before it is closed"
+    )
+    expires_s_max: int = Field(
+        31_536_000, ge=1, le=31_536_000, description="Longest lifetime of an expiring message"
+    )
+    sessions_per_user_max: int = Field(
+        20, ge=1, description="Sessions over all gateways; one more closes the oldest"
+    )
+    connections_max: int = Field(
+        50_000, ge=1, description="Connections of one process; more are refused"
+    )
+    online_ttl_s: float = Field(
+        60.0, gt=1, description="Presence of a dead gateway expires after this time"
+    )
+    drain_s: float = Field(
+        10.0, ge=0, description="Time that clients have to leave a stopping process"
+    )
+    rpc_timeout_s: float = Field(
+        3.0, gt=0, description="Longest time of a call that a worker answers from DynamoDB or S3"
+    )
+
+    @model_validator(mode="after")
+    def _check_pong(self) -> Self:
+        if self.pong_timeout_s >= self.ping_interval_s:
+            raise ValueError("pong_timeout_s must be shorter than ping_interval_s")
+        return self
+
+
+class Presence(Section):
+    """Presence of users."""
+
+    away_after_s: float = Field(
+        300.0, gt=0, description="A device without activity is away after this time"
+    )
+    offline_grace_s: float = Field(
+        10.0, ge=0, le=300, description="A device that reconnects in time stays online"
+    )
+
+
+class Chats(Section):
+    """Groups, messages and pages of history."""
+
+    body_chars_max: int = Field(
+        BODY_CHARS_MAX, ge=1, le=BODY_TOP, description="Characters of one message"
+    )
+    body_bytes_max: int = Field(
+        BODY_BYTES_MAX, ge=4, le=BODY_TOP, description="Bytes of one message in UTF-8"
+    )
+    fanout_members_max: int = Field(
+        256, ge=2, le=10_000, description="A chat with more members is large: it has no inboxes"
+    )
+    per_user_max: int = Field(
+        2_000, ge=1, le=2_000, description="Groups of one user, and as many direct chats"
+    )
+    new_contacts_per_day: int = Field(
+        50, ge=1, description="Direct chats with strangers that a user may start in a day"
+    )
+    invitations: Literal["ask_strangers", "always", "never"] = Field(
+        "ask_strangers", description="Whose consent adding them to a group needs"
+    )
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The size that a request or frame must be allowed, so that the longest body fits.
+
+        In the worst case, JSON encodes a two-byte character in six bytes.
+        """
+        return max(65_536, 3 * self.body_bytes_max + 8_192)
+
+    @property
+    def body_bounds(self) -> BodyBounds:
+        """The maximum length of a message body."""
+        return BodyBounds(self.body_chars_max, self.body_bytes_max)
+
+    @property
+    def page_bounds(self) -> PageBounds:
+        """The maximum size of one page."""
+        return PageBounds(ITEMS_MAX)

@@ -1,0 +1,43 @@
+"""Base class of settings sections, and checks that several sections share."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from typing import Annotated, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
+
+
+class Section(BaseModel):
+    """Base class of settings sections; refuses unknown names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _parse_list(cls, value: object, info: ValidationInfo) -> object:
+        """Parse a list given as JSON text, because variables and secret files are text."""
+        field = cls.model_fields[str(info.field_name)]
+        if not isinstance(value, str) or get_origin(field.annotation) is not list:
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('must be a list as JSON has it: ["one", "two"]') from None
+
+
+def _check_network(text: str) -> str:
+    ipaddress.ip_network(text, strict=False)  # its ValueError describes the problem
+    return text
+
+
+Network = Annotated[str, AfterValidator(_check_network)]  # an address or a range
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether the host name or address is this machine's."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

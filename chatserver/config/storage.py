@@ -1,0 +1,134 @@
+"""Settings of the three tiers: Redis, DynamoDB and S3."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from chatserver.config.section import Section
+from chatserver.domain.write_sharding import SHARDS_MAX, is_shards
+
+
+class Redis(Section):
+    """Redis, the hot tier."""
+
+    url: str = Field("redis://127.0.0.1:6379/0", description="Address of Redis 7 or Valkey")
+    cluster: bool = Field(False, description="`url` is any node of a Redis Cluster")
+    sentinels: list[str] = Field(
+        default_factory=list,
+        description="Sentinels, redis://host:26379, that know the master; `url` has the login",
+    )
+    sentinel_master: str = Field("mymaster", description="Name of the master in Sentinel")
+    partitions: int = Field(
+        1, ge=1, le=1024, description="Fixed at the first start; 64 or more for a cluster"
+    )
+    wait_replicas: int = Field(
+        0, ge=0, le=5, description="Replicas that must have a message before it is acknowledged"
+    )
+    wait_fsync: bool = Field(
+        False,
+        description="Acknowledge a message after Redis has synced it to disk; Redis 7.2 or Valkey",
+    )
+    call_timeout_s: float = Field(
+        2.0, gt=0, le=60, description="Longest time of one call or of opening a connection"
+    )
+    backlog_max: int = Field(2_000_000, ge=1000, description="Unpersisted messages per partition")
+    inbox_max: int = Field(1000, ge=10, description="Events kept per user")
+    log_max: int = Field(1000, ge=10, description="Messages kept per chat once persisted")
+    chat_idle_s: int = Field(
+        604_800, ge=1, description="An unused chat leaves Redis after this time, once persisted"
+    )
+
+    @model_validator(mode="after")
+    def _check_log_max(self) -> Self:
+        if self.log_max < self.inbox_max:  # an inbox refers to messages in logs
+            raise ValueError("log_max must be at least inbox_max")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sentinels(self) -> Self:
+        if self.sentinels and (self.cluster or self.url.startswith("unix:")):
+            raise ValueError("sentinels name the one server; a cluster or a unix: url has none")
+        return self
+
+
+class Warm(Section):
+    """DynamoDB, the warm tier."""
+
+    endpoint: str | None = Field(None, description="Address of DynamoDB; unset: AWS")
+    streams_endpoint: str | None = Field(
+        None, description="Address of DynamoDB Streams; unset: `endpoint`"
+    )
+    region: str = Field("us-east-1", description="AWS region")
+    access_key: str | None = Field(None, description="Unset: the usual AWS credential chain")
+    secret_key: SecretStr | None = Field(None, description="Belongs to `access_key`")
+    table_prefix: str = Field(
+        "chat_", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Prefix of every table name"
+    )
+    tenant: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,31})?$",
+        description="Name of this deployment where several share the tables and the bucket",
+    )
+    billing: Literal["on_demand", "provisioned"] = Field(
+        "on_demand", description="Billing mode of new tables"
+    )
+    read_units: int = Field(100, ge=1, description="Read capacity of each provisioned table")
+    write_units: int = Field(100, ge=1, description="Write capacity of each provisioned table")
+    stream: bool = Field(False, description="Enable Streams; `archive.removal = ttl` needs it")
+    call_timeout_s: float = Field(
+        5.0, gt=0, description="Longest time of one call, including retries"
+    )
+    body_inline_bytes_max: int = Field(
+        32_768, ge=256, le=262_144, description="Longer message bodies are stored in S3"
+    )
+    schema_version: int | None = Field(
+        None, ge=0, description="Behave like a release with this schema; unset: the newest"
+    )
+    shard_writes_per_s: int = Field(
+        500, ge=0, description="Write units per partition above which a chat is sharded; 0: never"
+    )
+    shards_max: int = Field(
+        16, ge=2, le=SHARDS_MAX, description="Most shards of one chat; a power of two"
+    )
+
+    @field_validator("shards_max")
+    @classmethod
+    def _check_shards(cls, shards: int) -> int:
+        if not is_shards(shards):
+            raise ValueError("must be a power of two")
+        return shards
+
+
+class Cold(Section):
+    """S3, the cold tier."""
+
+    endpoint: str | None = Field(None, description="Address of S3; unset: AWS")
+    public_endpoint: str | None = Field(
+        None, description="Address of S3 for clients, if it is not `endpoint`"
+    )
+    region: str = Field("us-east-1", description="AWS region")
+    tenant: str = Field("", description="Set by `warm.tenant`: the prefix of every object key")
+    bucket: str = Field(
+        "chatserver",
+        pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+        description="Bucket of the archive, attachments, long messages and exports",
+    )
+    access_key: str | None = Field(None, description="Unset: the usual AWS credential chain")
+    secret_key: SecretStr | None = Field(None, description="Belongs to `access_key`")
+    origins: list[str] = Field(
+        default_factory=list, description="Web origins that may upload to the bucket and read it"
+    )
+    call_timeout_s: float = Field(
+        10.0, gt=0, description="Longest time of one call, including retries"
+    )
+
+    @property
+    def client_urls(self) -> list[str]:
+        """The base URLs at which clients reach the bucket."""
+        if url := self.public_endpoint or self.endpoint:
+            return [url]
+        # The SDK may sign URLs for either host.
+        hosts = (f"s3.{self.region}.amazonaws.com", "s3.amazonaws.com")
+        return [f"https://{self.bucket}.{host}" for host in hosts]

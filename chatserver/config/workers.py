@@ -1,0 +1,99 @@
+"""Settings of the core workers and of telemetry."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from chatserver.config.section import Section
+
+
+class Persist(Section):
+    """Persist worker, which moves messages to the warm tier."""
+
+    lease_s: float = Field(
+        10.0, gt=1, description="Another worker replaces a dead one after this time"
+    )
+    write_timeout_s: float = Field(
+        4.0, gt=0, description="Longest time of one write; must be shorter than `lease_s`"
+    )
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.write_timeout_s >= self.lease_s:
+            raise ValueError("write_timeout_s must be shorter than lease_s")
+        return self
+
+
+class Archive(Section):
+    """Archive: moving old messages from DynamoDB to S3, and reading them."""
+
+    retention_s: int = Field(
+        0, ge=0, description="Older messages move to S3; 0: none move, archived ones stay readable"
+    )
+    sweep_interval_s: float = Field(3600.0, gt=0, description="Time between two sweeps")
+    wait_s: int = Field(86_400, ge=0, description="Fewer messages move after this time")
+    segment_entries_min: int = Field(
+        200, ge=1, le=10_000, description="Messages that make a segment; a smaller one is extended"
+    )
+    segment_entries_max: int = Field(1000, ge=1, le=10_000, description="Messages of one segment")
+    cache_bytes_max: int = Field(
+        67_108_864, ge=1, description="Memory of one process for cached segments"
+    )
+    removal: Literal["worker", "ttl"] = Field(
+        "worker", description="What deletes archived messages from DynamoDB"
+    )
+    ttl_margin_s: int = Field(
+        172_800, ge=0, description="TTL deletes a message this long after it could be archived"
+    )
+    ttl_sweep: bool = Field(
+        False, description="The worker deletes expired items, for DynamoDB without TTL"
+    )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        latest_s = self.wait_s + 2 * self.sweep_interval_s
+        if self.removal == "ttl" and self.retention_s and self.ttl_margin_s <= latest_s:
+            raise ValueError("ttl_margin_s: must be more than wait_s and two sweep_interval_s")
+        if self.segment_entries_min > self.segment_entries_max:
+            raise ValueError("segment_entries_min: must be at most segment_entries_max")
+        return self
+
+
+class Audit(Section):
+    """Audit: periodic comparison of the tiers."""
+
+    interval_s: float = Field(86_400.0, gt=0, description="Time between two audits")
+    read_units_per_s: int = Field(
+        100, ge=1, description="Most DynamoDB read units per second of each process"
+    )
+
+
+class Telemetry(Section):
+    """Logs, metrics and traces."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest level that is logged"
+    )
+    format: Literal["json", "console"] = Field(
+        "json", description="One JSON object per line, or text for people"
+    )
+    metrics_port: int | None = Field(
+        None,
+        ge=1,
+        le=65_535,
+        description="Port of /metrics, /healthz and /readyz; unset: not served",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1", description="Address of that port; must not be reachable by clients"
+    )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="Traces of messages, sent by OTLP over HTTP; needs the extra `otel`"
+    )
+    traces_endpoint: str = Field(
+        "http://127.0.0.1:4318/v1/traces", description="Full URL of the collector"
+    )
+    traces_sample: float = Field(
+        0.01, ge=0, le=1, description="Share of traced messages, the same ones in every process"
+    )
