@@ -35,11 +35,11 @@ class Older:
             return Found(chat, Seq(7), Ts(from_ts), "alice", "text", "warm")
         return None
 
-    async def find_archived(self, *_: Any) -> None:
+    async def find_segment(self, *_: Any) -> None:
         if self.is_broken:
             raise Unavailable("S3 is away")
 
-    async def look(self, *_: Any) -> None:
+    async def find_state(self, *_: Any) -> None:
         if self.is_broken:
             raise Unavailable("DynamoDB is away")
 
