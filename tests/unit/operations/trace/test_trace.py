@@ -35,7 +35,7 @@ class Older:
             return Found(chat, Seq(7), Ts(from_ts), "alice", "text", "warm")
         return None
 
-    async def find_segment(self, *_: Any) -> None:
+    async def find_archived(self, *_: Any) -> None:
         if self.is_broken:
             raise Unavailable("S3 is away")
 
@@ -43,7 +43,7 @@ class Older:
         if self.is_broken:
             raise Unavailable("DynamoDB is away")
 
-    async def look_in_archive(self, *_: Any) -> tuple[int, None]:
+    async def find_segment(self, *_: Any) -> tuple[int, None]:
         return 0, None
 
     async def find_hold(self, *_: Any) -> None:
