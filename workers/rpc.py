@@ -242,7 +242,7 @@ class RpcWorker:
             ):
                 return _encode(await handle_companion_call(self._parts, operation))
             case rpc.Ask():
-                raise Unavailable("this worker does not ask webhooks")
+                raise Unavailable("this worker does not call webhooks")
             case rpc.LoadFile():
                 file = await self._parts.files.find_file(operation.file)
                 return b"" if file is None else encode_file(file)

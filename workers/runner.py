@@ -83,7 +83,7 @@ async def run_workers(settings: Settings, names: list[str]) -> None:
     """
     unknown = [name for name in names if name not in WORKERS]
     if unknown:
-        raise ConfigError([f"worker {name}: there is no such worker" for name in unknown])
+        raise ConfigError([f"worker {name}: unknown worker" for name in unknown])
     if "notify" in names:
         check_providers(settings.notify)
     arm_failpoint()

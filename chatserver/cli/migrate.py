@@ -33,7 +33,10 @@ def status() -> None:
 
 @migrate.command()
 @click.option(
-    "--max-write-units", type=click.IntRange(1), default=None, help="As of `up`; tells how long."
+    "--max-write-units",
+    type=click.IntRange(1),
+    default=None,
+    help="Write units per second of `up`; prints the duration.",
 )
 def plan(max_write_units: int | None) -> None:
     """Estimate the cost of pending migrations. Reads a sample; writes nothing."""
@@ -46,29 +49,31 @@ def plan(max_write_units: int | None) -> None:
     "--max-write-units",
     type=click.IntRange(1),
     default=None,
-    help="Write capacity units a second, at most; without it as fast as it goes.",
+    help="Maximum write capacity units per second; default: unlimited.",
 )
 @click.option(
     "--max-read-units",
     type=click.IntRange(1),
     default=None,
-    help="Read capacity units a second, at most.",
+    help="Maximum read capacity units per second.",
 )
 @click.option(
     "--segments",
     type=click.IntRange(1, 1000),
     default=8,
     show_default=True,
-    help="In how many parts a table is gone through, side by side.",
+    help="Number of segments of a table that are scanned concurrently.",
 )
 @click.option(
     "--page-items",
     type=click.IntRange(1, 1000),
     default=200,
     show_default=True,
-    help="Items between two notes of how far it is.",
+    help="Items between two checkpoints.",
 )
-@click.option("--contract", is_flag=True, help="The step after which older releases are refused.")
+@click.option(
+    "--contract", is_flag=True, help="Also run steps after which older releases cannot run."
+)
 def up(
     max_write_units: int | None,
     max_read_units: int | None,
@@ -94,7 +99,7 @@ def up(
     except Conflict as exc:
         raise click.ClickException(exc.message) from None
     except KeyboardInterrupt:
-        raise click.ClickException("stopped; run it again to go on") from None
+        raise click.ClickException("stopped; run it again to continue") from None
 
 
 async def _status(settings: Settings) -> None:
@@ -126,7 +131,7 @@ def status_lines(
     """Return the lines that `status` prints. `now` is in seconds since 1970."""
     newest = max((each.migration.number for each in standings), default=0)
     lines = [
-        f"schema {state.version} of {newest}; processes may act by schema {state.oldest} or newer"
+        f"schema {state.version} of {newest}; processes may use schema {state.oldest} or newer"
     ]
     for each in standings:
         migration, detail = each.migration, each.migration.why
@@ -177,19 +182,18 @@ def plan_lines(estimates: list[Estimate], max_write_units: int | None) -> list[s
         if migration.index is not None:
             lines.append(
                 f"    index {migration.index.name} of {migration.table.name}: DynamoDB reads "
-                f"{each.items} items free of charge, and writes a unit for each that has "
+                f"{each.items} items free of charge and uses a write unit for each with "
                 f"`{migration.index.key.partition}`"
             )
         elif migration.mend is None:
-            lines.append("    no units: nothing that is there changes")
+            lines.append("    no units: existing items do not change")
         else:
-            how = "all looked at" if each.is_exact else f"from a sample of {each.sampled}"
+            how = "all scanned" if each.is_exact else f"from a sample of {each.sampled}"
             took = ""
             if max_write_units:
                 took = f", {each.write_units / max_write_units:.0f} s at {max_write_units} a second"
             lines.append(
-                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} of them to be "
-                f"written ({how})"
+                f"    {each.items} items, {each.bytes} bytes, {each.share:.1%} to write ({how})"
             )
             lines.append(
                 f"    about {each.read_units:.0f} read units, {each.write_units:.0f} write units"

@@ -113,7 +113,7 @@ class Child:
             if self._ears.has_ended.is_set():
                 raise Failed(self, f"ended with {await self.wait_ended()} while starting")
             if time.monotonic() > give_up:
-                raise Failed(self, f"was not ready after {deadline_s:g} s")
+                raise Failed(self, f"was not ready within {deadline_s:g} s")
             await asyncio.sleep(READY_POLL_S)
 
     async def wait_ended(self) -> int:
@@ -141,7 +141,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._transport.terminate()
         if not await _is_set_within(self._ears.has_ended, self.launch.stop_s):
-            self._on_line("dev", f"{self.name} did not end in {self.launch.stop_s:g} s: killed")
+            self._on_line(
+                "dev", f"{self.name} did not stop within {self.launch.stop_s:g} s; killed"
+            )
             self.kill()
         await self.wait_ended()
 

@@ -89,7 +89,7 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(child.wait_ended(), READY_S)
         except TimeoutError:
-            raise Failed(child, f"was not done after {READY_S:g} s") from None
+            raise Failed(child, f"did not finish within {READY_S:g} s") from None
         if code != 0:
             raise Failed(child, f"ended with {code}")
 
@@ -114,11 +114,11 @@ class Supervisor:
                 return
             if time.monotonic() - child.started_at > STEADY_S:
                 pause_s = PAUSE_FIRST_S
-            self._screen.say(f"{child.name} ended with {code}: starts again in {pause_s:g} s")
+            self._screen.say(f"{child.name} ended with {code}; restarting in {pause_s:g} s")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
             await child.start()
-            self._screen.say(f"{child.name} is started again, process {child.pid}")
+            self._screen.say(f"{child.name} is restarted, process {child.pid}")
 
     async def _end_all(self) -> None:
         """Stop the processes in reverse start order: gateways and the API before the stores."""

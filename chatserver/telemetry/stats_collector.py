@@ -19,7 +19,7 @@ GAUGES: Final[dict[str, Any]] = {
     "slow_connections": metrics.SLOW_CONNECTIONS,
     "queue_bytes": metrics.SEND_QUEUE_BYTES,
     "undelivered_chats": metrics.UNDELIVERED,
-    "answers": metrics.TURNS_RUNNING,
+    "answers": metrics.RESPONSES_RUNNING,
 }
 # Name → metric and the label that is appended to the name: ``sends:ok``.
 COUNTS: Final[dict[str, tuple[Any, str]]] = {

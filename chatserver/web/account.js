@@ -8,11 +8,11 @@ const TIMEOUT_MS = 10_000;
 
 /** What the server says of fields, in the words of the form. */
 const WORDS = new Map([
-  ["user name or password: wrong", "User name or password is wrong. Check both, then try again."],
-  ["current: is not the password", "The current password is wrong. Type it again."],
-  ["password: is not the password", "The password is wrong. Type it again."],
-  ["export: one is being made already", "Your export is being made already."],
-  ["export: no more of them today", "There are no more exports today. Try again tomorrow."],
+  ["user name or password is wrong", "User name or password is wrong. Check both, then try again."],
+  ["current: wrong password", "The current password is wrong. Type it again."],
+  ["password: wrong password", "The password is wrong. Type it again."],
+  ["export: one is already running", "Your export is being made already."],
+  ["export: no more exports today", "There are no more exports today. Try again tomorrow."],
 ]);
 
 /** `expect`: statuses that are answers, not failures; they resolve to null. */

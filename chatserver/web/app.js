@@ -155,7 +155,7 @@ function showChats(config, first) {
   const account = session.isAccount
     ? createAccount({
         token: async () => (await currentSession()).token,
-        onOut: () => leave("You are logged out everywhere."),
+        onOut: () => leave("You are logged out on all devices."),
         onErased() {
           leave("Your account is deleted. What you wrote is being removed.");
           forgetUser(session.user);

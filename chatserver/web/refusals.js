@@ -10,9 +10,9 @@ export const SEND_WORDS = new Map([
 
 /** Reasons of the server that say more than the code. */
 const REASONS = new Map([
-  ["chat: you may not write here", "You are muted here. Ask those who run the group."],
-  ["chat: you and this user cannot write to each other", "You cannot write to each other."],
-  ["chat: this session has ended: it can be read, and not written to", "This session has ended."],
+  ["chat: you may not send messages here", "You are muted here. Ask those who run the group."],
+  ["chat: you cannot exchange messages with this user", "You cannot write to each other."],
+  ["chat: this session has ended and is read-only", "This session has ended."],
 ]);
 
 /** The same for somebody who wanted to change a message. */

@@ -238,7 +238,7 @@ class Archiver:
             if oldest.ts <= cutoff - wait_us and oldest.seq != top.seq + 1:
                 stuck = oldest.ts
                 metrics.HISTORY_GAPS.labels("archive").inc()
-                log.error("archive.gap", chat=chat, archived=top.seq, oldest=oldest.seq)
+                log.error("archive.gap_found", chat=chat, archived=top.seq, oldest=oldest.seq)
         return due, stuck
 
     # changes of archived entries

@@ -112,7 +112,9 @@ class Restorer:
             last = end.value
         first, last = max(1, first), min(last, int(top.seq))
         if first > last:
-            raise NotFound(f"chat {chat}: nothing of that is in the archive (up to {top.seq})")
+            raise NotFound(
+                f"chat {chat}: this range is not archived (the archive ends at {top.seq})"
+            )
         ends = [(await self._cold.read(chat, seq, seq))[0] for seq in (first, last)]
         first_ts, last_ts = (Ts(entry.ts) for entry in ends)
         return Restored(Seq(first), Seq(last), first_ts, last_ts, until, done=first - 1)

@@ -171,9 +171,9 @@ class RemovalHandler:
             # A newer item exists. The entry that changed it may be written shortly.
             await asyncio.sleep(self.settle_s / TRIES_MAX)
         for _, message in left:
-            log.error("stream.refused", chat=chat, seq=message.seq, error="a newer one is there")
+            log.error("stream.refused", chat=chat, seq=message.seq, reason="newer_item_exists")
         count = len(lacking) - len(left)
-        log.warning("stream.returned", chat=chat, count=count, first=lacking[0][1].seq)
+        log.warning("stream.items_restored", chat=chat, count=count, first=lacking[0][1].seq)
         metrics.STREAM_REMOVALS.labels("refused").inc(len(left))
         metrics.STREAM_REMOVALS.labels("returned").inc(count)
 

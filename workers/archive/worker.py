@@ -92,7 +92,7 @@ class ArchiveWorker:
         try:
             return await self._parts.archiver.visit(chat)
         except Conflict:
-            log.info("archive.busy", chat=chat)
+            log.info("archive.chat_skipped", chat=chat)
         except CorruptData as exc:
             # A chat that cannot be archived must not block the others.
             log.error("archive.refused", chat=chat, error=exc.message)
@@ -139,7 +139,7 @@ class ArchiveWorker:
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
-            raise Unavailable("archive: another worker has the lease")
+            raise Unavailable("archive: another worker holds the lease")
 
 
 async def run_archive(parts: WorkerContainer, owner: str) -> None:

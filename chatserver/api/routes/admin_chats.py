@@ -123,7 +123,7 @@ async def _delete(parts: ApiContainer, chat: ChatId, seq: int, ref: Ref) -> None
         except (Forbidden, NotFound):
             continue
         return
-    raise NotFound("seq: the chat has no such message, or nobody in it may delete it")
+    raise NotFound("seq: the chat has no such message, or it cannot be deleted")
 
 
 def _broadcasts(parts: ApiContainer) -> list[HTTPRouteHandler]:

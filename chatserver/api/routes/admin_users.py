@@ -136,11 +136,11 @@ def _sessions(parts: ApiContainer) -> list[HTTPRouteHandler]:
     @delete("/v1/admin/users/{user:str}/sessions", opt={"rule": WRITE})
     async def end_sessions(user: PathId) -> None:
         """Log a user out everywhere: close all sessions and reject tokens issued before."""
-        await revoking.end_all(UserId(user), "ended by the application")
+        await revoking.end_all(UserId(user), "ended by the host application")
 
     @delete("/v1/admin/users/{user:str}/devices/{device:str}", opt={"rule": WRITE})
     async def end_device_of_user(user: PathId, device: PathId) -> None:
         """Log out one device of a user."""
-        await logins.end_one(UserId(user), device, "ended by the application")
+        await logins.end_one(UserId(user), device, "ended by the host application")
 
     return [list_sessions, list_devices_of_user, end_sessions, end_device_of_user]

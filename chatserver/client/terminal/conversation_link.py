@@ -182,7 +182,7 @@ class Link:
     async def _send_file(self, path: str) -> None:
         try:
             if self.talk.chat is None:
-                raise Unavailable("there is no connection yet: send the file again")
+                raise Unavailable("not connected yet; send the file again")
             chat = self.talk.chat.id
             self.note = f"uploading {path}"
             self._on_change()

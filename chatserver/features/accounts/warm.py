@@ -134,7 +134,7 @@ class AccountRows:
         except ConditionFailed:
             known = None if login is None else await self.find_login(user, login.login)
             if login is None or known is None or known.seed != login.seed:
-                raise Conflict("user: this name is taken") from None
+                raise Conflict("user: this name is already taken") from None
 
     async def find_user(self, user: str) -> User | None:
         """Return a user. Consistent."""
@@ -173,7 +173,7 @@ class AccountRows:
                 # The user predates profile rows; raises NotFound if the user does not exist.
                 await self._profiles.make_info(user)
         else:
-            raise Unavailable(f"user {user}: others keep changing the profile")
+            raise Unavailable(f"user {user}: too many concurrent profile changes; try again")
         found = await self.find_user(user)
         if found is None:
             raise NotFound(f"user {user}: does not exist")

@@ -327,7 +327,7 @@ def _timeline_routes(parts: ApiContainer) -> list[HTTPRouteHandler]:
     ) -> Page[PostInfo]:
         """Read the caller's timeline: posts of followed users and own posts, newest first."""
         if user != actor:
-            raise NotFound("timeline: only one's own can be read")
+            raise NotFound("timeline: you can only read your own")
         place = f"timeline of {actor}"
         start = parts.cursors.open(place, cursor, list[str])
         before = None if start is None else PostRef(PostId(start[0]), start[1])

@@ -17,7 +17,7 @@ SETTLE_S = 10.0  # longer than the interval between writing a like's edge and qu
 
 
 @click.command("social")
-@click.option("--mend", "is_repairing", is_flag=True, help="Put right what is wrong.")
+@click.option("--mend", "is_repairing", is_flag=True, help="Repair inconsistencies.")
 def audit_social(is_repairing: bool) -> None:
     """Recount the social graph: each edge has two sides, counts equal the number of rows.
 

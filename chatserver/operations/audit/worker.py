@@ -190,7 +190,7 @@ class AuditWorker:
             )
         )
         log.info(
-            "audit.round",
+            "audit.round_finished",
             partition=self._partition,
             chats=whole.chats,
             entries=whole.entries,
@@ -205,13 +205,12 @@ class AuditWorker:
         for each in found:
             metrics.AUDIT_FINDINGS[each.category].inc(each.count)
             log.error(
-                "audit.finding",
+                "audit.inconsistency_found",
                 kind=each.kind,
                 chat=each.chat,
                 first=each.first,
                 last=each.last,
                 where=each.where,
-                todo=each.advice,
             )
         at_ms = int(self._parts.clock.time() * 1000)
         await self._results.add_findings(
@@ -221,7 +220,7 @@ class AuditWorker:
 
     async def _keep_lease(self) -> None:
         if not await self._lease.hold():
-            raise Unavailable("audit: another worker has the lease")
+            raise Unavailable("audit: another worker holds the lease")
 
 
 @contextlib.asynccontextmanager

@@ -105,9 +105,7 @@ class Publisher:
                 is_published = True
             except (ChatError, TimeoutError) as exc:
                 if is_published:
-                    log.warning(
-                        "process_stats.publish_failed", error=str(exc) or "no answer in time"
-                    )
+                    log.warning("process_stats.publish_failed", error=str(exc) or "timed_out")
                 is_published = False
 
 

@@ -186,7 +186,9 @@ class Manifests:
         """
         begins = top.seq + 1 if replaced is None else replaced.first
         if segment.first != begins or segment.last < (replaced.last if replaced else begins):
-            raise CorruptData(f"{segment.key}: does not continue what is archived up to {top.seq}")
+            raise CorruptData(
+                f"{segment.key}: does not continue the archive, which ends at {top.seq}"
+            )
         actions = [self._drop_note(segment), *self._put_segment(segment, replaced)]
         if segment.last > top.seq:
             actions.append(self._move_top(segment, top))
@@ -195,7 +197,7 @@ class Manifests:
         except ConditionFailed as exc:
             # An earlier attempt may have committed it and lost the response.
             if segment not in await self.list_covering(segment.chat, segment.first, segment.first):
-                raise Conflict(f"archive of {segment.chat}: changed meanwhile") from exc
+                raise Conflict(f"archive of {segment.chat}: changed concurrently") from exc
 
     def _drop_note(self, segment: Segment) -> dict[str, Any]:
         return {
@@ -391,11 +393,11 @@ def _decode(item: Item) -> Segment:
         )
     except (KeyError, ValueError) as exc:
         key = {name: item.get(name) for name in DIRECTORY.key.names}
-        raise CorruptData(f"directory: the row at {key} is not of the archive: {exc!r}") from exc
+        raise CorruptData(f"directory: the row at {key} is not an archive row: {exc!r}") from exc
 
 
 def _number(item: Item, name: str) -> int:
     try:
         return int(item[name]["N"])
     except (KeyError, ValueError) as exc:
-        raise CorruptData(f"directory: a row of the archive has no number {name}") from exc
+        raise CorruptData(f"directory: an archive row has no number {name}") from exc

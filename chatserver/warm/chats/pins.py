@@ -115,10 +115,10 @@ class Pins:
             Unavailable: the migration is not done, or this process uses an older schema version.
         """
         if self._acts_by < versions.PINS:
-            raise Unavailable(f"pins: this process acts by schema {self._acts_by}")
+            raise Unavailable(f"pins: this process uses schema {self._acts_by}")
         if (version := await self._known.get_version()) < versions.PINS:
             raise Unavailable(
-                f"pins: the tables have schema {version}; `chatserver migrate up` brings pins"
+                f"pins: the tables have schema {version}; run `chatserver migrate up`"
             )
 
     async def _transact(self, actions: list[dict[str, Any]]) -> None:

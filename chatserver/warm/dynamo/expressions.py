@@ -67,7 +67,7 @@ def _find(
         found += _find_in(tokens, of_name, attributes)
     for value in {meeting.value for meeting in found}:
         if uses[value] != sum(meeting.value == value for meeting in found):
-            raise UnknownForm(f"{value} stands for a key and for something else: {texts}")
+            raise UnknownForm(f"{value} is used for a key and for another value: {texts}")
     return tuple(found)
 
 

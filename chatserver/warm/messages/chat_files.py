@@ -184,6 +184,6 @@ class ChatFiles:
 
         for outcome in await asyncio.gather(*map(mend, rows), return_exceptions=True):
             if isinstance(outcome, ChatError):
-                log.warning("files.not_mended", error=outcome.message)
+                log.warning("files.repair_failed", error=outcome.message)
             elif isinstance(outcome, BaseException):
                 raise outcome

@@ -190,7 +190,7 @@ class MessageChanges:
             except ConditionFailed:
                 continue
             return
-        raise Unavailable(f"message at {ts} of {chat}: others keep changing it")
+        raise Unavailable(f"message at {ts} of {chat}: too many concurrent changes; try again")
 
     async def _update(
         self,

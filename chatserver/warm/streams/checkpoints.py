@@ -204,7 +204,7 @@ class StreamRows:
         try:
             await self._client.call("update_item", request)
         except ConditionFailed as exc:
-            raise LeaseLost(f"shard {hold.name}: another reader has it") from exc
+            raise LeaseLost(f"shard {hold.name}: claimed by another reader") from exc
 
     async def close(self, standing: ShardProgress, now: float) -> bool:
         """Mark a shard that no longer exists as complete; return False if it already was."""

@@ -136,7 +136,7 @@ export function createCompanionList({ client, onChoose }) {
 }
 
 function explain({ code, message }) {
-  if (code === "not_found") return "This companion is not there any more.";
+  if (code === "not_found") return "This companion no longer exists.";
   if (code === "disconnected" || code === "timeout") {
     return "The server cannot be reached at the moment. Try again when you are connected.";
   }

@@ -148,8 +148,11 @@ def test_token_command_with_a_wrong_option_says_which(
     ("command", "said"),
     [
         (["chat", "--with", "bob", "--token", "t", "--url", "http://x"], "--url: must begin with"),
-        (["audit"], "give one of these: --chat, --all, --continuous"),
-        (["audit", "--all", "--chat", "c1"], "give one of these: --chat, --all, --continuous"),
+        (["audit"], "exactly one of --chat, --all and --continuous is required"),
+        (
+            ["audit", "--all", "--chat", "c1"],
+            "exactly one of --chat, --all and --continuous is required",
+        ),
         (["load"], "Missing command"),
         (
             ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],

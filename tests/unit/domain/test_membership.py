@@ -161,7 +161,7 @@ def test_set_role_hands_the_chat_over_in_one_change() -> None:
 
 def test_set_role_of_the_owner_himself_is_refused() -> None:
     """He would leave the chat without one."""
-    with pytest.raises(BadRequest, match="has an owner"):
+    with pytest.raises(BadRequest, match="must have an owner"):
         plan_set_role(group_of(), OWNER, OWNER, "member")
     assert plan_set_role(group_of(), OWNER, OWNER, "owner") == {}
 

@@ -142,7 +142,7 @@ async def test_report_has_the_units_that_the_server_counted(
     assert next(each for each in report["tiers"] if each["tier"] == "redis")["bytes"] > 100_000
     # The bucket is not there: that is said, and all else is told.
     assert ran.returncode == 1
-    assert "no bytes of S3" in ran.stderr
+    assert "no S3 sizes" in ran.stderr
     assert "nobody-made-it" in ran.stderr or "NoSuchBucket" in ran.stderr
 
 
@@ -180,10 +180,10 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
     assert "d-1" in whole.stdout
     assert "messages/sender" in whole.stdout
     assert no_redis.returncode == no_dynamodb.returncode == 1
-    assert "no units and nothing of Redis" in no_redis.stderr
+    assert "no units and no Redis data" in no_redis.stderr
     assert nobody in no_redis.stderr
     assert "messages/sender" in no_redis.stdout
-    assert "no bytes of DynamoDB" in no_dynamodb.stderr
+    assert "no DynamoDB sizes" in no_dynamodb.stderr
     assert "1 message stored" in no_dynamodb.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "/nowhere.toml" in wrong.stderr

@@ -294,7 +294,7 @@ async def test_operator_is_told_what_is_to_be_done_what_it_costs_and_how_far_it_
     assert plan[3].startswith("50 items, ")
     assert plan[3].endswith("of them to be written (from a sample of 32)")
     assert re.fullmatch(r"about \d+ read units, \d+ write units, \d+ s at 10 a second", plan[4])
-    assert "no units: nothing that is there changes" in plan
+    assert "no units: existing items do not change" in plan
     assert (await told("status"))[:2] == [
         "schema 0 of 7; processes may act by schema 0 or newer",
         "1  files-index    expand    to do  index `files`: messages of a chat that have files",

@@ -75,7 +75,7 @@ class Office:
 
     def submit(self, sender: UserId, frame: frames.Send, on_answer: object, files: object) -> None:
         if self.is_overloaded:
-            raise Overloaded("too many messages wait")
+            raise Overloaded("too many messages are waiting")
         self.committed.append(frame.ref)
         self.in_flight.append(frame)
 

@@ -21,7 +21,7 @@ def test_plan_prints_each_tier_with_its_formulas() -> None:
     ran = run("--users", "10m", "--concurrent", "5%")
 
     assert ran.exit_code == 0, ran.output
-    for word in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "All of it", "us-east-1"):
+    for word in ("Gateways", "Redis", "DynamoDB", "S3", "Network", "Total per month", "us-east-1"):
         assert word in ran.output
     assert "users=10m" in ran.output
     assert "connections = users * concurrent * devices" in ran.output

@@ -167,8 +167,11 @@ def test_ttl_takes_the_removals_from_the_bill() -> None:
     saved = values_of(worker)["write_units_per_s"] - values_of(ttl)["write_units_per_s"]
     assert saved == pytest.approx(units)
     usd = worker.usd_per_month["dynamodb"] - ttl.usd_per_month["dynamodb"]
-    assert any(f"{usd:,.0f} USD a month are for taking out" in each for each in worker.warnings)
-    assert not any("taking out" in each for each in ttl.warnings)
+    assert any(
+        f"{usd:,.0f} USD per month are for deleting archived messages" in each
+        for each in worker.warnings
+    )
+    assert not any("deleting archived" in each for each in ttl.warnings)
 
 
 def test_long_texts_leave_the_item_for_the_bucket() -> None:
