@@ -195,7 +195,7 @@ async def open_worker_parts(settings: Settings) -> AsyncIterator[WorkerContainer
     async with (
         open_hot(settings.redis) as hot,
         open_dynamodb(settings.warm) as dynamodb,
-        record_usage(dynamodb.meter.purse, UsageTotals(hot), clock),
+        record_usage(dynamodb.meter.usage, UsageTotals(hot), clock),
         watch_schema(dynamodb.for_feature("schema"), settings.warm, "worker", clock),
         open_s3(settings.cold) as store,
         open_outbound(settings.outbound) as outbound,

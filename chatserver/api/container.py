@@ -189,7 +189,7 @@ async def open_api_parts(
             hot = await stack.enter_async_context(open_hot(settings.redis))
         dynamodb = await stack.enter_async_context(open_dynamodb(settings.warm))
         if needs_schema:
-            account = record_usage(dynamodb.meter.purse, UsageTotals(hot), clock)
+            account = record_usage(dynamodb.meter.usage, UsageTotals(hot), clock)
             await stack.enter_async_context(account)
             schema = dynamodb.for_feature("schema")
             await stack.enter_async_context(watch_schema(schema, settings.warm, "api", clock))

@@ -47,7 +47,7 @@ def chat(user: str | None, peer: str, token: str | None, url: str | None, api_ur
             return token
         return await asyncio.to_thread(log_in, api_url, user or "")
 
-    gateway_url = url or str(ask_api(api_url, "/v1/client-config")["gateway_url"])
+    gateway_url = url or str(call_api(api_url, "/v1/client-config")["gateway_url"])
     try:
         run(terminal.chat(gateway_url, get_token, peer, api_url))
     except Unavailable:
@@ -63,10 +63,10 @@ def log_in(api_url: str, user: str) -> str:
         Unauthenticated: the demo user does not exist, or the API has no demo login.
         Unavailable: the API does not answer.
     """
-    return str(ask_api(api_url, "/v1/dev/login", {"user": user})["token"])
+    return str(call_api(api_url, "/v1/dev/login", {"user": user})["token"])
 
 
-def ask_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+def call_api(api_url: str, path: str, body: dict[str, str] | None = None) -> dict[str, Any]:
     """Call the API and return its JSON response.
 
     Raises:

@@ -116,7 +116,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
                 continue
             found.add(letter.place)
             try:
-                outcome = await _revive(repository, changes, letter.message)
+                outcome = await _replay_message(repository, changes, letter.message)
             except CorruptData as exc:
                 failed += 1
                 click.echo(f"{letter.place}: still cannot be persisted: {exc.message}", err=True)
@@ -131,7 +131,7 @@ async def _replay(settings: Settings, places: set[str] | None) -> None:
     click.echo(f"{len(found)} replayed", err=True)
 
 
-async def _revive(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
+async def _replay_message(repository: MessageRepository, changes: MessageChanges, raw: Raw) -> str:
     """Return the outcome of a retry. Raises CorruptData."""
     import msgspec
 
@@ -152,5 +152,5 @@ async def _revive(repository: MessageRepository, changes: MessageChanges, raw: R
         after = page[-1].seq
     if message.deleted:
         return "deleted since; its tombstone is kept"
-    is_done = await changes.revive(PersistItem(message, raw.receiver))
+    is_done = await changes.replay(PersistItem(message, raw.receiver))
     return "persisted" if is_done else "changed since; not replayed"

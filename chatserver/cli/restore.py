@@ -141,13 +141,13 @@ async def _restore(
         with open_report(clock) as report:
             report.begin("restore", cost.entries)
 
-            def told(done: Progress) -> None:
+            def on_progress(done: Progress) -> None:
                 report.show(
                     done.entries,
                     f"{done.entries} of {cost.entries} entries, {done.write_units:.0f} write units",
                 )
 
-            done = await restorer.restore(chat, held, told)
+            done = await restorer.restore(chat, held, on_progress)
             report.end()
     click.echo(
         f"{counted(done.entries, 'entry', 'entries')} restored, "

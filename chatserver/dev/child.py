@@ -46,19 +46,19 @@ class _Ears(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._say(line)
+            self._emit(line)
         if len(self._rest) > LINE_BYTES_MAX:
-            self._say(self._rest)
+            self._emit(self._rest)
             self._rest = b""
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._say(self._rest)
+        self._emit(self._rest)
         self.is_silent.set()
 
     def process_exited(self) -> None:
         self.has_ended.set()
 
-    def _say(self, line: bytes) -> None:
+    def _emit(self, line: bytes) -> None:
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip()
         if text:
             self._take(text)

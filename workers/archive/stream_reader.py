@@ -138,12 +138,12 @@ class StreamReader:
             log.warning("stream.shard_failed", shard=shard.name, error=exc.message)
         except asyncio.CancelledError:
             with contextlib.suppress(ChatError):
-                await reading.note(keep=False)
+                await reading.save(keep=False)
             raise
         except Exception:
             log.exception("stream.shard_crashed", shard=shard.name)
         with contextlib.suppress(ChatError):
-            await reading.note(keep=False)
+            await reading.save(keep=False)
 
     def _report_lost(self, shard: str, read_to_ms: int, why: str) -> None:
         """Log an error and count it: records may be lost."""
@@ -182,14 +182,14 @@ class _Reading:
                 await self._see_to(page.records, asked_ms)
             if page.next is None:
                 self._is_done = True
-                await self.note(keep=False)
+                await self.save(keep=False)
                 return
             iterator = page.next
             self._has_more |= bool(page.records)
             silent_s = reader._clock.monotonic() - self._noted_at
             third_s = reader._lease_s / 3
             if silent_s >= (min(NOTE_S, third_s) if self._has_more else third_s):
-                await self.note(keep=True)
+                await self.save(keep=True)
             wait_s = min(READ_S, reader._poll_s) if page.records else reader._poll_s
             await asyncio.sleep(jittered(wait_s))
 
@@ -228,10 +228,10 @@ class _Reading:
             # Report once: the existing records are read from now on.
             self._hold = self._hold._replace(read_to_ms=int(now_ms))
 
-    async def note(self, *, keep: bool) -> None:
+    async def save(self, *, keep: bool) -> None:
         """Write the checkpoint; renew the lease, or release it. Raises LeaseLost."""
         now = self._reader._clock.time()
-        await self._reader._rows.note(self._hold, now, is_done=self._is_done, keep=keep)
+        await self._reader._rows.save(self._hold, now, is_done=self._is_done, keep=keep)
         self._noted_at = self._reader._clock.monotonic()
         self._has_more = False
         failpoint("stream.after_note")

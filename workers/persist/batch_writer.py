@@ -257,7 +257,7 @@ class Writer:
             for each in items:
                 place: dict[str, Id] = {"chat": each.message.chat, "seq": each.message.seq}
                 place["batch"] = len(items)
-                self._tracer.tell(each.message.mid, "write", from_ns, now_ns, **place)
+                self._tracer.record_span(each.message.mid, "write", from_ns, now_ns, **place)
 
     # retries
 

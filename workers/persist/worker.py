@@ -366,7 +366,7 @@ class PersistWorker:
             batch = sources[ChatId(message.chat)]
             place: dict[str, Id] = {"chat": message.chat, "seq": message.seq}
             place |= {"partition": self._partition, "batch": batch.count}
-            tracer.tell(message.mid, "persist", batch.read_ns, now_ns, **place)
+            tracer.record_span(message.mid, "persist", batch.read_ns, now_ns, **place)
 
     async def _note(self, items: Sequence[Stored]) -> None:
         """Record in Redis how far the chats are stored, and trim their logs."""

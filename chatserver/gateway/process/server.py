@@ -255,7 +255,7 @@ class GatewayServer:
         for body, devices in events:
             if mid := codec.mid_of_event(body):
                 place: dict[str, Id] = {"gateway": self.gateway, "devices": devices}
-                tracer.tell(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
+                tracer.record_span(mid, "deliver", codec.ts_of_event(body) * 1000, now_ns, **place)
 
     # sessions
 

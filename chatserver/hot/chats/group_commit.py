@@ -158,7 +158,7 @@ class GroupCommit:
     def _trace(self, tracer: Tracer, batch: list[Submission], sent_ns: int) -> None:
         now_ns, place = time.time_ns(), {"partition": self._partition, "batch": len(batch)}
         for draft, _ in batch:
-            tracer.tell(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
+            tracer.record_span(draft.mid, "commit", sent_ns, now_ns, chat=draft.chat, **place)
 
     def _give_back(self, chat: ChatId, submissions: list[Submission]) -> None:
         """Return these drafts and the queued ones of the chat, so that it is loaded again."""

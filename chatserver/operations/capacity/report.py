@@ -196,7 +196,7 @@ def warnings_of(known: Mapping[str, float], node: Node) -> list[str]:
         found.append(
             f"DynamoDB: a chat has {group_rate:,.0f} messages a second at the peak; a partition "
             f"takes {per_chat:,.0f}. A chat is sharded automatically over up to "
-            f"{capacity.CHAT_SHARDS_MAX} partitions, {most:,.0f} messages per second; lower the "
+            f"{capacity.CHAT_SHARDS_MAX} shards, {most:,.0f} messages per second; lower the "
             "peak if that is not enough"
         )
     if known["group_size"] > known["fanout_members_max"]:

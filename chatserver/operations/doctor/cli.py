@@ -40,8 +40,8 @@ def doctor(is_json: bool, is_all: bool) -> None:
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     fine = len(findings) - problems - notes
-    told = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} passed"
-    click.echo(told, err=True)
+    summary = f"{counted(problems, 'problem')}, {counted(notes, 'note')}, {fine} passed"
+    click.echo(summary, err=True)
     sys.exit(1 if problems else 0)
 
 
@@ -59,7 +59,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     from chatserver.operations.doctor.redis_checks import check_redis
     from chatserver.operations.doctor.s3_checks import check_s3
 
-    looks = {
+    checks = {
         "redis": check_redis(settings.redis, SystemClock()),
         "dynamodb": check_dynamodb(settings.warm),
         "s3": check_s3(settings.cold),
@@ -68,7 +68,7 @@ async def _check_stores(settings: Settings) -> list[Finding]:
     async def bounded(store: str) -> list[Finding]:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await looks[store]
+                return await checks[store]
         except TimeoutError:
             what = f"no response within {TIMEOUT_S:g} s"
             return [Finding(store, "problem", what, "check the network")]

@@ -118,14 +118,14 @@ async def _trace(
         bodies = LongBodies(client, settings.warm, BodyFiles(store))
         segments = SegmentObjects(store, settings.archive)
         older = WarmTrace(client=client, settings=settings.warm, bodies=bodies, segments=segments)
-        look = MessageTrace(
+        message_trace = MessageTrace(
             hot=hot, older=older, clock=SystemClock(), chats_max=chats_max, members_max=members_max
         )
-        look.problems += problems
+        message_trace.problems += problems
         try:
-            return await look.trace(mid, *place), "", look.problems
+            return await message_trace.trace(mid, *place), "", message_trace.problems
         except NotFound as exc:
-            return None, exc.message, look.problems
+            return None, exc.message, message_trace.problems
 
 
 def as_json(found: Trace) -> dict[str, Any]:

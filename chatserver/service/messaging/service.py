@@ -420,7 +420,7 @@ class Messaging:
     def _trace_fan_out(self, draft: PendingDraft, seq: Seq, from_ns: int, members: int) -> None:
         assert self._tracer is not None
         place: dict[str, Id] = {"chat": draft.chat, "seq": seq, "members": members}
-        self._tracer.tell(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
+        self._tracer.record_span(draft.mid, "fan_out", from_ns, time.time_ns(), **place)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

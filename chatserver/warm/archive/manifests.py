@@ -167,7 +167,7 @@ class Manifests:
 
     # Writes.
 
-    async def note(self, segment: Segment) -> None:
+    async def add_note(self, segment: Segment) -> None:
         """Record that the object of a segment will be written."""
         row = row_key(_partition(segment.chat), _note_sort(segment)) | _encode(segment)
         await self._client.call("put_item", {"TableName": self._table, "Item": row})
@@ -246,7 +246,7 @@ class Manifests:
             put["ExpressionAttributeValues"] = {":last": {"N": str(top.seq)}}
         return {"Put": put}
 
-    async def declare_dead(self, segment: Segment) -> bool:
+    async def mark_dead(self, segment: Segment) -> bool:
         """Mark a noted object as dead; return False if it was committed or its note is deleted."""
         request = {
             "TableName": self._table,
@@ -269,7 +269,7 @@ class Manifests:
 
     # Chats with late changes.
 
-    async def note_late(self, chat: str, at_ms: int) -> None:
+    async def record_late(self, chat: str, at_ms: int) -> None:
         """Record that an archived entry of the chat changes. Call this before the change."""
         item = row_key(_LATE, f"{_LATE}#{chat}") | {Field.AT: {"N": str(at_ms)}}
         await self._client.call("put_item", {"TableName": self._table, "Item": item})
@@ -302,7 +302,7 @@ class Manifests:
 
     # Segments with messages of a user.
 
-    async def note_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
+    async def record_trails(self, users: Iterable[str], chat: str, seq: int) -> None:
         """Record that the segment with `seq` has messages of these users."""
         sort = f"{TRAIL_PREFIX}{chat}#{seq:020d}"
         rows = [row_key(user_key(user), sort) for user in sorted(set(users))]
@@ -346,7 +346,7 @@ class Manifests:
         ]
         return chats, answer.get("LastEvaluatedKey")
 
-    async def note_due(self, chat: str, ts: int) -> None:
+    async def record_due(self, chat: str, ts: int) -> None:
         """Record that the chat is not due before messages sent at `ts` are old enough."""
         request = {
             "TableName": self._table,

@@ -102,7 +102,7 @@ class RestoredRows:
             raise LostRace("this range is being changed concurrently; try again") from exc
         return wanted
 
-    async def note_done(self, chat: str, held: Restored, done: int) -> None:
+    async def record_done(self, chat: str, held: Restored, done: int) -> None:
         """Record up to which seq a range is restored.
 
         Raises:
@@ -125,7 +125,7 @@ class RestoredRows:
         except ConditionFailed as exc:
             raise Conflict("this range was deleted concurrently") from exc
 
-    async def declare_ending(self, chat: str, held: Restored) -> bool:
+    async def mark_ending(self, chat: str, held: Restored) -> bool:
         """Mark a range as ending; return False if it was extended."""
         names = {"#ending": Field.IS_ENDING}
         condition = _as_read(held)

@@ -33,7 +33,7 @@ from chatserver.aws_errors import translate_silence
 from chatserver.config import Warm
 from chatserver.errors import ChatError, ConfigError, Conflict, CorruptData, Unavailable
 from chatserver.telemetry.dynamodb_usage import Feature
-from chatserver.warm.dynamo.metering import Failure, Meter, ask_for_units
+from chatserver.warm.dynamo.metering import Failure, Meter, request_consumed_capacity
 from chatserver.warm.dynamo.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -147,12 +147,12 @@ class DynamoClient:
         sent = request
         if self._tenancy is not None:
             sent = self._tenancy.outgoing(operation, request)
-        sent = ask_for_units(operation, sent)
+        sent = request_consumed_capacity(operation, sent)
         try:
             answer: dict[str, Any] = await getattr(self._sdk, operation)(**sent)
         except (BotoCoreError, ClientError, aiohttp.ClientError, OSError) as exc:
             error = translate(exc, self.endpoint)
-            self.meter.note_failure(self.feature, operation, _failure_of(error))
+            self.meter.record_failure(self.feature, operation, _failure_of(error))
             if self._tenancy is not None and isinstance(error, ConditionFailed):
                 error.stored = self._tenancy.stored(operation, request, error.stored)
             raise error from exc
@@ -161,7 +161,7 @@ class DynamoClient:
             raise Unavailable(f"DynamoDB at {self.endpoint}: the server there is not DynamoDB")
         if self._tenancy is not None:
             answer = self._tenancy.incoming(operation, request, answer)
-        self.meter.note(self.feature, operation, request, answer)
+        self.meter.record(self.feature, operation, request, answer)
         return answer
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
@@ -184,7 +184,7 @@ class DynamoClient:
                 ):
                     with trial:
                         if trial.num > 1:
-                            self.meter.note_retry(self.feature)
+                            self.meter.record_retry(self.feature)
                         try:
                             return await attempt()
                         except Unavailable as exc:

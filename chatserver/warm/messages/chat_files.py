@@ -171,18 +171,18 @@ class ChatFiles:
         )
         if self._acts_by >= versions.FILES:
             shown = [held[message.seq] for message in page.items]
-            await self._mend([row for row in shown if mend_files(row) is not None])
+            await self._repair([row for row in shown if mend_files(row) is not None])
         return page
 
-    async def _mend(self, rows: list[Item]) -> None:
+    async def _repair(self, rows: list[Item]) -> None:
         """Repair items. A failure is logged and does not fail the read."""
         slots = asyncio.Semaphore(MENDS_IN_FLIGHT_MAX)
 
-        async def mend(row: Item) -> None:
+        async def repair(row: Item) -> None:
             async with slots:
                 await mend_item(self._client, MESSAGES, self._table, row, mend_files)
 
-        for outcome in await asyncio.gather(*map(mend, rows), return_exceptions=True):
+        for outcome in await asyncio.gather(*map(repair, rows), return_exceptions=True):
             if isinstance(outcome, ChatError):
                 log.warning("files.repair_failed", error=outcome.message)
             elif isinstance(outcome, BaseException):

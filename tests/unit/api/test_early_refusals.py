@@ -189,5 +189,5 @@ async def test_body_that_ends_early_fails_in_the_application() -> None:
         raise BadRequest("body: the connection closed before the body was complete")
 
     made.receive = receive  # type: ignore[method-assign]
-    with pytest.raises(BadRequest, match="ended before"):
+    with pytest.raises(BadRequest, match="closed before"):
         await serve(made, Refused(wait_ms=5))

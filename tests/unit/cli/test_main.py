@@ -156,7 +156,7 @@ def test_token_command_with_a_wrong_option_says_which(
         (["load"], "Missing command"),
         (
             ["load", "direct", "--secret", SECRET, "--report", "no-such-folder/report.html"],
-            "--report: there is no folder no-such-folder",
+            "--report: no such folder: no-such-folder",
         ),
         (["worker", "nope"], "Invalid value for 'NAMES...'"),
     ],
@@ -186,7 +186,7 @@ def test_load_without_a_secret_says_where_it_looked_for_one(
 
     said = capsys.readouterr().err
     assert caught.value.code == 2
-    assert f"there is no {tmp_path / 'settings.env'}" in said and "--dev-data" in said
+    assert f"{tmp_path / 'settings.env'} does not exist" in said and "--dev-data" in said
 
 
 @pytest.mark.parametrize("is_beside", [True, False])

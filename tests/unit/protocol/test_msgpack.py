@@ -46,7 +46,7 @@ def test_object_is_the_same_in_both_forms(value: Any) -> None:
         (msgspec.msgpack.encode([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]), "datetime"),
         (msgspec.msgpack.encode(msgspec.msgpack.Ext(5, b"x")), "Ext"),
         (msgspec.msgpack.encode({1: 2}), "key is not a string"),
-        (b"\x91" * 40 + b"\xc0", "nested more than 32 deep"),
+        (b"\x91" * 40 + b"\xc0", "nested more than 32 levels deep"),
         (b"\x91" * 200_000 + b"\xc0", "not valid msgpack|nested"),
     ],
 )

@@ -63,7 +63,7 @@ class Tap:
 
     def __init__(self, client: DynamoClient) -> None:
         self.units: collections.Counter[tuple[str, str]] = collections.Counter()
-        client.meter.purse.take()  # from here on
+        client.meter.usage.drain()  # from here on
         events = cast(Any, client._sdk.meta.events)
         events.register("after-call.dynamodb", self._note)
 
@@ -149,11 +149,11 @@ async def test_report_has_the_units_that_the_server_counted(
 async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables) -> None:
     """Redis, DynamoDB or both: one sentence each, exit code 1, and the rest of the report."""
     async with open_hot(patient_redis(redis_url)) as hot:
-        purse = UsageAccumulator()
-        purse.spend("persist", "messages", "write", 4.0)
-        purse.spend_on_chats("write", {"d-1": 1.0}, 4.0)
-        purse.count_messages(1)
-        await UsageTotals(hot).add(Part("p", 1, today(), purse.take()))
+        usage = UsageAccumulator()
+        usage.record_units("persist", "messages", "write", 4.0)
+        usage.record_chat_units("write", {"d-1": 1.0}, 4.0)
+        usage.record_messages(1)
+        await UsageTotals(hot).add(Part("p", 1, today(), usage.drain()))
     up = {
         **PATIENT_VARIABLES,
         "CHAT_REDIS_URL": redis_url,
@@ -191,9 +191,9 @@ async def test_report_in_words_names_what_is_down(redis_url: str, tables: Tables
 
 async def test_part_of_an_account_is_added_once(redis_url: str) -> None:
     """Told again, and late, it changes nothing; other processes and days have their own."""
-    purse = UsageAccumulator()
-    purse.spend("persist", "messages", "write", 2.5)
-    spending = purse.take()
+    usage = UsageAccumulator()
+    usage.record_units("persist", "messages", "write", 2.5)
+    spending = usage.drain()
     async with open_hot(patient_redis(redis_url)) as hot:
         account = UsageTotals(hot)
         for process, number in (("a", 1), ("a", 2), ("a", 2), ("a", 1), ("b", 1), ("b", 1)):
@@ -219,12 +219,12 @@ async def test_chats_of_an_account_are_bounded_and_told_within_the_bound(redis_u
     async with open_hot(patient_redis(redis_url)) as hot:
         account = UsageTotals(hot)
         for number in range(1, 6):
-            purse = UsageAccumulator()
+            usage = UsageAccumulator()
             for n in range(900):
-                purse.spend_on_chats("write", {f"small-{number}-{n}": 1.0}, 1.0)
-            purse.spend_on_chats("write", {"great": 1.0, "": 9.0}, 1_000.0)
-            purse.spend("persist", "messages", "write", 1_000.0)
-            await account.add(Part("p", number, day, purse.take()))
+                usage.record_chat_units("write", {f"small-{number}-{n}": 1.0}, 1.0)
+            usage.record_chat_units("write", {"great": 1.0, "": 9.0}, 1_000.0)
+            usage.record_units("persist", "messages", "write", 1_000.0)
+            await account.add(Part("p", number, day, usage.drain()))
         found = await account.get_day(day)
 
     assert len(found.chats["write"]) <= 2 * CHATS_MAX
@@ -332,13 +332,13 @@ async def test_batch_that_is_left_undone_costs_what_was_done(tables: Tables) -> 
     from chatserver.warm.messages.store import MessageRepository
 
     client = tables.client.for_feature("persist")
-    client.meter.purse.take()
+    client.meter.usage.drain()
     tables.faults.leave_unprocessed(3, 0, 4)
     items = batch(*(message(seq) for seq in range(1, 11)))
 
     await MessageRepository(client, tables.settings).put_batch(items, 20)
 
-    spent = client.meter.purse.take()
+    spent = client.meter.usage.drain()
     # Which chats are spread is read, too, from `directory`.
     messages = {key: units for key, units in spent.units.items() if key[1] == "messages"}
     assert messages == {("persist", "messages", "write"): 30.0}

@@ -48,19 +48,21 @@ def restorer_of(aging: World) -> Restorer:
     """What restores."""
     parts = aging.parts
     objects = SegmentObjects(aging.store, parts.settings.archive)
-    cold = ColdLog(manifests=parts.manifests, segments=objects, items=aging.aged, clock=parts.clock)
+    cold = ColdLog(
+        manifests=parts.manifests, segments=objects, items=aging.archivable, clock=parts.clock
+    )
     pace = Pace(None, parts.clock)
     return Restorer(
-        parts.manifests, parts.restored, cold, aging.aged, parts.directory, pace, parts.clock
+        parts.manifests, parts.restored, cold, aging.archivable, parts.directory, pace, parts.clock
     )
 
 
 def archiver_of(aging: World, clock: Clock) -> Archiver:
     """An archiver with a clock of its own."""
     archive = aging.parts.settings.archive.model_copy(update={"segment_entries_max": 5})
-    aged = ArchivableMessages(aging.client, aging.parts.settings.warm, clock)
+    archivable = ArchivableMessages(aging.client, aging.parts.settings.warm, clock)
     objects, rows = SegmentObjects(aging.store, archive), aging.parts.restored
-    return Archiver(aging.parts.manifests, objects, aged, archive, clock, rows)
+    return Archiver(aging.parts.manifests, objects, archivable, archive, clock, rows)
 
 
 async def make_archived(aging: World) -> list[Message]:
@@ -236,9 +238,9 @@ async def test_archiver_that_slept_takes_nothing_from_a_range_that_came_anew(agi
     """An item knows until when it is to stay."""
     await make_archived(aging)
     await restore(aging, 1, 6)
-    entries = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+    entries = await aging.archivable.list_between(aging.chat, 0, 2**53 - 1)
 
-    left = await aging.aged.remove(entries, 4)
+    left = await aging.archivable.remove(entries, 4)
 
     assert left == 6
 
@@ -251,7 +253,7 @@ async def test_range_is_prolonged_and_never_cut_short(aging: World) -> None:
 
     shorter = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until - 5))
     longer = await restorer.begin(aging.chat, dataclasses.replace(held, until=held.until + 5))
-    over = await rows.declare_ending(aging.chat, held)  # as it was read before
+    over = await rows.mark_ending(aging.chat, held)  # as it was read before
 
     assert (shorter.until, longer.until) == (held.until, held.until + 5)
     assert (shorter.done, longer.done, over) == (5, 5, False)
@@ -285,7 +287,7 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
     """A deleted text does not come back by an item of before."""
     sent = await make_archived(aging)
     restorer = restorer_of(aging)
-    put_back, waiting = restorer._aged.put_back, True
+    put_back, waiting = restorer._archivable.put_back, True
 
     async def delete_first(item: PersistItem, until: int) -> float:
         nonlocal waiting
@@ -294,21 +296,21 @@ async def test_change_that_is_archived_between_reading_and_putting_is_not_undone
             entry = edit_of(aging, 3, "", kind="delete")
             await aging.parts.message_changes.apply(aging.chat, sent[2].ts, [entry])
             # By an archiver that read the chat's rows before the range was there.
-            late = await aging.aged.list_between(aging.chat, sent[2].ts, sent[2].ts)
+            late = await aging.archivable.list_between(aging.chat, sent[2].ts, sent[2].ts)
             row = (await aging.parts.manifests.list_covering(aging.chat, 3, 3))[0]
             top = dataclasses.replace(await aging.parts.manifests.get_top(aging.chat), restored=())
             await aging.parts.archiver._fold_into(row, late, top)
             assert 3 not in await aging.warm_seqs()
         return await put_back(item, until)
 
-    restorer._aged.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
+    restorer._archivable.put_back = delete_first  # type: ignore[method-assign]  # of this one alone
     until = int(aging.parts.clock.time()) + DAY_S
     held = await restorer.begin(
         aging.chat, await restorer.find_range(aging.chat, None, None, until)
     )
     await restorer.restore(aging.chat, held, lambda _: None)
 
-    items = await aging.aged.list_between(aging.chat, 0, 2**53 - 1)
+    items = await aging.archivable.list_between(aging.chat, 0, 2**53 - 1)
     assert [(each.seq, each.deleted) for each in items][2] == (3, True)
     assert len(items) == COUNT
 

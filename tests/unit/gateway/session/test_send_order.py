@@ -249,7 +249,7 @@ async def test_send_after_a_refused_one_is_refused_until_that_comes_again() -> N
 
     world.write_new()
     assert [error["code"] for error in errors_of(world)] == ["rate_limited"] * 2
-    assert "repeat 4 first" in errors_of(world)[1]["message"]
+    assert "retry 4 first" in errors_of(world)[1]["message"]
     world.write("4")
     world.write("5")
 

@@ -215,7 +215,7 @@ def test_results_of_the_load_tool_lie_over_the_constants(tmp_path: Path) -> None
         (None, "No such file"),
         ("{", "truncated"),
         ('{"constants": {}}', "schema"),
-        ('{"schema": 2, "constants": {}}', "schema 2, known is 1"),
+        ('{"schema": 2, "constants": {}}', "schema 2, expected 1"),
         (
             '{"schema": 1, "constants": {"page_cpu_us": {"value": "a", "unit": "", "how": ""}}}',
             "$.constants",
