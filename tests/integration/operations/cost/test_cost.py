@@ -279,8 +279,7 @@ def test_roots_and_commands_say_what_their_calls_are_for() -> None:
     """What `open_dynamodb` opens is called `dynamodb` and passed on by `for_feature` alone."""
     # These give features themselves, and are looked at above.
     may_have_it = {
-        "ApiContainer", "make_api_keys", "make_invitations", "make_people", "_put_together",
-        "_make_private",
+        "StorageContainer", "make_api_keys",
     }  # fmt: skip
     folders = (ROOT / "chatserver", ROOT / "workers")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
