@@ -158,7 +158,7 @@ class LoadUsers:
             try:
                 answer = await device.ask(**fields)
             except (ConnectionError, TimeoutError) as exc:
-                self._site.last_failure = f"{fields['type']}: {exc or 'no answer'}"
+                self._site.last_failure = f"{fields['type']}: {exc or 'no response'}"
                 await self._until(lambda: device.is_live)
                 continue
             if isinstance(answer, wanted):
