@@ -69,7 +69,7 @@ class Publisher:
         more = {} if self._find_more is None else await self._find_more()
         now = self._clock.monotonic()
         span_s, self._last = now - self._last, now
-        taken = self._reader.take()
+        taken = self._reader.collect()
         return Snapshot(
             kind=self._identity.kind,
             does=self._identity.does,

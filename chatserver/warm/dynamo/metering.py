@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from chatserver.config import Warm
 from chatserver.telemetry import metrics
 from chatserver.telemetry.dynamodb_usage import Feature, Kind, UsageAccumulator
-from chatserver.warm.dynamo.expressions import UnknownForm, find_meetings
+from chatserver.warm.dynamo.expressions import UnknownForm, find_comparisons
 from chatserver.warm.schema.tables import DIRECTORY, MESSAGES, TABLES, Key, MessageField, Table
 
 READS: Final = frozenset({"batch_get_item", "get_item", "query", "scan", "transact_get_items"})
@@ -150,12 +150,12 @@ def _chat_of_query(table: Table, request: Mapping[str, Any]) -> str:
     if table is MESSAGES and key.partition not in _KEYS_OF_CHATS:
         return ""
     try:
-        meetings = find_meetings(request, frozenset({key.partition}))
+        comparisons = find_comparisons(request, frozenset({key.partition}))
     except UnknownForm:
         return ""
-    for meeting in meetings:
-        if meeting.operator == "=":
-            value = request["ExpressionAttributeValues"][meeting.value]
+    for comparison in comparisons:
+        if comparison.operator == "=":
+            value = request["ExpressionAttributeValues"][comparison.value]
             return _chat_of(table, {table.key.partition: value})
     return ""
 

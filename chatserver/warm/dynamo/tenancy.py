@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from chatserver.config import Warm
 from chatserver.errors import CorruptData
-from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_meetings
+from chatserver.warm.dynamo.expressions import KEY_CONDITION, UnknownForm, find_comparisons
 from chatserver.warm.schema.tables import TABLES, Table
 
 Item = dict[str, dict[str, Any]]
@@ -109,10 +109,10 @@ class Tenancy:
         for part in ("Key", "Item", "ExclusiveStartKey") if is_start_marked else ("Key", "Item"):
             if part in request:
                 sent[part] = self._mark_item(name, request[part])
-        meetings = find_meetings(request, self._attributes[name])
-        if meetings:
+        comparisons = find_comparisons(request, self._attributes[name])
+        if comparisons:
             values = dict(request["ExpressionAttributeValues"])
-            for value in {meeting.value for meeting in meetings}:
+            for value in {comparison.value for comparison in comparisons}:
                 values[value] = self._mark_value(values[value])
             sent["ExpressionAttributeValues"] = values
         elif KEY_CONDITION in request:

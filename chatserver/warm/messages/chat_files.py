@@ -81,11 +81,11 @@ class ChatFiles:
         limit: int,
         start: Token | None = None,
         newest_first: bool = True,
-        sight: ReaderView | None = None,
+        view: ReaderView | None = None,
     ) -> Page[Message]:
         """Return a page of a chat's messages in ``[from_ts, to_ts]`` that have attachments.
 
-        `sight` is the viewer's visibility filter (`chatserver.warm.messages.message_queries`).
+        `view` is the viewer's visibility filter (`chatserver.warm.messages.message_queries`).
 
         Guarantees:
             Eventually consistent; excludes expired and deleted messages.
@@ -110,11 +110,11 @@ class ChatFiles:
         if span.index is None:
             query["FilterExpression"] = alive + " AND attribute_exists(#files)"
             query["ExpressionAttributeNames"] |= {"#files": Field.ATTACHMENTS}
-            return await self._read_through(span, query, limit, start, sight)
+            return await self._read_through(span, query, limit, start, view)
         query["FilterExpression"] = alive
 
         async def load(rows: list[Item]) -> Sequence[Message | None]:
-            return await show(sight, await self._load(rows))
+            return await show(view, await self._load(rows))
 
         return await read_page(self._client, span, query, load, limit=limit, start=start)
 
@@ -154,7 +154,7 @@ class ChatFiles:
         query: dict[str, Any],
         limit: int,
         start: Token | None,
-        sight: ReaderView | None,
+        view: ReaderView | None,
     ) -> Page[Message]:
         """Return a page by reading the table, and repair the items on it."""
         held: dict[int, Item] = {}
@@ -163,7 +163,7 @@ class ChatFiles:
             messages = await decode_present(rows, self._bodies)
             pairs = zip(messages, rows, strict=True)
             held.update((each.seq, row) for each, row in pairs if each is not None)
-            return await show(sight, messages)
+            return await show(view, messages)
 
         source = await self._rows.open(span, query, start)
         page = await read_page(
